@@ -1,0 +1,166 @@
+"""Plans: the decision for one model on one mesh, as data that prints, saves and loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+from verifier.ir.types import Mesh
+
+STYLES = ("column", "row", "fused_column", "vocab", "sequence", "replicate", "kv_column")
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePlan:
+    """What one module (or every module that a `*` in its path stands for) does on `tp`."""
+
+    path: str
+    """Module path, `*` for a layer index: `model.layers.*.self_attn.q_proj`."""
+    kind: str
+    """Class name of the module."""
+    style: str
+    """One of `STYLES`."""
+    input: str = "R"
+    """Placement of the first activation it takes: `R`, `S(1)`, `S(-1)`, `P`."""
+    output: str = "R"
+    """Placement of the activation it returns."""
+    parts: int = 1
+    """Number of weights fused in one (`fused_column`): 3 for q, k, v."""
+    reason: str = ""
+    """One sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExtent:
+    """A place in the source whose literal extents hold for one device and must become local."""
+
+    file: str
+    line: int
+    op: str
+    """`reshape`, `expand`, `slice`, `split` ..."""
+    module: str
+    """Path of the module whose forward runs the line."""
+    whole: tuple[int, ...]
+    """Extents as written for one device."""
+    local: tuple[int, ...]
+    """Extents on one rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveUse:
+    """Collectives of one kind at one place, per step and rank."""
+
+    op: str
+    """`all_reduce`, `all_gather`, `reduce_scatter` ..."""
+    mesh_dim: str
+    where: str
+    """Module path."""
+    phase: str
+    """`forward` or `backward`."""
+    bytes: int
+    """Bytes of the whole tensor, one call."""
+    count: int
+    """Calls, over all modules that `where` stands for."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Mesh, module styles and parameter placements, with what they cost and ask of the caller."""
+
+    mesh: Mesh
+    tp: str | None = None
+    """Mesh dim of tensor parallelism."""
+    dp: str | None = None
+    """Mesh dim of data parallelism."""
+    data: str = "none"
+    """`fsdp` or `none`."""
+    sequence_parallel: bool = False
+    loss_parallel: bool = False
+    modules: tuple[ModulePlan, ...] = ()
+    params: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """{parameter path: {mesh dim: placement}}, placement `R`, `S(0)` ..."""
+    local_extents: tuple[LocalExtent, ...] = ()
+    obligations: tuple[str, ...] = ()
+    """What the caller must do, one sentence each."""
+    estimates: Mapping[str, float] = field(default_factory=dict[str, float])
+    """`step_s`, `comm_bytes`, `memory_bytes_before`, `memory_bytes_after` ..."""
+    collectives: tuple[CollectiveUse, ...] = ()
+
+    def module(self, path: str) -> ModulePlan | None:
+        """The entry for `path`, if the plan has one."""
+        return next((m for m in self.modules if m.path == path), None)
+
+    @property
+    def tp_size(self) -> int:
+        return self.mesh[self.tp] if self.tp else 1
+
+    @property
+    def dp_size(self) -> int:
+        return self.mesh[self.dp] if self.dp else 1
+
+
+def to_json(plan: Plan) -> str:
+    """The plan as JSON text: keys in field order, two spaces, a newline at the end."""
+    data = {"format": FORMAT, **asdict(plan)}
+    data["mesh"] = dict(plan.mesh.dims)
+    return json.dumps(data, indent=2) + "\n"
+
+
+def from_json(text: str) -> Plan:
+    """Read what `to_json` wrote.
+
+    Raises:
+        ValueError: not JSON, another format, an unknown or missing field, an unknown style.
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError(f"a plan is a JSON object, got {type(data).__name__}")
+    fields = cast(dict[str, Any], data)
+    found = fields.pop("format", None)
+    if found != FORMAT:
+        raise ValueError(f"plan format {found!r}, expected {FORMAT}")
+    try:
+        plan = Plan(
+            **{
+                **fields,
+                "mesh": Mesh(tuple(fields["mesh"].items())),
+                "modules": tuple(ModulePlan(**m) for m in fields.get("modules", ())),
+                "local_extents": tuple(
+                    LocalExtent(**{**e, "whole": tuple(e["whole"]), "local": tuple(e["local"])})
+                    for e in fields.get("local_extents", ())
+                ),
+                "collectives": tuple(CollectiveUse(**c) for c in fields.get("collectives", ())),
+                "obligations": tuple(fields.get("obligations", ())),
+            }
+        )
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a plan: {error}") from error
+    for module in plan.modules:
+        if module.style not in STYLES:
+            raise ValueError(
+                f"{module.path}: unknown style {module.style!r}, expected one of {', '.join(STYLES)}"
+            )
+    return plan
+
+
+def table(plan: Plan) -> list[tuple[str, str, str, str, str]]:
+    """Rows (module path, class, style, parameters, activation) in the order of the plan."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    for m in plan.modules:
+        style = f"{m.style}({m.parts})" if m.style == "fused_column" else m.style
+        prefix = m.path + "." if m.path else ""
+        names = {
+            path.removeprefix(prefix): placements
+            for path, placements in plan.params.items()
+            if path.startswith(prefix) and "." not in path.removeprefix(prefix)
+        }
+        placed = ", ".join(
+            f"{name} " + " ".join(f"{p}@{dim}" for dim, p in placements.items())
+            for name, placements in names.items()
+        )
+        rows.append((m.path, m.kind, style, placed, f"{m.input} -> {m.output}"))
+    return rows
