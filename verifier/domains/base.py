@@ -1,0 +1,133 @@
+"""What an op body may ask of the values it runs on.
+
+Index values (ints, bools) are plain numpy arrays in every domain; only float tensors differ.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def is_index(x: Array) -> bool:
+    """Whether an array holds ints or bools rather than values of the domain."""
+    return x.dtype.kind in "ib"
+
+
+class Domain(ABC):
+    """Scalar arithmetic on arrays. Structure (reshape, concat, ...) is numpy's own."""
+
+    dtype: Any
+
+    @abstractmethod
+    def const(self, value: Fraction) -> Array:
+        """A 0-d array holding a rational constant."""
+
+    @abstractmethod
+    def _add(self, a: Array, b: Array) -> Array: ...
+
+    @abstractmethod
+    def _mul(self, a: Array, b: Array) -> Array: ...
+
+    @abstractmethod
+    def _neg(self, a: Array) -> Array: ...
+
+    @abstractmethod
+    def reciprocal(self, a: Array) -> Array: ...
+
+    @abstractmethod
+    def _compare(self, name: str, a: Array, b: Array) -> Array: ...
+
+    @abstractmethod
+    def _maximum(self, a: Array, b: Array) -> Array: ...
+
+    @abstractmethod
+    def unary(self, name: str, a: Array) -> Array:
+        """A nonlinear scalar function by name (`exp`, `rsqrt`, `gelu`, ...)."""
+
+    @abstractmethod
+    def matmul(self, a: Array, b: Array) -> Array:
+        """`... m k, ... k n -> ... m n`."""
+
+    @abstractmethod
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array: ...
+
+    def lift(self, a: Array) -> Array:
+        """Index values as values of the domain."""
+        if not is_index(a):
+            return a
+        out = np.empty(a.shape, dtype=self.dtype)
+        for value in np.unique(a):
+            out[a == value] = self.const(Fraction(int(value)))
+        return out
+
+    def add(self, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return np.add(a, b)
+        return self._add(self.lift(a), self.lift(b))
+
+    def neg(self, a: Array) -> Array:
+        return np.negative(a) if is_index(a) else self._neg(a)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return np.subtract(a, b)
+        return self.add(a, self.neg(self.lift(b)))
+
+    def mul(self, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return np.multiply(a, b)
+        return self._mul(self.lift(a), self.lift(b))
+
+    def div(self, a: Array, b: Array) -> Array:
+        return self._mul(self.lift(a), self.reciprocal(self.lift(b)))
+
+    def compare(self, name: str, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return COMPARE[name](a, b)
+        return self._compare(name, self.lift(a), self.lift(b))
+
+    def maximum(self, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return np.maximum(a, b)
+        return self._maximum(self.lift(a), self.lift(b))
+
+    def minimum(self, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return np.minimum(a, b)
+        return self.neg(self._maximum(self.neg(self.lift(a)), self.neg(self.lift(b))))
+
+    def where(self, cond: Array, a: Array, b: Array) -> Array:
+        if is_index(a) and is_index(b):
+            return np.where(cond, a, b)
+        return np.where(cond, self.lift(a), self.lift(b))
+
+    def full(self, shape: tuple[int, ...], value: Fraction) -> Array:
+        out = np.empty(shape, dtype=self.dtype)
+        out[...] = self.const(value)
+        return out
+
+    def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
+        for axis in sorted(axes, reverse=True):
+            parts = [np.take(a, i, axis=axis) for i in range(a.shape[axis])]
+            out = parts[0]
+            for part in parts[1:]:
+                out = self.maximum(out, part)
+            a = out
+        return a

@@ -1,0 +1,105 @@
+"""A prime field, with keyed hashes for the nonlinear functions: the cheap refuter.
+
+Two programs that agree over the reals by ring identities and congruence agree here; two that do
+not differ with probability at least `1 - degree/p` in each trial (Schwartz 1980, Zippel 1979).
+p = 2^31 - 1 keeps products inside 64-bit words; two independent trials are run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain
+
+P = 2**31 - 1
+_P = np.uint64(P)
+_LOW = np.uint64(0xFFFF)
+_16 = np.uint64(16)
+
+
+def _mix(x: Array, key: int) -> Array:
+    """splitmix64 of a keyed value (Steele, Lea, Flood 2014)."""
+    with np.errstate(over="ignore"):
+        z = x + np.uint64(key)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+class Field(Domain):
+    """Elements are uint64 arrays below p. `seed` keys the hashes of nonlinear functions."""
+
+    dtype = np.uint64
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self._keys: dict[str, int] = {}
+
+    def _key(self, name: str) -> int:
+        if name not in self._keys:
+            digest = hashlib.blake2b(f"{self.seed}:{name}".encode(), digest_size=8).digest()
+            self._keys[name] = int.from_bytes(digest, "little")
+        return self._keys[name]
+
+    def const(self, value: Fraction) -> Array:
+        number = value.numerator * pow(value.denominator, -1, P) if value.denominator % P else 0
+        return np.asarray(np.uint64(number % P))
+
+    def _add(self, a: Array, b: Array) -> Array:
+        return np.asarray((a + b) % _P)
+
+    def _mul(self, a: Array, b: Array) -> Array:
+        return np.asarray((a * b) % _P)
+
+    def _neg(self, a: Array) -> Array:
+        return np.asarray((_P - a) % _P)
+
+    def reciprocal(self, a: Array) -> Array:
+        result = np.ones_like(a)
+        base, exponent = a, P - 2
+        while exponent:
+            if exponent & 1:
+                result = self._mul(result, base)
+            base = self._mul(base, base)
+            exponent >>= 1
+        return result
+
+    def _compare(self, name: str, a: Array, b: Array) -> Array:
+        if name in ("eq", "ne"):
+            return np.equal(a, b) if name == "eq" else np.not_equal(a, b)
+        strict = _mix(self._add(a, self._neg(b)), self._key("order")) & np.uint64(1) == 1
+        equal = np.equal(a, b)
+        below = strict & ~equal
+        return {"lt": below, "le": below | equal, "gt": ~below & ~equal, "ge": ~below}[name]
+
+    def _maximum(self, a: Array, b: Array) -> Array:
+        return np.maximum(a, b)
+
+    def minimum(self, a: Array, b: Array) -> Array:
+        return np.minimum(a, b)
+
+    def unary(self, name: str, a: Array) -> Array:
+        a = self.lift(a)
+        if name.startswith("pow:"):
+            exponent = Fraction(name[4:])
+            if exponent.denominator == 1:
+                return self._power(a, int(exponent))
+        return np.asarray(_mix(a, self._key(name)) % _P)
+
+    def _power(self, a: Array, exponent: int) -> Array:
+        base = a if exponent >= 0 else self.reciprocal(a)
+        result = np.ones_like(a)
+        for _ in range(abs(exponent)):
+            result = self._mul(result, base)
+        return result
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        high, low = a >> _16, a & _LOW
+        top = np.matmul(high, b) % _P
+        return np.asarray(((top << _16) + np.matmul(low, b)) % _P)
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        return np.asarray(a.sum(axis=axes, dtype=np.uint64) % _P)

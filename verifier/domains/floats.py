@@ -1,0 +1,109 @@
+"""Float64 with the real functions: what a witness is replayed on."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import cast
+
+import numpy as np
+
+from verifier.domains.base import COMPARE, Array, Domain
+
+_ERF = np.frompyfunc(math.erf, 1, 1)
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def _erf(x: Array) -> Array:
+    return cast(Array, _ERF(x)).astype(np.float64)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def _gelu_tanh_inner(x: Array) -> Array:
+    return np.tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x**3))
+
+
+def _gelu_tanh_grad(x: Array) -> Array:
+    t = _gelu_tanh_inner(x)
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _SQRT_2_OVER_PI * (1 + 3 * 0.044715 * x * x)
+
+
+def _gelu_grad(x: Array) -> Array:
+    pdf = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + _erf(x / math.sqrt(2))) + x * pdf
+
+
+FUNCTIONS = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "sigmoid": _sigmoid,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu_grad": lambda x: (x > 0).astype(np.float64),
+    "silu": lambda x: x * _sigmoid(x),
+    "silu_grad": lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
+    "gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "gelu_grad": _gelu_grad,
+    "gelu_tanh": lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)),
+    "gelu_tanh_grad": _gelu_tanh_grad,
+    "softplus": lambda x: np.logaddexp(0, x),
+}
+
+
+class Floats(Domain):
+    dtype = np.float64
+
+    def const(self, value: Fraction) -> Array:
+        return np.asarray(float(value))
+
+    def _add(self, a: Array, b: Array) -> Array:
+        return a + b
+
+    def _mul(self, a: Array, b: Array) -> Array:
+        return a * b
+
+    def _neg(self, a: Array) -> Array:
+        return -a
+
+    def reciprocal(self, a: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / a)
+
+    def _compare(self, name: str, a: Array, b: Array) -> Array:
+        return COMPARE[name](a, b)
+
+    def _maximum(self, a: Array, b: Array) -> Array:
+        return np.maximum(a, b)
+
+    def unary(self, name: str, a: Array) -> Array:
+        if name.startswith("pow:"):
+            exponent = float(Fraction(name[4:]))
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return np.power(a, exponent)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            return np.asarray(FUNCTIONS[name](self.lift(a)), dtype=np.float64)
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        return np.matmul(a, b)
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        return np.asarray(a.sum(axis=axes))
+
+    def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
+        return np.asarray(a.max(axis=axes))
+
+    def lift(self, a: Array) -> Array:
+        return a.astype(np.float64) if a.dtype != np.float64 else a

@@ -1,0 +1,59 @@
+"""Replaces composite ops by their primitives."""
+
+from __future__ import annotations
+
+
+
+from verifier.ir.builder import Builder
+from verifier.ir.program import Node, Program
+from verifier.ops import lookup
+
+
+def inline(program: Program) -> Program:
+    """The same program in primitive ops. Value names are kept; new ones are fresh."""
+    if all(lookup(n.op).expand is None and n.body is None for n in program.nodes):
+        return program
+    b = Builder(program.name, program.mesh)
+    for item in program.inputs:
+        b.input(item.name, item.type, item.role, item.path)
+    reserved = set(program.types)
+    rename: dict[str, str] = {}
+    for node in program.nodes:
+        _emit(b, node, rename, reserved)
+    for out in program.outputs:
+        b.output(rename.get(out.value, out.value), out.role, out.path)
+    return b.build()
+
+
+def _emit(b: Builder, node: Node, rename: dict[str, str], reserved: set[str]) -> None:
+    op = lookup(node.op)
+    inputs = [rename.get(v, v) for v in node.inputs]
+    if op.expand is None:
+        body = inline(node.body) if node.body is not None else None
+        b.add_node(node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=body)
+        return
+    scratch = _Expansion(b, reserved)
+    with b.at(node.source):
+        value = op.expand(scratch, *inputs, **op.with_defaults(node.attrs))
+    rename[node.outputs[0]] = value
+
+
+class _Expansion(Builder):
+    """A view of a builder whose composite ops expand on the spot."""
+
+    def __init__(self, target: Builder, reserved: set[str]) -> None:
+        super().__init__(target.name, target.mesh)
+        self.target, self.reserved = target, reserved
+        self.types = target.types
+
+    def add(self, op: str, *inputs: str, **attrs: object) -> str:
+        declared = lookup(op)
+        if declared.expand is not None:
+            return declared.expand(self, *inputs, **declared.with_defaults(attrs))
+        name = self.target.fresh("v")
+        while name in self.reserved:
+            name = self.target.fresh("v")
+        self.target.add_node(op, inputs, attrs, outputs=(name,))  # type: ignore[arg-type]
+        return name
+
+

@@ -1,0 +1,109 @@
+"""Builds programs: names values, infers types through the op registry, checks as it goes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+
+from verifier.ir.errors import IRError
+from verifier.ir.program import Input, Node, Output, Program
+from verifier.ir.types import Attr, Mesh, Source, TensorType
+
+
+class Builder:
+    """Appends nodes in order.
+
+    `b.add("mm", x, w)` returns the name of the result (a tuple of names for several results).
+    Any op name also works as a method: `b.mm(x, w)`, `b.reshape(x, shape=(2, 3))`.
+
+    Raises:
+        IRError: an undefined operand, an unknown op, a name defined twice.
+        ShapeError: operands that the op does not accept.
+    """
+
+    def __init__(self, name: str, mesh: Mesh = Mesh()) -> None:
+        self.name = name
+        self.mesh = mesh
+        self.inputs: list[Input] = []
+        self.nodes: list[Node] = []
+        self.outputs: list[Output] = []
+        self.types: dict[str, TensorType] = {}
+        self.source = Source()
+        self._count = 0
+
+    def fresh(self, hint: str = "") -> str:
+        while True:
+            self._count += 1
+            name = f"{hint}.{self._count}" if hint else str(self._count)
+            if name not in self.types:
+                return name
+
+    @contextmanager
+    def at(self, source: Source) -> Iterator[None]:
+        """Nodes added inside carry this source location."""
+        before, self.source = self.source, source
+        try:
+            yield
+        finally:
+            self.source = before
+
+    def define(self, name: str, type: TensorType) -> str:
+        if name in self.types:
+            raise IRError(f"{self.name}: %{name} is defined twice")
+        self.types[name] = type
+        return name
+
+    def input(
+        self, name: str, type: TensorType, role: str = "input", path: str = ""
+    ) -> str:
+        self.inputs.append(Input(self.define(name, type), type, role, path or name))
+        return name
+
+    def param(self, name: str, type: TensorType, path: str = "") -> str:
+        return self.input(name, type, "param", path)
+
+    def add_node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attrs: dict[str, Attr] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        source: Source | None = None,
+        body: Program | None = None,
+    ) -> tuple[str, ...]:
+        from verifier.ops import infer_types
+
+        attrs = dict(attrs or {})
+        where = source or self.source
+        for value in inputs:
+            if value not in self.types:
+                raise IRError(f"{self.name}: {op} reads %{value}, which nothing defines  {where}")
+        types = infer_types(op, [self.types[v] for v in inputs], attrs, self.mesh, body)
+        names = tuple(outputs) if outputs is not None else tuple(self.fresh() for _ in types)
+        if len(names) != len(types):
+            raise IRError(f"{self.name}: {op} has {len(types)} results, {len(names)} names given")
+        for name, type in zip(names, types, strict=True):
+            self.define(name, type)
+        self.nodes.append(Node(op, tuple(inputs), names, attrs, where, body))
+        return names
+
+    def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
+        """Append a node with one result."""
+        (name,) = self.add_node(op, inputs, attrs)
+        return name
+
+    def output(self, value: str, role: str = "output", path: str = "") -> None:
+        if value not in self.types:
+            raise IRError(f"{self.name}: output %{value} is not defined")
+        self.outputs.append(Output(value, role, path or value))
+
+    def build(self) -> Program:
+        return Program(
+            self.name,
+            tuple(self.inputs),
+            tuple(self.nodes),
+            tuple(self.outputs),
+            dict(self.types),
+            self.mesh,
+        )

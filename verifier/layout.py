@@ -1,0 +1,175 @@
+"""Layouts: how the piece of a tensor on one rank sits in the whole tensor.
+
+Every dim of the whole tensor is an ordered product of *atoms* (as in einops), most significant
+first. An atom bound to a mesh dim is fixed to that coordinate on each rank; the free atoms make
+up the local extent. `Shard(d)` on `tp` is the dim `[2@tp, 4]`; a fused weight sharded inside its
+three parts is `[3, 2@tp, 4]`. A mesh dim that no atom mentions replicates, unless it is listed as
+partial: then the whole is the fold (sum, max, min) of the pieces along it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    size: int
+    mesh_dim: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.size}@{self.mesh_dim}" if self.mesh_dim else str(self.size)
+
+
+Dim = tuple[Atom, ...]
+FOLDS = ("sum", "max", "min")
+
+
+def normal(atoms: Iterable[Atom]) -> Dim:
+    """Drop free atoms of size 1 and merge adjacent free atoms. Bound atoms of size 1 go too."""
+    out: list[Atom] = []
+    for atom in atoms:
+        if atom.size == 1:
+            continue
+        if out and atom.mesh_dim is None and out[-1].mesh_dim is None:
+            out[-1] = Atom(out[-1].size * atom.size)
+        else:
+            out.append(atom)
+    return tuple(out)
+
+
+def whole(extent: int) -> Dim:
+    """The dim of an extent that no mesh dim splits."""
+    return (Atom(extent),) if extent != 1 else ()
+
+
+def global_extent(dim: Dim) -> int:
+    return math.prod(a.size for a in dim)
+
+
+def local_extent(dim: Dim) -> int:
+    return math.prod(a.size for a in dim if a.mesh_dim is None)
+
+
+def bound(dim: Dim) -> tuple[str, ...]:
+    """The mesh dims that split this dim, most significant first."""
+    return tuple(a.mesh_dim for a in dim if a.mesh_dim is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    dims: tuple[Dim, ...]
+    partial: tuple[tuple[str, str], ...] = ()
+    """(mesh dim, fold), sorted by mesh dim."""
+
+    @classmethod
+    def replicate(cls, shape: Iterable[int]) -> Layout:
+        return cls(tuple(whole(n) for n in shape))
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        return tuple(global_extent(d) for d in self.dims)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        return tuple(local_extent(d) for d in self.dims)
+
+    @property
+    def sharded(self) -> frozenset[str]:
+        """Mesh dims bound by some atom."""
+        return frozenset(name for d in self.dims for name in bound(d))
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """Mesh dims along which a fold is pending."""
+        return frozenset(name for name, _ in self.partial)
+
+    @property
+    def mentioned(self) -> frozenset[str]:
+        return self.sharded | self.pending
+
+    def fold(self, mesh_dim: str) -> str | None:
+        return dict(self.partial).get(mesh_dim)
+
+    def with_partial(self, partial: Iterable[tuple[str, str]]) -> Layout:
+        return Layout(self.dims, tuple(sorted(partial)))
+
+    def with_dim(self, index: int, dim: Iterable[Atom]) -> Layout:
+        dims = list(self.dims)
+        dims[index] = normal(dim)
+        return Layout(tuple(dims), self.partial)
+
+    def placement(self, mesh_dim: str) -> str:
+        """The placement on one mesh dim, in PyTorch's words."""
+        for name, fold in self.partial:
+            if name == mesh_dim:
+                return f"Partial({fold})"
+        for index, dim in enumerate(self.dims):
+            names = bound(dim)
+            if mesh_dim in names:
+                plain = dim[0].mesh_dim == mesh_dim
+                return f"Shard({index})" if plain else f"StridedShard({index})"
+        return "Replicate"
+
+    def __str__(self) -> str:
+        dims = ", ".join(" ".join(map(str, d)) or "1" for d in self.dims)
+        folds = "".join(f" partial({fold})@{name}" for name, fold in self.partial)
+        return f"[{dims}]{folds}"
+
+
+def split_leading(dim: Dim, size: int, mesh_dim: str) -> Dim | None:
+    """Chunk the local extent of `dim` into `size` parts, one per coordinate of `mesh_dim`.
+
+    The first free atom is split; `None` where `size` does not divide it.
+    """
+    for index, atom in enumerate(dim):
+        if atom.mesh_dim is None:
+            if atom.size % size:
+                return None
+            return normal(
+                (*dim[:index], Atom(size, mesh_dim), Atom(atom.size // size), *dim[index + 1 :])
+            )
+    return None
+
+
+def from_placements(
+    shape: Iterable[int], placements: Iterable[tuple[str, int, str]]
+) -> Layout:
+    """The layout of a tensor from placements in mesh order.
+
+    Args:
+        shape: global shape.
+        placements: (mesh dim, its size, placement), a placement being `R`, `S(d)`, `P`, `P(max)`.
+
+    Raises:
+        ValueError: an unknown placement, or an extent that its mesh dims do not divide.
+    """
+    layout = Layout.replicate(shape)
+    for name, size, placement in placements:
+        if placement in ("R", "Replicate"):
+            continue
+        if placement.startswith("S(") or placement.startswith("Shard("):
+            index = int(placement[placement.index("(") + 1 : -1])
+            if not -len(layout.dims) <= index < len(layout.dims):
+                raise ValueError(f"{placement} on a tensor of {len(layout.dims)} dims")
+            index %= len(layout.dims)
+            if size == 1:
+                continue
+            dim = split_leading(layout.dims[index], size, name)
+            if dim is None:
+                raise ValueError(
+                    f"dim {index} of shape {list(layout.global_shape)} is not divisible by "
+                    f"{name}={size}"
+                )
+            layout = layout.with_dim(index, dim)
+        elif placement.startswith("P"):
+            fold = placement[2:-1] if "(" in placement else "sum"
+            if fold not in FOLDS:
+                raise ValueError(f"unknown placement {placement!r}")
+            if size > 1:
+                layout = layout.with_partial((*layout.partial, (name, fold)))
+        else:
+            raise ValueError(f"unknown placement {placement!r}; expected R, S(d), P or P(max)")
+    return layout

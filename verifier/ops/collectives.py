@@ -1,0 +1,292 @@
+"""Collectives over one or more mesh dims. On one device they are the identity.
+
+`meaning` takes the values of the ranks of one group, in group order, and returns theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce as fold_left
+from typing import Any
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain, is_index
+from verifier.ir.types import TensorType
+from verifier.layout import Atom, Dim, Layout, normal, split_leading
+from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+
+REDUCE = ("sum", "avg", "max", "min")
+
+
+def mesh_dims(value: str | Sequence[str]) -> tuple[str, ...]:
+    """The `mesh_dim` attribute as a tuple of names, outermost first."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def group_size(site: Site) -> int:
+    size = 1
+    for name in mesh_dims(site.attrs["mesh_dim"]):
+        if name not in site.mesh:
+            raise site.fail(f"the mesh ({site.mesh or 'none'}) has no dim {name!r}")
+        size *= site.mesh[name]
+    return size
+
+
+def _dim(site: Site, key: str) -> int:
+    dim = site.attrs[key]
+    if not 0 <= dim < len(site.types[0].shape):
+        raise site.fail(f"{key}={dim} of a tensor of {len(site.types[0].shape)} dims")
+    return dim
+
+
+def _resized(type: TensorType, dim: int, extent: int) -> TensorType:
+    return TensorType((*type.shape[:dim], extent, *type.shape[dim + 1 :]), type.dtype)
+
+
+def _check_reduce(site: Site) -> None:
+    if site.attrs.get("reduce", "sum") not in REDUCE:
+        raise site.fail(f"reduce={site.attrs['reduce']!r}; expected one of {', '.join(REDUCE)}")
+
+
+def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
+    pick: dict[str, Callable[[Array, Array], Array]] = {
+        "sum": d.add,
+        "avg": d.add,
+        "max": d.maximum,
+        "min": d.minimum,
+    }
+    out = fold_left(pick[how], parts)
+    return d.mul(d.lift(out), d.const(Fraction(1, len(parts)))) if how == "avg" else out
+
+
+def _settle(layout: Layout, name: str, size: int, how: str) -> tuple[Layout, Fraction]:
+    """The layout and scale after a reduction over one mesh dim."""
+    if size == 1:
+        return layout, Fraction(1)
+    pending = layout.fold(name)
+    if name in layout.sharded:
+        raise Refused(f"reduces over {name} a value that is split over {name}", name, 0)
+    if pending is None:
+        scale = Fraction(size) if how == "sum" else Fraction(1)
+        return layout, scale
+    if how in ("max", "min"):
+        if pending != how:
+            raise Refused(f"takes the {how} over {name} of a value that waits for a {pending}", name, 0)
+        scale = Fraction(1)
+    else:
+        if pending != "sum":
+            raise Refused(f"sums over {name} a value that waits for a {pending}", name, 0)
+        scale = Fraction(1, size) if how == "avg" else Fraction(1)
+    return layout.with_partial(p for p in layout.partial if p[0] != name), scale
+
+
+def _other_folds(layout: Layout, names: tuple[str, ...], how: str) -> None:
+    for name, fold in layout.partial:
+        if name in names or fold == how or (fold == "sum" and how == "avg"):
+            continue
+        raise Refused(f"a {how} does not commute with the {fold} pending over {name}", name, 0)
+
+
+def _all_reduce_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    scale = Fraction(1)
+    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
+    _other_folds(layout, names, how)
+    for name in names:
+        layout, factor = _settle(layout, name, given.mesh[name], how)
+        scale *= factor
+    return [Placed((layout,), scale=scale, moves=True)]
+
+
+def _chunk(layout: Layout, name: str, size: int, dim: int) -> Layout:
+    if size == 1:
+        return layout
+    if name in layout.mentioned:
+        raise Refused(f"splits over {name} a value that already depends on {name}", name, 0)
+    atoms = split_leading(layout.dims[dim], size, name)
+    if atoms is None:
+        raise Refused(f"dim {dim} does not divide into {size} equal pieces", name, 0)
+    return layout.with_dim(dim, atoms)
+
+
+def _reduce_scatter_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    scale = Fraction(1)
+    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
+    _other_folds(layout, names, how)
+    for name in names:
+        layout, factor = _settle(layout, name, given.mesh[name], how)
+        scale *= factor
+    for name in names:
+        layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
+    return [Placed((layout,), scale=scale, moves=True)]
+
+
+def _gathered(dim: Dim, name: str, size: int, index: int) -> Dim:
+    if size == 1:
+        return dim
+    if dim and dim[0].mesh_dim == name:
+        return normal([Atom(size), *dim[1:]])
+    if any(a.mesh_dim == name for a in dim):
+        raise Refused(f"gathers dim {index} in rank order, but {name} is not its outermost split", name, 0)
+    raise Refused(f"gathers dim {index} over {name}, which does not split it", name, 0)
+
+
+def _all_gather_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    dim = given.attr("dim")
+    for name in reversed(mesh_dims(given.attr("mesh_dim"))):
+        layout = layout.with_dim(dim, _gathered(layout.dims[dim], name, given.mesh[name], dim))
+    return [Placed((layout,), moves=True)]
+
+
+def _shard_slice_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    for name in mesh_dims(given.attr("mesh_dim")):
+        layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
+    return [Placed((layout,), moves=True)]
+
+
+def _all_to_all_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    names = mesh_dims(given.attr("mesh_dim"))
+    split, concat = given.attr("split_dim"), given.attr("concat_dim")
+    if split == concat:
+        raise Refused("all_to_all with one dim both split and joined", names[0], 0)
+    for name in reversed(names):
+        layout = layout.with_dim(concat, _gathered(layout.dims[concat], name, given.mesh[name], concat))
+    for name in names:
+        layout = _chunk(layout, name, given.mesh[name], split)
+    return [Placed((layout,), moves=True)]
+
+
+def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    name = given.attr("mesh_dim")
+    index = given.attr("index")
+    if not 0 <= index < given.mesh[name]:
+        raise Refused(f"coordinate {index} of {name}={given.mesh[name]}", name, 0)
+    if given.mesh[name] == 1:
+        return [Placed((layout,), moves=True)]
+    if name in layout.mentioned:
+        raise Refused(f"keeps one rank's part over {name} of a value that depends on {name}", name, 0)
+    for other, fold in layout.partial:
+        if fold != "sum":
+            raise Refused(f"inserts zeros into a pending {fold} over {other}", other, 0)
+    return [Placed((layout.with_partial((*layout.partial, (name, "sum"))),), moves=True)]
+
+
+def _same(site: Site) -> tuple[TensorType, ...]:
+    group_size(site)
+    _check_reduce(site)
+    return (site.types[0],)
+
+
+def _gather_types(site: Site) -> tuple[TensorType, ...]:
+    dim = _dim(site, "dim")
+    return (_resized(site.types[0], dim, site.types[0].shape[dim] * group_size(site)),)
+
+
+def _scatter_types(site: Site) -> tuple[TensorType, ...]:
+    dim, n = _dim(site, "dim"), group_size(site)
+    _check_reduce(site)
+    extent = site.types[0].shape[dim]
+    if extent % n:
+        raise site.fail(f"dim {dim} of extent {extent} does not divide into {n} equal pieces")
+    return (_resized(site.types[0], dim, extent // n),)
+
+
+def _all_to_all_types(site: Site) -> tuple[TensorType, ...]:
+    split, concat, n = _dim(site, "split_dim"), _dim(site, "concat_dim"), group_size(site)
+    x = site.types[0]
+    if split == concat:
+        raise site.fail("split_dim and concat_dim must differ")
+    if x.shape[split] % n:
+        raise site.fail(f"dim {split} of extent {x.shape[split]} does not divide into {n} pieces")
+    return (_resized(_resized(x, split, x.shape[split] // n), concat, x.shape[concat] * n),)
+
+
+def _all_reduce(d: Domain, group: Sequence[Array], reduce: str, **_: Any) -> list[Array]:
+    return [_reduced(d, group, reduce)] * len(group)
+
+
+def _all_gather(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    return [np.concatenate(group, axis=dim)] * len(group)
+
+
+def _reduce_scatter(d: Domain, group: Sequence[Array], dim: int, reduce: str, **_: Any) -> list[Array]:
+    return np.split(_reduced(d, group, reduce), len(group), axis=dim)
+
+
+def _shard_slice(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    return [np.split(x, len(group), axis=dim)[i] for i, x in enumerate(group)]
+
+
+def _all_to_all(
+    d: Domain, group: Sequence[Array], split_dim: int, concat_dim: int, **_: Any
+) -> list[Array]:
+    pieces = [np.split(x, len(group), axis=split_dim) for x in group]
+    return [
+        np.concatenate([piece[i] for piece in pieces], axis=concat_dim) for i in range(len(group))
+    ]
+
+
+def _on_coord(d: Domain, group: Sequence[Array], index: int, **_: Any) -> list[Array]:
+    def zeros(x: Array) -> Array:
+        return np.zeros_like(x) if is_index(x) else d.full(x.shape, Fraction(0))
+
+    return [x if i == index else zeros(x) for i, x in enumerate(group)]
+
+
+def _collective(
+    name: str,
+    meaning: Callable[..., list[Array]],
+    types: Callable[[Site], tuple[TensorType, ...]],
+    place: Callable[[Op, Operands], list[Placed]],
+    attrs: dict[str, Any],
+    doc: str,
+) -> Op:
+    return register(
+        Op(
+            name,
+            "collective",
+            "... -> ...",
+            meaning,
+            types,
+            place,
+            linear=(frozenset({0}),),
+            attrs={"mesh_dim": REQUIRED, **attrs},
+            flops=lambda types, results, _: 0,
+            doc=doc,
+        )
+    )
+
+
+all_reduce = _collective(
+    "all_reduce", _all_reduce, _same, _all_reduce_place, {"reduce": "sum"},
+    "Partial to Replicate: reduce the values of a group, everyone gets the result.",
+)
+all_gather = _collective(
+    "all_gather", _all_gather, _gather_types, _all_gather_place, {"dim": REQUIRED},
+    "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
+)
+reduce_scatter = _collective(
+    "reduce_scatter", _reduce_scatter, _scatter_types, _reduce_scatter_place,
+    {"dim": REQUIRED, "reduce": "sum"},
+    "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
+)
+shard_slice = _collective(
+    "shard_slice", _shard_slice, _scatter_types, _shard_slice_place, {"dim": REQUIRED},
+    "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
+)
+all_to_all = _collective(
+    "all_to_all", _all_to_all, _all_to_all_types, _all_to_all_place,
+    {"split_dim": REQUIRED, "concat_dim": REQUIRED},
+    "Shard of `concat_dim` to Shard of `split_dim`.",
+)
+on_coord = _collective(
+    "on_coord", _on_coord, _same, _on_coord_place, {"index": 0},
+    "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
+)
