@@ -1,0 +1,52 @@
+# `make demo` and `make test` work in a fresh clone: the environment makes itself.
+# Settings: VENV=.venv  PYTHON=python3 (3.11 or later)  TORCH=torch==2.13.0
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VENV   ?= .venv
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+BIN    := $(VENV)/bin
+OK     := $(VENV)/.ok
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(OK): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "shardproof needs Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	@echo "installing into $(VENV) (about 1.3 GB, once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt '$(TORCH)'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[torch,hf,dev]'
+	@touch $@
+
+.PHONY: install
+install: $(OK)  ## the environment, in .venv
+
+.PHONY: test
+test: $(OK)  ## the tests
+	$(BIN)/pytest -q -n 2 --dist loadgroup
+
+.PHONY: laws
+laws: $(OK)  ## the laws of every op and every rule
+	$(BIN)/pytest -q -n 2 tests/laws
+
+.PHONY: check
+check: $(OK)  ## lint, format, types, import contracts, generated docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache
+
+.PHONY: format
+format: $(OK)  ## rewrite sources as `check` wants them
+	$(BIN)/ruff check --fix-only -q .
+	$(BIN)/ruff format -q .
+
+.PHONY: clean
+clean:  ## remove what make made, the environment included
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info bench
