@@ -141,9 +141,8 @@ def from_json(text: str) -> Plan:
         raise ValueError(f"not a plan: {error}") from error
     for module in plan.modules:
         if module.style not in STYLES:
-            raise ValueError(
-                f"{module.path}: unknown style {module.style!r}, expected one of {', '.join(STYLES)}"
-            )
+            known = ", ".join(STYLES)
+            raise ValueError(f"{module.path}: unknown style {module.style!r}, expected {known}")
     return plan
 
 
