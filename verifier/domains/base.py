@@ -68,6 +68,16 @@ class Domain(ABC):
     @abstractmethod
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array: ...
 
+    @abstractmethod
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Arbitrary float values: what a law quantifies over."""
+
+    def random_like(self, a: Array, rng: np.random.Generator) -> Array:
+        """Arbitrary values of the kind and shape of `a`."""
+        if a.dtype.kind == "b":
+            return rng.integers(2, size=a.shape).astype(bool)
+        return rng.integers(-3, 7, size=a.shape) if is_index(a) else self.random(a.shape, rng)
+
     def lift(self, a: Array) -> Array:
         """Index values as values of the domain."""
         if not is_index(a):

@@ -103,3 +103,6 @@ class Field(Domain):
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(a.sum(axis=axes, dtype=np.uint64) % _P)
+
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        return rng.integers(P, size=shape, dtype=np.uint64)

@@ -102,6 +102,9 @@ class Floats(Domain):
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(a.sum(axis=axes))
 
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        return np.asarray(rng.standard_normal(shape))
+
     def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(a.max(axis=axes))
 
