@@ -22,7 +22,7 @@ def piece(whole: Array, layout: Layout, coords: Coords) -> Array:
 def scatter(
     whole: Array, layout: Layout, mesh: Mesh, domain: Domain, rng: np.random.Generator
 ) -> list[Array]:
-    """The piece of every rank, in rank order. A pending fold gets random pieces that fold to `whole`.
+    """The piece of every rank, in rank order; random pieces that fold to `whole` where one pends.
 
     Raises:
         ValueError: `whole` has another shape than the layout says, or folds of two kinds are

@@ -23,6 +23,11 @@ COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
+LOGICAL: dict[str, Callable[..., Array]] = {
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+}
 
 
 def is_index(x: Array) -> bool:
@@ -127,6 +132,10 @@ class Domain(ABC):
         if is_index(a) and is_index(b):
             return np.where(cond, a, b)
         return np.where(cond, self.lift(a), self.lift(b))
+
+    def logical(self, name: str, *operands: Array) -> Array:
+        """`and`, `or`, `not` of truth values."""
+        return np.asarray(LOGICAL[name](*operands))
 
     def full(self, shape: tuple[int, ...], value: Fraction) -> Array:
         out = np.empty(shape, dtype=self.dtype)

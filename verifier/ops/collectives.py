@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce as fold_left
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.ir.types import TensorType
-from verifier.layout import Atom, Dim, Layout, normal, split_leading
+from verifier.ir.types import Mesh, TensorType
+from verifier.layout import Atom, Layout, bound, split_leading
 from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
 
 REDUCE = ("sum", "avg", "max", "min")
@@ -124,22 +125,25 @@ def _reduce_scatter_place(op: Op, given: Operands) -> list[Placed]:
     return [Placed((layout,), scale=scale, moves=True)]
 
 
-def _gathered(dim: Dim, name: str, size: int, index: int) -> Dim:
-    if size == 1:
-        return dim
-    if dim and dim[0].mesh_dim == name:
-        return normal([Atom(size), *dim[1:]])
-    if any(a.mesh_dim == name for a in dim):
-        raise Refused(f"gathers dim {index} in rank order, but {name} is not its outermost split", name, 0)
-    raise Refused(f"gathers dim {index} over {name}, which does not split it", name, 0)
+def _gathered(layout: Layout, names: tuple[str, ...], mesh: Mesh, index: int) -> Layout:
+    """Join the pieces of one dim over mesh dims that are its outermost splits, in that order."""
+    dim = layout.dims[index]
+    live = [name for name in names if mesh[name] > 1]
+    for name, atom in zip_longest(live, dim[: len(live)]):
+        if atom is not None and atom.mesh_dim == name:
+            continue
+        if name in bound(dim):
+            why = f"gathers dim {index} in rank order, but {name} is not its outermost split"
+        else:
+            why = f"gathers dim {index} over {name}, which does not split it"
+        raise Refused(why, name, 0)
+    return layout.with_dim(index, (*(Atom(a.size) for a in dim[: len(live)]), *dim[len(live) :]))
 
 
 def _all_gather_place(op: Op, given: Operands) -> list[Placed]:
     (layout,) = given.layouts
-    dim = given.attr("dim")
-    for name in reversed(mesh_dims(given.attr("mesh_dim"))):
-        layout = layout.with_dim(dim, _gathered(layout.dims[dim], name, given.mesh[name], dim))
-    return [Placed((layout,), moves=True)]
+    names = mesh_dims(given.attr("mesh_dim"))
+    return [Placed((_gathered(layout, names, given.mesh, given.attr("dim")),), moves=True)]
 
 
 def _shard_slice_place(op: Op, given: Operands) -> list[Placed]:
@@ -155,8 +159,7 @@ def _all_to_all_place(op: Op, given: Operands) -> list[Placed]:
     split, concat = given.attr("split_dim"), given.attr("concat_dim")
     if split == concat:
         raise Refused("all_to_all with one dim both split and joined", names[0], 0)
-    for name in reversed(names):
-        layout = layout.with_dim(concat, _gathered(layout.dims[concat], name, given.mesh[name], concat))
+    layout = _gathered(layout, names, given.mesh, concat)
     for name in names:
         layout = _chunk(layout, name, given.mesh[name], split)
     return [Placed((layout,), moves=True)]

@@ -67,13 +67,12 @@ def _iota_place(op: Op, given: Operands) -> list[Placed]:
     shape, dim, offset = tuple(given.attr("shape")), given.attr("dim"), given.attr("offset")
     affine = offset if isinstance(offset, Affine) else Affine.of(offset)
     atoms: list[Atom] = []
-    for name, step in sorted(affine.terms, key=lambda t: -t[1]):
-        inner = shape[dim]
-        for a in reversed([n for n, s in affine.terms if s < step]):
-            inner *= given.mesh[a]
+    inner = shape[dim]
+    for name, step in sorted(affine.terms, key=lambda t: t[1]):
         if step != inner:
             raise Refused(f"an index ramp of {shape[dim]} entries starts at {affine}", name, None)
-        atoms.append(Atom(given.mesh[name], name))
+        inner *= given.mesh[name]
+        atoms.insert(0, Atom(given.mesh[name], name))
     ramp: Dim = normal([*atoms, Atom(shape[dim])])
     used = frozenset(name for name, _ in affine.terms)
     extents = [None if i == dim else n for i, n in enumerate(shape)]

@@ -236,9 +236,9 @@ def _compare(name: str) -> Op:
 
 COMPARISONS = {name: _compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
-logical_and = declare("logical_and", 2, lambda d, a, b: np.logical_and(a, b), result="bool")
-logical_or = declare("logical_or", 2, lambda d, a, b: np.logical_or(a, b), result="bool")
-logical_not = declare("logical_not", 1, lambda d, a: np.logical_not(a), result="bool")
+logical_and = declare("logical_and", 2, lambda d, a, b: d.logical("and", a, b), result="bool")
+logical_or = declare("logical_or", 2, lambda d, a, b: d.logical("or", a, b), result="bool")
+logical_not = declare("logical_not", 1, lambda d, a: d.logical("not", a), result="bool")
 
 
 def _where_types(site: Site) -> tuple[TensorType, ...]:

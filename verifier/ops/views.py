@@ -261,10 +261,13 @@ def _concat_place(op: Op, given: Operands) -> list[Placed]:
         if layout.dims[:index] != first.dims[:index] or layout.dims[index + 1 :] != first.dims[index + 1 :]:
             name = next(iter(sorted(layout.mentioned ^ first.mentioned)), None)
             raise Refused(f"operands 0 and {i} are split differently", name, i)
-        if layout.partial != first.partial and not (i in given.zeros or 0 in given.zeros):
-            name = next(iter(sorted(layout.pending ^ first.pending)), None)
+    holders = [i for i in range(len(given.layouts)) if i not in given.zeros] or [0]
+    partial = given.layouts[holders[0]].partial
+    for i in holders:
+        layout = given.layouts[i]
+        if layout.partial != partial:
+            name = next(iter(sorted(layout.pending ^ {n for n, _ in partial})), None)
             raise Refused(f"joins a value that waits for a sum over {name} to one that does not", name, i)
-    partial = max((layout.partial for layout in given.layouts), key=len)
     for name, fold in partial:
         if fold != "sum" and given.zeros:
             raise Refused(f"joins zeros to a pending {fold} over {name}", name, 0)

@@ -1,0 +1,318 @@
+"""Real numbers as Z3 terms: what is proved here holds for all values.
+
+Nonlinear functions are uninterpreted, so an equality proved here follows from congruence and
+arithmetic alone. Laws of `exp`, `rsqrt` and `reciprocal` come in as facts where they are asked for.
+A maximum is kept as the set of its operands: it is associative, commutative and idempotent.
+Entries of an array are `Fraction` where constant, Z3 terms elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import z3 as _z3
+
+from verifier.domains.base import Array, Domain, is_index
+
+z3: Any = _z3
+Entry = Any
+LAWS = ("exp", "rsqrt", "reciprocal", "max")
+
+
+def term(value: Entry) -> Any:
+    """A Z3 real term of an entry."""
+    if isinstance(value, Fraction):
+        return z3.RealVal(f"{value.numerator}/{value.denominator}")
+    return value
+
+
+def _is_bool(value: Entry) -> bool:
+    return isinstance(value, bool | np.bool_) or z3.is_bool(value)
+
+
+def _plus(a: Entry, b: Entry) -> Entry:
+    if isinstance(a, Fraction) and a == 0:
+        return b
+    if isinstance(b, Fraction) and b == 0:
+        return a
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a + b
+    return term(a) + term(b)
+
+
+def _times(a: Entry, b: Entry) -> Entry:
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Fraction):
+            if x == 0:
+                return Fraction(0)
+            if x == 1:
+                return y
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a * b
+    return term(a) * term(b)
+
+
+def _minus(a: Entry) -> Entry:
+    return -a
+
+
+def _number(a: Entry) -> Entry:
+    if _is_bool(a):
+        return z3.If(a, z3.RealVal(1), z3.RealVal(0)) if z3.is_bool(a) else Fraction(int(a))
+    return a if isinstance(a, Fraction) or z3.is_expr(a) else Fraction(int(a))
+
+
+def _choose(cond: Entry, a: Entry, b: Entry) -> Entry:
+    return z3.If(cond, term(a), term(b)) if z3.is_bool(cond) else (a if cond else b)
+
+
+RELATIONS: dict[str, Callable[[Entry, Entry], Entry]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+_PLUS = np.frompyfunc(_plus, 2, 1)
+_TIMES = np.frompyfunc(_times, 2, 1)
+_MINUS = np.frompyfunc(_minus, 1, 1)
+_NUMBER = np.frompyfunc(_number, 1, 1)
+_CHOOSE = np.frompyfunc(_choose, 3, 1)
+
+
+def _objects(value: Any) -> Array:
+    """Results of `frompyfunc` on 0-d arrays come back bare."""
+    if isinstance(value, np.ndarray):
+        return cast(Array, value)
+    out = np.empty((), dtype=object)
+    out[()] = value
+    return out
+
+
+class Symbolic(Domain):
+    """Entries are reals. `laws` names the functions whose laws are recorded in `facts`."""
+
+    dtype = object
+
+    def __init__(self, laws: Iterable[str] = ()) -> None:
+        self.laws = frozenset(laws)
+        unknown = self.laws - set(LAWS)
+        if unknown:
+            raise ValueError(f"no laws of {min(unknown)!r}; there are {', '.join(LAWS)}")
+        self.facts: list[Any] = []
+        self._functions: dict[str, Any] = {}
+        self._sets: dict[Any, frozenset[Any]] = {}
+        self._maxima: dict[frozenset[Any], Any] = {}
+        self._seen: set[Any] = set()
+        self._fresh = 0
+
+    def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
+        """An array of distinct constants `name[i,j]`."""
+        out = np.empty(shape, dtype=object)
+        for index in np.ndindex(*shape):
+            out[index] = z3.Real(f"{name}[{','.join(map(str, index))}]")
+        return out
+
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        self._fresh += 1
+        return self.symbols(f"r{self._fresh}", shape)
+
+    def const(self, value: Fraction) -> Array:
+        return _objects(Fraction(value))
+
+    def lift(self, a: Array) -> Array:
+        return _objects(_NUMBER(a.astype(object)))
+
+    def _add(self, a: Array, b: Array) -> Array:
+        return _objects(_PLUS(a, b))
+
+    def _mul(self, a: Array, b: Array) -> Array:
+        return _objects(_TIMES(a, b))
+
+    def _neg(self, a: Array) -> Array:
+        return _objects(_MINUS(a))
+
+    def reciprocal(self, a: Array) -> Array:
+        return _objects(np.frompyfunc(self._over, 1, 1)(a))
+
+    def _over(self, a: Entry) -> Entry:
+        if isinstance(a, Fraction) and a != 0:
+            return 1 / a
+        out = self._function("reciprocal")(term(a))
+        self._fact("reciprocal", out, z3.Implies(term(a) != 0, out * term(a) == 1))
+        return out
+
+    def _compare(self, name: str, a: Array, b: Array) -> Array:
+        relation = RELATIONS[name]
+
+        def entry(x: Entry, y: Entry) -> Entry:
+            if isinstance(x, Fraction) and isinstance(y, Fraction):
+                return bool(relation(x, y))
+            return relation(term(x), term(y))
+
+        return _plain(_objects(np.frompyfunc(entry, 2, 1)(a, b)))
+
+    def where(self, cond: Array, a: Array, b: Array) -> Array:
+        if is_index(cond) and is_index(a) and is_index(b):
+            return np.where(cond, a, b)
+        return _objects(_CHOOSE(cond, self.lift(a), self.lift(b)))
+
+    def logical(self, name: str, *operands: Array) -> Array:
+        if all(is_index(x) for x in operands):
+            return super().logical(name, *operands)
+        build = {"and": z3.And, "or": z3.Or, "not": z3.Not}[name]
+
+        def entry(*values: Entry) -> Entry:
+            terms = [v if z3.is_bool(v) else z3.BoolVal(bool(v)) for v in values]
+            return z3.simplify(build(*terms))
+
+        return _objects(np.frompyfunc(entry, len(operands), 1)(*operands))
+
+    def unary(self, name: str, a: Array) -> Array:
+        a = self.lift(a)
+        if name.startswith("pow:") and Fraction(name[4:]).denominator == 1:
+            return self._power(a, int(Fraction(name[4:])))
+        apply = {"exp": self._exp, "rsqrt": self._rsqrt}.get(name)
+        if apply is None:
+            function = self._function(name)
+            return _objects(np.frompyfunc(lambda x: function(term(x)), 1, 1)(a))
+        return _objects(np.frompyfunc(apply, 1, 1)(a))
+
+    def _power(self, a: Array, exponent: int) -> Array:
+        base = a if exponent >= 0 else self.reciprocal(a)
+        out = self.full(a.shape, Fraction(1))
+        for _ in range(abs(exponent)):
+            out = self._mul(out, base)
+        return out
+
+    def _exp(self, a: Entry) -> Entry:
+        function = self._function("exp")
+        if "exp" not in self.laws:
+            return function(term(a))
+        out: Entry = Fraction(1)
+        for part, sign in _summands(term(a), 1):
+            factor = function(part if sign > 0 else -part)
+            if sign < 0:
+                self._fact("exp", factor, factor * function(part) == 1)
+                self._fact("exp", function(part), function(part) > 0)
+            self._fact("exp", factor, factor > 0)
+            out = _times(out, factor)
+        return out
+
+    def _rsqrt(self, a: Entry) -> Entry:
+        out = self._function("rsqrt")(term(a))
+        law = z3.Implies(term(a) > 0, z3.And(out > 0, out * out * term(a) == 1))
+        self._fact("rsqrt", out, law)
+        return out
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        left = np.broadcast_to(a, (*batch, *a.shape[-2:]))[..., :, :, None]
+        right = np.broadcast_to(b, (*batch, *b.shape[-2:]))[..., None, :, :]
+        return self.sum(_objects(_TIMES(left, right)), (len(batch) + 1,))
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        kept = [i for i in range(a.ndim) if i not in axes]
+        moved = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+        out = np.empty(moved.shape[:-1], dtype=object)
+        for index in np.ndindex(*out.shape):
+            total: Entry = Fraction(0)
+            for value in moved[index]:
+                total = _plus(total, value)
+            out[index] = total
+        return out
+
+    def _maximum(self, a: Array, b: Array) -> Array:
+        return _objects(np.frompyfunc(self._larger, 2, 1)(a, b))
+
+    def _larger(self, a: Entry, b: Entry) -> Entry:
+        operands = self._operands(a) | self._operands(b)
+        numbers = [x for x in operands if isinstance(x, Fraction)]
+        if len(numbers) > 1:
+            operands = (operands - set(numbers)) | {max(numbers)}
+        if len(operands) == 1:
+            return _unkey(next(iter(operands)))
+        if operands not in self._maxima:
+            top = z3.Real(f"max{len(self._maxima)}")
+            self._maxima[operands] = top
+            self._sets[_key(top)] = operands
+            values = [term(_unkey(x)) for x in operands]
+            bound = z3.And(*(top >= v for v in values), z3.Or(*(top == v for v in values)))
+            self._fact("max", top, bound)
+        return self._maxima[operands]
+
+    def _operands(self, a: Entry) -> frozenset[Any]:
+        return self._sets.get(_key(a), frozenset({_key(a)}))
+
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = z3.Function(name, z3.RealSort(), z3.RealSort())
+        return self._functions[name]
+
+    def _fact(self, law: str, about: Any, fact: Any) -> None:
+        if law in self.laws and fact.get_id() not in self._seen:
+            self._seen.add(fact.get_id())
+            self.facts.append(fact)
+
+
+class _Hashed:
+    """A term that is equal to the same term only (Z3's own `==` builds an equation)."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return int(self.value.hash())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and bool(self.value.eq(other.value))
+
+
+def _key(value: Entry) -> Any:
+    return value if isinstance(value, Fraction) else _Hashed(value)
+
+
+def _unkey(value: Any) -> Entry:
+    return value.value if isinstance(value, _Hashed) else value
+
+
+def _plain(a: Array) -> Array:
+    """An array of truth values without terms becomes a numpy one."""
+    if all(isinstance(v, bool) for v in a.reshape(-1)):
+        return a.astype(bool)
+    return a
+
+
+def _summands(expression: Any, sign: int) -> list[tuple[Any, int]]:
+    """Terms with signs whose sum is `expression`."""
+    if z3.is_add(expression):
+        return [p for child in expression.children() for p in _summands(child, sign)]
+    if z3.is_sub(expression):
+        first, *rest = expression.children()
+        return [*_summands(first, sign), *(p for c in rest for p in _summands(c, -sign))]
+    if z3.is_app_of(expression, z3.Z3_OP_UMINUS):
+        return _summands(expression.arg(0), -sign)
+    return [(expression, sign)]
+
+
+def equations(a: Array, b: Array) -> list[Any]:
+    """What is left to prove for two arrays of one shape to be equal: entries that differ as terms.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if a.shape != b.shape:
+        raise ValueError(f"shapes {a.shape} and {b.shape}")
+    out: list[Any] = []
+    for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True):
+        if _is_bool(x) or _is_bool(y):
+            left, right = (v if z3.is_bool(v) else z3.BoolVal(bool(v)) for v in (x, y))
+        else:
+            left, right = term(_number(x)), term(_number(y))
+        if not left.eq(right):
+            out.append(left == right)
+    return out
