@@ -1,0 +1,125 @@
+"""The contract: how inputs of the one-device program are laid out, and how results must be.
+
+It comes from the user or the plan, never from the program under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifier.ir.program import Output, Program
+from verifier.ir.types import Mesh
+from verifier.layout import Atom, Layout
+
+
+class ContractError(ValueError):
+    """A contract that does not fit the programs: what, expected, got."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """An assumption: this value of the one-device program, a sum over the batch, has equal parts
+    on all ranks of a mesh dim (for example the number of labels that count)."""
+
+    value: str
+    mesh_dim: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.why} is the same on every rank along {self.mesh_dim}"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Layouts by input name and by output key (`role:path`), plus assumptions for the report."""
+
+    inputs: dict[str, Layout]
+    outputs: dict[str, Layout]
+    balanced: tuple[Balanced, ...] = ()
+    assumptions: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": {k: layout_to_json(v) for k, v in self.inputs.items()},
+            "outputs": {k: layout_to_json(v) for k, v in self.outputs.items()},
+            "balanced": [[b.value, b.mesh_dim, b.why] for b in self.balanced],
+            "assumptions": list(self.assumptions),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Contract:
+        return cls(
+            {k: layout_from_json(v) for k, v in data["inputs"].items()},
+            {k: layout_from_json(v) for k, v in data["outputs"].items()},
+            tuple(Balanced(*b) for b in data.get("balanced", ())),
+            tuple(data.get("assumptions", ())),
+        )
+
+
+def output_key(out: Output) -> str:
+    """The name of an output in a contract."""
+    return f"{out.role}:{out.path}"
+
+
+def layout_to_json(layout: Layout) -> dict[str, Any]:
+    return {
+        "dims": [[[a.size, a.mesh_dim] for a in dim] for dim in layout.dims],
+        "partial": [list(p) for p in layout.partial],
+    }
+
+
+def layout_from_json(data: Mapping[str, Any]) -> Layout:
+    dims = tuple(tuple(Atom(size, name) for size, name in dim) for dim in data["dims"])
+    return Layout(dims, tuple((name, fold) for name, fold in data["partial"]))
+
+
+def check(sequential: Program, distributed: Program, contract: Contract) -> None:
+    """Raise ContractError unless the contract fits both programs."""
+    mesh = distributed.mesh
+    if sequential.mesh.size > 1:
+        raise ContractError("the sequential program must have no mesh")
+    theirs = {i.name: i for i in distributed.inputs}
+    for item in sequential.inputs:
+        if item.name not in contract.inputs:
+            raise ContractError(f"the contract says nothing of the input %{item.name}")
+        layout = contract.inputs[item.name]
+        _fits(f"input %{item.name}", layout, item.type.shape, mesh)
+        if layout.partial:
+            raise ContractError(f"input %{item.name} cannot be partial")
+        if item.name in theirs:
+            got = theirs[item.name].type
+            if got.shape != layout.local_shape or got.is_float != item.type.is_float:
+                raise ContractError(
+                    f"input %{item.name}: the contract gives each rank {list(layout.local_shape)}, "
+                    f"the distributed program takes {got}"
+                )
+    for item in distributed.inputs:
+        if item.name not in contract.inputs:
+            raise ContractError(f"the distributed program has an input %{item.name} of its own")
+    keys = [output_key(o) for o in distributed.outputs]
+    for out in sequential.outputs:
+        key = output_key(out)
+        if key not in contract.outputs:
+            raise ContractError(f"the contract says nothing of the output {key}")
+        _fits(f"output {key}", contract.outputs[key], sequential.types[out.value].shape, mesh)
+        if keys.count(key) != 1:
+            raise ContractError(
+                f"the distributed program returns {key} {keys.count(key)} times, expected once"
+            )
+
+
+def _fits(what: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> None:
+    if layout.global_shape != shape:
+        raise ContractError(f"{what} has shape {list(shape)}, the contract says {layout}")
+    seen: set[str] = set()
+    for name, size in [
+        *((a.mesh_dim, a.size) for d in layout.dims for a in d if a.mesh_dim),
+        *((n, mesh[n] if n in mesh else 0) for n, _ in layout.partial),
+    ]:
+        if name not in mesh or mesh[name] != size:
+            raise ContractError(f"{what}: {layout} does not fit the mesh {mesh or 'of one device'}")
+        if name in seen:
+            raise ContractError(f"{what}: {name} is used twice in {layout}")
+        seen.add(name)

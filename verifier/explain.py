@@ -1,0 +1,86 @@
+"""Names the op to blame when an output is not as the contract asks."""
+
+from __future__ import annotations
+
+from verifier.contract import Contract, output_key
+from verifier.ir.program import Node, Program
+from verifier.relate import Break, Fact, Related, Sequential, describe
+from verifier.verdict import Location
+
+
+def show(node: Node) -> str:
+    """A node as text, without its types."""
+    attrs = ", ".join(f"{k}={v}" for k, v in node.attrs.items())
+    left = ", ".join("%" + v for v in node.outputs)
+    right = ", ".join("%" + v for v in node.inputs)
+    return f"{left} = {node.op} {right}" + (f" {{{attrs}}}" if attrs else "")
+
+
+def locate(
+    one: Sequential,
+    distributed: Program,
+    related: Related,
+    contract: Contract,
+    wrong: dict[str, list[Fact]],
+) -> Location | None:
+    """The first op without a relation; failing that, the output whose relation is not the one asked."""
+    if related.breaks:
+        return _from_break(one, related, related.breaks[0])
+    stray = _first_stray(one, distributed, related, wrong)
+    producers = distributed.producers()
+    wanted = {output_key(o): one.values[o.value] for o in one.program.outputs}
+    for out in distributed.outputs:
+        key = output_key(out)
+        if key not in wrong:
+            continue
+        node = stray or producers.get(out.value)
+        want = Fact(wanted[key], contract.outputs[key])
+        have = wrong[key]
+        found = describe(one, have[0]) if have else "no relation"
+        reason = f"{key} must be {describe(one, want)}; it is {found}"
+        pending = sorted(have[0].layout.pending) if have else []
+        mesh_dim = pending[0] if pending else None
+        if node is None:
+            return Location("output", f"%{out.value}", reason, mesh_dim=mesh_dim)
+        operands = tuple(
+            f"%{v}: {describe(one, f[0])}" for v in node.inputs if (f := related.facts.get(v))
+        )
+        return Location(node.op, show(node), reason, node.source, operands, mesh_dim)
+    return None
+
+
+def _from_break(one: Sequential, related: Related, broken: Break) -> Location:
+    operands = tuple(
+        f"%{v}: {f.layout}" for v, f in zip(broken.node.inputs, broken.operands, strict=False)
+    )
+    return Location(
+        broken.node.op,
+        show(broken.node),
+        broken.refused.reason,
+        broken.node.source,
+        operands,
+        broken.refused.mesh_dim,
+    )
+
+
+def _first_stray(
+    one: Sequential, distributed: Program, related: Related, wrong: dict[str, list[Fact]]
+) -> Node | None:
+    """The first op that a wrong output depends on whose value the one-device program never has."""
+    producers = distributed.producers()
+    reach: set[str] = set()
+    todo = [o.value for o in distributed.outputs if output_key(o) in wrong]
+    while todo:
+        value = todo.pop()
+        if value in reach:
+            continue
+        reach.add(value)
+        if value in producers:
+            todo += producers[value].inputs
+    for node in distributed.nodes:
+        if not any(v in reach for v in node.outputs):
+            continue
+        facts = related.facts.get(node.outputs[0], [])
+        if facts and not any(f.ref.id in one.known for f in facts):
+            return node
+    return None

@@ -1,0 +1,260 @@
+"""Looks for a difference on numbers before anything is proved.
+
+Both programs run over a prime field at random inputs; a difference there is replayed in float64
+with the real functions, and only what differs again is a counterexample. It is then shrunk: whole
+inputs are replaced by zeros or ones as long as the difference stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verifier.contract import Contract, output_key
+from verifier.domains.base import Array, Domain
+from verifier.domains.field import Field, P
+from verifier.domains.floats import Floats
+from verifier.evaluate import evaluate, simulate
+from verifier.ir.program import Node, Program
+from verifier.scatter import copies, gather, piece, scatter
+from verifier.verdict import Witness
+
+MAX_ELEMENTS = 3_000_000
+TOLERANCE = 1e-6
+INDEX_OPS = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the programs differ: an output key with the rank and element of the witness."""
+
+    witness: Witness
+    outputs: tuple[str, ...]
+
+
+def elements(program: Program, copies: int = 1) -> int:
+    """Numbers that one run of a program holds."""
+    total = sum(t.size for t in program.types.values())
+    for node in program.nodes:
+        if node.body is not None:
+            length = node.attrs["length"]
+            assert isinstance(length, int)
+            total += elements(node.body, length)
+    return total * copies
+
+
+def too_large(sequential: Program, distributed: Program) -> bool:
+    """Whether running both programs would take too long or too much memory."""
+    size = elements(sequential) + elements(distributed, distributed.mesh.size)
+    return size > MAX_ELEMENTS
+
+
+def index_bounds(program: Program) -> dict[str, int]:
+    """For each integer input, one more than the largest index that every lookup accepts."""
+    bounds: dict[str, int] = {}
+
+    def visit(scope: Program, origin: dict[str, set[str]]) -> None:
+        for node in scope.nodes:
+            if node.body is not None:
+                inner = {
+                    i.name: origin.get(v, set())
+                    for i, v in zip(node.body.inputs, node.inputs, strict=True)
+                }
+                visit(node.body, inner)
+                continue
+            at = INDEX_OPS.get(node.op)
+            if at is not None:
+                for name in origin.get(node.inputs[at], ()):
+                    bounds[name] = min(bounds.get(name, 1 << 30), _extent(scope, node))
+            for out in node.outputs:
+                if not scope.types[out].is_float and scope.types[out].dtype != "bool":
+                    reach = {o for v in node.inputs for o in origin.get(v, ())}
+                    origin[out] = origin.get(out, set()) | reach
+
+    start = {
+        i.name: {i.name} for i in program.inputs if not i.type.is_float and i.type.dtype != "bool"
+    }
+    visit(program, start)
+    return bounds
+
+
+def _extent(program: Program, node: Node) -> int:
+    if "size" in node.attrs:
+        size = node.attrs["size"]
+        assert isinstance(size, int)
+        return size
+    dim = node.attrs.get("dim", 0)
+    assert isinstance(dim, int)
+    return program.types[node.inputs[0]].shape[dim]
+
+
+def sample(
+    program: Program, domain: Domain, rng: np.random.Generator, consts: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Random inputs of a one-device program: index inputs within the rows they look up."""
+    bounds = index_bounds(program)
+    out: dict[str, Array] = {}
+    for item in program.inputs:
+        shape = item.type.shape
+        if item.name in consts and isinstance(domain, Floats):
+            out[item.name] = np.asarray(consts[item.name], dtype=np.float64 if item.type.is_float else None)
+        elif item.type.dtype == "bool":
+            out[item.name] = rng.integers(0, 2, shape).astype(bool)
+        elif not item.type.is_float:
+            out[item.name] = rng.integers(0, min(bounds.get(item.name, 4), 1 << 20), shape)
+        elif isinstance(domain, Field):
+            out[item.name] = rng.integers(1, P, shape).astype(np.uint64)
+        else:
+            out[item.name] = rng.standard_normal(shape)
+    return out
+
+
+def run_both(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    inputs: Mapping[str, Array],
+    domain: Domain,
+    rng: np.random.Generator,
+) -> dict[str, tuple[Array, list[Array]]]:
+    """For each output key: the one-device value and the value on every rank."""
+    mesh = distributed.mesh
+    whole = evaluate(sequential, inputs, domain)
+    names = [i.name for i in distributed.inputs]
+    pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
+    ranks = simulate(
+        distributed, [{n: pieces[n][r] for n in names} for r in range(mesh.size)], domain
+    )
+    values = {output_key(o): whole[o.value] for o in sequential.outputs}
+    return {
+        output_key(o): (values[output_key(o)], [local[o.value] for local in ranks])
+        for o in distributed.outputs
+        if output_key(o) in values
+    }
+
+
+def _differs(
+    pair: tuple[Array, list[Array]], key: str, contract: Contract, distributed: Program, domain: Domain
+) -> tuple[int, Array, Array] | None:
+    """(rank, expected piece, got piece) of the first rank whose piece is wrong."""
+    expected, got = pair
+    layout, mesh = contract.outputs[key], distributed.mesh
+    if any(g.shape != layout.local_shape for g in got):
+        return 0, np.zeros(layout.local_shape), got[0]
+    if layout.partial:
+        whole = gather(got, layout, mesh, domain)
+        if not _equal(whole, expected, expected, domain):
+            return 0, expected, whole
+        pairs = [(r, got[o], got[r]) for r, o in copies(layout, mesh)]
+    else:
+        pairs = [
+            (r, piece(expected, layout, c), got[r]) for r, c in enumerate(mesh.coords())
+        ]
+    for rank, want, have in pairs:
+        if not _equal(have, want, expected, domain):
+            return rank, want, have
+    return None
+
+
+def _equal(a: Array, b: Array, scale: Array, domain: Domain) -> bool:
+    if not isinstance(domain, Floats) or a.dtype.kind in "ib":
+        return bool(np.array_equal(a, b))
+    if not np.all(np.isfinite(b)):
+        return True
+    size = max(1e-12, float(np.max(np.abs(scale), initial=0.0)))
+    return bool(np.all(np.abs(a - b) <= TOLERANCE * size))
+
+
+def refute(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None = None,
+    seed: int = 0,
+    trials: int = 2,
+) -> Difference | None:
+    """A replayed difference between the programs, or None where none was found."""
+    consts = consts or {}
+    rng = np.random.default_rng(seed)
+    suspicious = False
+    for trial in range(trials):
+        domain = Field(seed + trial)
+        inputs = sample(sequential, domain, rng, consts)
+        pairs = run_both(sequential, distributed, contract, inputs, domain, rng)
+        if any(_differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
+            suspicious = True
+            break
+    if not suspicious:
+        return None
+    floats = Floats()
+    for _ in range(3):
+        inputs = sample(sequential, floats, rng, consts)
+        found = _compare(sequential, distributed, contract, inputs)
+        if found is not None:
+            return _shrink(sequential, distributed, contract, inputs, found)
+    return None
+
+
+def _compare(
+    sequential: Program, distributed: Program, contract: Contract, inputs: Mapping[str, Array]
+) -> Difference | None:
+    floats = Floats()
+    pairs = run_both(sequential, distributed, contract, inputs, floats, np.random.default_rng(0))
+    wrong: list[str] = []
+    witness: Witness | None = None
+    coords = distributed.mesh.coords()
+    for key, pair in pairs.items():
+        found = _differs(pair, key, contract, distributed, floats)
+        if found is None:
+            continue
+        wrong.append(key)
+        if witness is None:
+            rank, want, have = found
+            witness = _witness(key, coords[rank], want, have, inputs)
+    if witness is None:
+        return None
+    return Difference(witness, tuple(wrong))
+
+
+def _witness(
+    key: str, rank: dict[str, int], want: Array, have: Array, inputs: Mapping[str, Array]
+) -> Witness:
+    if want.shape != have.shape:
+        return Witness(key, rank, (), float(want.size), float(have.size))
+    gap = np.abs(np.asarray(want, dtype=np.float64) - np.asarray(have, dtype=np.float64))
+    where = np.unravel_index(int(np.argmax(np.nan_to_num(gap, nan=np.inf))), gap.shape)
+    index = tuple(int(i) for i in where)
+    shown: dict[str, Any] = {n: a.tolist() for n, a in inputs.items() if a.size <= 64}
+    return Witness(key, rank, index, float(want[index]), float(have[index]), shown)
+
+
+def _shrink(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    inputs: dict[str, Array],
+    found: Difference,
+) -> Difference:
+    for item in sequential.inputs:
+        if not item.type.is_float:
+            continue
+        for simple in (np.zeros, np.ones):
+            trial = {**inputs, item.name: simple(item.type.shape)}
+            with np.errstate(all="ignore"):
+                smaller = _compare(sequential, distributed, contract, trial)
+            if smaller is not None and found.witness.output in smaller.outputs:
+                inputs, found = trial, smaller
+                break
+        else:
+            rounded = np.round(inputs[item.name] * 2)
+            trial = {**inputs, item.name: rounded}
+            with np.errstate(all="ignore"):
+                smaller = _compare(sequential, distributed, contract, trial)
+            if smaller is not None and found.witness.output in smaller.outputs:
+                inputs, found = trial, smaller
+    return found
+
+

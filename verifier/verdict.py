@@ -1,0 +1,80 @@
+"""Verdicts are values: `Proof | Counterexample | Unknown`, read with `match`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifier.ir.types import Source
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Every output of the distributed program is the one-device output, laid out as contracted."""
+
+    scope: tuple[str, ...]
+    """For which sizes and which mesh."""
+    assumptions: tuple[str, ...]
+    certificate: dict[str, Any]
+    stats: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One element that differs, replayed in float64 on plain numbers."""
+
+    output: str
+    rank: dict[str, int]
+    """Coordinates of the rank on the mesh."""
+    index: tuple[int, ...]
+    """Index into the piece on that rank."""
+    expected: float
+    got: float
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The shrunk one-device inputs, as nested lists (left out where large)."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """The first op without a relation, or whose relation is not the one asked for."""
+
+    op: str
+    text: str
+    reason: str
+    source: Source = Source()
+    operands: tuple[str, ...] = ()
+    """What each operand was found to be."""
+    mesh_dim: str | None = None
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The programs differ: shown on numbers."""
+
+    mesh: str
+    witness: Witness
+    location: Location | None = None
+    wrong_outputs: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    """Edits that were tried and proved."""
+    stats: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Neither proved nor refuted, and what was missing."""
+
+    reason: str
+    location: Location | None = None
+    open_outputs: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    stats: dict[str, float] = field(default_factory=dict[str, float])
+
+
+Verdict = Proof | Counterexample | Unknown
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The worst of several: a counterexample over an unknown over a proof."""
+    rank = {Counterexample: 2, Unknown: 1, Proof: 0}
+    return max(verdicts, key=lambda v: rank[type(v)])

@@ -1,0 +1,100 @@
+"""`verify(sequential, distributed, contract) -> Verdict`: refute first, then relate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from verifier.certificate import certificate
+from verifier.contract import Contract, check, output_key
+from verifier.domains.base import Array
+from verifier.explain import locate
+from verifier.inline import inline
+from verifier.ir.builder import Builder
+from verifier.ir.errors import IRError
+from verifier.ir.program import Program
+from verifier.refute import Difference, refute, too_large
+from verifier.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+
+Progress = Callable[[str], None]
+
+
+def well_formed(program: Program) -> Program:
+    """The program with types inferred anew. Raises IRError where it is not well formed."""
+    b = Builder(program.name, program.mesh)
+    for item in program.inputs:
+        b.input(item.name, item.type, item.role, item.path)
+    for node in program.nodes:
+        body = well_formed(node.body) if node.body is not None else None
+        if body is not None and node.body is not None and node.body.mesh != program.mesh:
+            raise IRError(f"{program.name}: the body of {node.outputs[0]} has another mesh")
+        b.add_node(node.op, node.inputs, node.attrs, outputs=node.outputs, source=node.source, body=body)
+    for out in program.outputs:
+        b.output(out.value, out.role, out.path)
+    return b.build()
+
+
+def verify(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    *,
+    consts: Mapping[str, Array] | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Whether the distributed program computes the one-device program as the contract asks.
+
+    `consts` are values of opaque constants, used when a witness is replayed.
+
+    Raises:
+        IRError: a program that is not well formed.
+        ContractError: a contract that does not fit the programs.
+    """
+    tell = progress or (lambda _: None)
+    sequential, distributed = inline(well_formed(sequential)), inline(well_formed(distributed))
+    check(sequential, distributed, contract)
+    stats: dict[str, float] = {}
+    start = time.perf_counter()
+    difference: Difference | None = None
+    ran = not too_large(sequential, distributed)
+    if ran:
+        tell("refute")
+        difference = refute(sequential, distributed, contract, consts)
+    stats["refute_s"] = time.perf_counter() - start
+    stats["refuter_ran"] = float(ran)
+    tell("relate")
+    start = time.perf_counter()
+    rules = Rules(distributed.mesh)
+    one = as_terms(sequential)
+    related = relate(one, distributed, initial(contract, one), contract, rules)
+    wrong = satisfied(one, distributed, related, contract)
+    stats["relate_s"] = time.perf_counter() - start
+    stats["rules_applied"], stats["rules_reused"] = rules.applied, rules.reused
+    location = locate(one, distributed, related, contract, wrong) if wrong or difference else None
+    if difference is not None:
+        if not wrong:
+            reason = (
+                "the deciders disagree: a difference was replayed on numbers, yet every output was "
+                "related; this is a fault of the verifier, please report it"
+            )
+            return Unknown(reason, location, difference.outputs, stats=stats)
+        return Counterexample(
+            str(distributed.mesh), difference.witness, location, difference.outputs, stats=stats
+        )
+    if wrong:
+        reason = "no relation to the one-device program was found for every output"
+        if not ran:
+            reason += "; the programs are too large to compare on numbers"
+        return Unknown(reason, location, tuple(wrong), stats=stats)
+    scope = (
+        f"mesh {distributed.mesh or 'of one device'}",
+        "the extents of the captured program: "
+        + ", ".join(f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"),
+        "equality over the reals, for all values of inputs and parameters",
+    )
+    assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
+    proof = certificate(sequential, distributed, contract, one, related)
+    keys = {output_key(o) for o in distributed.outputs}
+    stats["outputs"] = len(keys)
+    return Proof(scope, assumed, proof, stats)
