@@ -2,16 +2,276 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+# Everything heavier than typer is imported inside a command: `--help` must answer at once.
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="path/model.py:Class, or hf:Class for a transformers model."
+    ),
+]
+Config = Annotated[
+    list[str],
+    typer.Option(
+        metavar="ITEM",
+        help="key=value (dots for nested keys) or FILE.json; repeatable, later wins.",
+    ),
+]
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input", metavar="ITEM", help="name=dtype[extents], e.g. idx=i64[4,32]; repeatable."
+    ),
+]
+Batch = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Batch extent of generated inputs.")
+]
+Seq = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Sequence extent of generated inputs.")
+]
+FullDepth = Annotated[
+    bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Timeout = Annotated[
+    float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
+]
+
+EXITS = (
+    "Exit codes: 0 done and proved, 1 refuted or unknown, 2 usage, config or input, 3 model "
+    "endpoint, 4 budget or time, 5 nothing selected, 70 our own fault, 130 interrupted."
+)
 
 
-@app.callback()
-def shardproof() -> None:
+def _version(asked: bool) -> None:
+    if asked:
+        from agent import __version__
+
+        typer.echo(f"shardproof {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EXITS)
+def shardproof(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Turn a PyTorch model into a parallel one that is proved equal to it."""
+
+
+@app.command(epilog=EXITS)
+def parallelize(
+    target: Target,
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
+    config: Config = [],  # noqa: B006  (typer reads the default, nothing mutates it)
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    execute: Annotated[
+        bool | None,
+        typer.Option(
+            "--run/--no-run",
+            help="Run the patched model on local processes and compare it with one process; "
+            "by default where the model is small enough.",
+        ),
+    ] = None,
+    hardware: Annotated[
+        str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
+    ] = "h100",
+    full_depth: FullDepth = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
+    ] = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Capture a model, plan it for a mesh, prove the plan, and write it as a patch with a report.
+
+    Nothing is written unless the run gets as far as a verdict.
+
+    \b
+    Examples:
+      shardproof parallelize examples/nanogpt.py:GPT --mesh dp=2,tp=2 --out out/
+      shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --mesh tp=8 --out out/
+      shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
+    """
+    from agent.options import read_config, read_inputs, read_mesh
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        sizes, tensors, settings = read_mesh(mesh), read_inputs(inputs), read_config(config)
+        from agent import pipeline
+
+        return pipeline.parallelize(
+            run,
+            pipeline.Job(
+                target=pipeline.Model(target, settings, tensors, batch, seq, full_depth),
+                mesh=sizes,
+                out=out,
+                execute=execute,
+                hardware=hardware,
+                force=force,
+            ),
+            sys.argv[1:],
+        )
+
+    return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
+def verify(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIRECTORY]", help="A directory that parallelize wrote."),
+    ] = None,
+    sequential: Annotated[Path | None, typer.Option(help="One-device program, IR file.")] = None,
+    distributed: Annotated[Path | None, typer.Option(help="Program of the ranks, IR file.")] = None,
+    contract: Annotated[
+        Path | None, typer.Option(help="How inputs and outputs are laid out.")
+    ] = None,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Check an out-directory again, or prove one IR program equal to another under a contract.
+
+    A directory is checked without search, network or torch: the hashes of its files, and its
+    certificate step by step.
+
+    \b
+    Examples:
+      shardproof verify out/
+      shardproof verify --sequential s.json --distributed d.json --contract c.json
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import recheck
+
+        return recheck.dispatch(run, path, sequential, distributed, contract)
+
+    return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
+def capture(
+    target: Target,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    full_depth: FullDepth = False,
+    forward_only: Annotated[
+        bool, typer.Option("--forward-only", help="Leave the backward pass out.")
+    ] = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Print the program of a model on one device: forward, backward, every op with its source.
+
+    \b
+    Examples:
+      shardproof capture examples/nanogpt.py:GPT
+      shardproof capture hf:LlamaForCausalLM --config num_hidden_layers=2 --batch 2 --seq 16
+    """
+    from agent.options import read_config, read_inputs
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        tensors, settings = read_inputs(inputs), read_config(config)
+        from agent import pipeline
+
+        model = pipeline.Model(target, settings, tensors, batch, seq, full_depth, not forward_only)
+        return pipeline.show_program(run, model)
+
+    return conduct("capture", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
+def doctor(json: Json = False) -> int:
+    """Say what is installed here and what each missing part would give.
+
+    \b
+    Example:
+      shardproof doctor
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import doctor as visit
+        from agent.errors import Exit
+
+        with run.phase("look") as phase:
+            found = visit.parts()
+            missing = [part.name for part in found if part.needed and not part.found]
+            phase.summary = f"{len(missing)} needed parts missing" if missing else "nothing missing"
+            phase.facts.update({part.name: part.found for part in found})
+        code = Exit.INPUT if missing else Exit.PROVED
+        return Outcome(code, answer=visit.table(found))
+
+    return conduct("doctor", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=EXITS)
+def ops(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/ops.md.")] = False,
+) -> int:
+    """List the ops: signature in factors, attributes, linearity, gradient.
+
+    \b
+    Examples:
+      shardproof ops
+      shardproof ops --markdown > docs/ops.md
+    """
+    from agent import optable
+    from agent.console import Pipe
+
+    text = optable.markdown().removesuffix("\n") if markdown else optable.table()
+    Pipe(sys.stdout).line(text)
+    return 0
 
 
 def main() -> None:
     """Run the command line on the process's arguments and exit."""
-    app()
+    sys.exit(_run())
+
+
+def _run() -> int:
+    from agent.errors import Exit
+
+    try:
+        result: object = app(standalone_mode=False)
+    except typer.TyperException as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return int(Exit.INTERRUPTED)
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: typer.TyperException) -> int:
+    """A command line that typer refused: same form and same last event as any other error."""
+    from agent.errors import InputError
+    from agent.run import Outcome, Run, conduct
+
+    arguments = sys.argv[1:]
+
+    def work(run: Run) -> Outcome:
+        raise InputError(error.format_message(), hint="shardproof --help, or COMMAND --help")
+
+    command = next((a for a in arguments if not a.startswith("-")), "")
+    return conduct(command, arguments, work, json="--json" in arguments)

@@ -1,0 +1,5 @@
+"""`python -m agent` is `shardproof`."""
+
+from agent.cli import main
+
+main()

@@ -1,0 +1,153 @@
+"""Where events are shown: one JSON object a line, or progress by phase for a person."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, TextIO
+
+from agent import events
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+HEARTBEAT_S = 30.0
+_NAME_WIDTH = 10
+
+
+def printable(text: str) -> str:
+    """Text from a model's source with control characters made visible; newline and tab stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+class Pipe:
+    """Lines to a stream, each flushed. A reader that went away does not stop the run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.closed = False
+
+    def line(self, text: str) -> None:
+        if self.closed:
+            return
+        try:
+            self.stream.write(text + "\n")
+            self.stream.flush()
+        except BrokenPipeError:
+            self.closed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
+class JsonLines:
+    """Every event as one JSON object a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.pipe = Pipe(stream)
+
+    def show(self, event: events.Event) -> None:
+        self.pipe.line(event.model_dump_json())
+
+    def close(self) -> None:
+        return None
+
+
+class Console:
+    """Progress by phase: a spinner on a terminal, plain lines elsewhere.
+
+    Honours `NO_COLOR` and `TERM=dumb`. Away from a terminal a phase that takes long says so every
+    30 s.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.pipe = Pipe(stream)
+        terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.colour = terminal and not os.environ.get("NO_COLOR")
+        self.spinning = terminal
+        self.status: Status | None = None
+        self.beat: threading.Timer | None = None
+
+    def show(self, event: events.Event) -> None:
+        match event:
+            case events.PhaseStarted(phase=phase):
+                self._rest()
+                self._busy(phase)
+            case events.PhaseCompleted(phase=phase, seconds=seconds, summary=summary):
+                self._rest()
+                self._say(phase, f"{seconds:7.2f} s   {summary}")
+            case events.Warned(message=message):
+                self._say("warning", message, "33")
+            case events.PlanChosen(strategy=strategy):
+                self._say("plan", strategy)
+            case events.VerdictReached():
+                self._verdict(event)
+            case events.Executed():
+                agrees = "agrees" if event.agrees else "differs"
+                self._say(
+                    "run",
+                    f"{event.processes} processes: {agrees}, largest relative difference "
+                    f"{event.largest_relative_difference:.2e} (tolerance {event.tolerance:.0e})",
+                    "" if event.agrees else "31",
+                )
+            case events.Written(report=report):
+                self._say("report", report)
+            case events.Problem():
+                self._rest()
+                self._problem(event)
+            case events.RunStarted() | events.RunCompleted():
+                pass
+
+    def close(self) -> None:
+        self._rest()
+
+    def _verdict(self, event: events.VerdictReached) -> None:
+        colour = {"proved": "32", "refuted": "31", "unknown": "33"}[event.verdict]
+        self._say(event.verdict, event.message, colour)
+        if event.where:
+            self._say("  at", event.where)
+
+    def _problem(self, event: events.Problem) -> None:
+        self._say("error", event.message, "31")
+        parts = {
+            "where": event.where,
+            "expected": event.expected,
+            "got": event.got,
+            "try": event.hint,
+            "traceback": event.traceback_file,
+        }
+        for name, text in parts.items():
+            if text:
+                self._say("  " + name, text)
+
+    def _say(self, name: str, text: str, colour: str = "2") -> None:
+        head = f"{name:<{_NAME_WIDTH}}"
+        if self.colour and colour:
+            head = f"\x1b[{colour}m{head}\x1b[0m"
+        indent = "\n" + " " * (_NAME_WIDTH + 2)
+        self.pipe.line(f"{head}  {printable(text).replace(chr(10), indent)}".rstrip())
+
+    def _busy(self, phase: str) -> None:
+        if not self.spinning:
+            self._heartbeat(phase, HEARTBEAT_S)
+            return
+        from rich.console import Console as Terminal
+
+        self.status = Terminal(file=sys.stderr).status(phase)
+        self.status.start()
+
+    def _heartbeat(self, phase: str, after: float) -> None:
+        def beat() -> None:
+            self._say(phase, f"still at it after {after:.0f} s")
+            self._heartbeat(phase, after + HEARTBEAT_S)
+
+        self.beat = threading.Timer(HEARTBEAT_S, beat)
+        self.beat.daemon = True
+        self.beat.start()
+
+    def _rest(self) -> None:
+        if self.status is not None:
+            self.status.stop()
+            self.status = None
+        if self.beat is not None:
+            self.beat.cancel()
+            self.beat = None

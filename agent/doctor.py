@@ -1,0 +1,62 @@
+"""What is installed here, and what each missing part would give."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from agent import __version__
+
+_PARTS = (
+    ("numpy", "numpy", True, "programs on numbers"),
+    ("z3", "z3-solver", True, "rules, side conditions, scalar goals"),
+    ("pydantic", "pydantic", True, "events and replies"),
+    ("libcst", "libcst", True, "patches"),
+    ("jinja2", "jinja2", True, "reports"),
+    ("torch", "torch", False, "capture and execution: pip install 'shardproof[torch]'"),
+    ("transformers", "transformers", False, "hf: targets: pip install 'shardproof[hf]'"),
+    ("ray", "ray", False, "batches over machines: pip install 'shardproof[ray]'"),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    found: str
+    """Version or path; empty where it is missing."""
+    needed: bool
+    gives: str
+
+
+def parts() -> list[Part]:
+    """Every part we can use, none of them imported."""
+    found: list[Part] = [Part("python", platform.python_version(), True, sys.executable)]
+    for module, distribution, needed, gives in _PARTS:
+        found.append(Part(distribution, _version(module, distribution), needed, gives))
+    found.append(Part("git", shutil.which("git") or "", False, "git apply --check of patches"))
+    endpoint = os.environ.get("OPENAI_BASE_URL", "")
+    found.append(Part("endpoint", endpoint, False, "a language model (optional): OPENAI_BASE_URL"))
+    return found
+
+
+def _version(module: str, distribution: str) -> str:
+    if importlib.util.find_spec(module) is None:
+        return ""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "present"
+
+
+def table(found: list[Part]) -> str:
+    """One line a part."""
+    lines = [f"shardproof {__version__}"]
+    for part in found:
+        state = part.found or ("MISSING" if part.needed else "-")
+        lines.append(f"  {part.name:<14}{state:<18}{part.gives}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,185 @@
+"""One run of a command: its event stream, its phases, and the exit code it must end in."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from agent import __version__, events
+from agent.console import Console, JsonLines, Pipe
+from agent.errors import Exit, LimitError
+from agent.translate import as_ours
+
+
+class Sink(Protocol):
+    """Where events go."""
+
+    def show(self, event: events.Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Phase:
+    """A phase under way; the work fills in what it found."""
+
+    name: str
+    summary: str = ""
+    facts: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
+
+
+@dataclass
+class Outcome:
+    """What a command ends with."""
+
+    exit: Exit
+    verdict: events.VerdictWord = "unknown"
+    directory: str = ""
+    report: str = ""
+    answer: str = ""
+    """What a person asked for; printed on stdout where `--json` is not given."""
+
+
+class Run:
+    """Emits events, stamped with the seconds since the start."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self.sinks = list(sinks)
+        self.started = time.monotonic()
+        self.seconds: dict[str, float] = {}
+        """Phase to seconds, in order."""
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def emit(self, event: events.Event) -> None:
+        stamped = event.model_copy(update={"at": round(self.elapsed(), 6)})
+        for sink in self.sinks:
+            sink.show(stamped)
+
+    def warn(self, message: str) -> None:
+        self.emit(events.Warned(message=message))
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[Phase]:
+        """Time a phase. A phase that raises never completes."""
+        self.emit(events.PhaseStarted(phase=name))
+        begun = time.monotonic()
+        phase = Phase(name)
+        yield phase
+        taken = time.monotonic() - begun
+        self.seconds[name] = taken
+        self.emit(
+            events.PhaseCompleted(
+                phase=name, seconds=taken, summary=phase.summary, facts=phase.facts
+            )
+        )
+
+
+def completed(run: Run, outcome: Outcome) -> events.RunCompleted:
+    return events.RunCompleted(
+        verdict=outcome.verdict,
+        exit_code=int(outcome.exit),
+        seconds=run.elapsed(),
+        directory=outcome.directory,
+        report=outcome.report,
+    )
+
+
+def conduct(
+    command: str,
+    arguments: Sequence[str],
+    work: Callable[[Run], Outcome],
+    *,
+    json: bool,
+    timeout: float | None = None,
+) -> int:
+    """Do the work of one command and return its exit code.
+
+    Whatever happens, the last event is `run.completed` and carries that code.
+    """
+    sink: Sink = JsonLines(sys.stdout) if json else Console(sys.stderr)
+    run = Run([sink])
+    run.emit(events.RunStarted(command=command, arguments=list(arguments), version=__version__))
+    try:
+        with _time_limit(timeout):
+            outcome = work(run)
+    except KeyboardInterrupt:
+        run.emit(events.Problem(kind="interrupted", message="interrupted; nothing was written"))
+        outcome = Outcome(Exit.INTERRUPTED)
+    except Exception as error:  # noqa: BLE001  (every failure has an exit code and a last event)
+        outcome = _failed(run, error, arguments)
+    run.emit(completed(run, outcome))
+    sink.close()
+    if outcome.answer and not json:
+        Pipe(sys.stdout).line(outcome.answer)
+    return int(outcome.exit)
+
+
+def _failed(run: Run, error: Exception, arguments: Sequence[str]) -> Outcome:
+    ours = as_ours(error)
+    if ours is None:
+        path = _save_traceback(error, arguments)
+        run.emit(
+            events.Problem(
+                kind="internal",
+                message=f"{type(error).__name__}: {error}",
+                hint="this is a fault of shardproof; please report it with the file below",
+                traceback_file=str(path),
+            )
+        )
+        return Outcome(Exit.FAULT)
+    run.emit(
+        events.Problem(
+            kind="limit" if isinstance(ours, LimitError) else "input",
+            message=ours.what,
+            where=ours.where,
+            expected=ours.expected,
+            got=ours.got,
+            hint=ours.hint,
+        )
+    )
+    return Outcome(ours.exit)
+
+
+def _save_traceback(error: Exception, arguments: Sequence[str]) -> Path:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="shardproof-fault-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(f"shardproof {__version__}, Python {sys.version}\n")
+        file.write(f"arguments: {list(arguments)}\n\n")
+        file.writelines(traceback.format_exception(error))
+    return Path(file.name)
+
+
+@contextmanager
+def _time_limit(seconds: float | None) -> Generator[None]:
+    """Raise LimitError in the main thread after `seconds`; SIGTERM reads as an interrupt."""
+
+    def on_alarm(_signal: int, _frame: FrameType | None) -> None:
+        raise LimitError(
+            f"the time limit of {seconds:g} s passed",
+            where="--timeout",
+            hint="give more time, or a smaller model or batch",
+        )
+
+    def on_term(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, on_term)
+    if seconds is not None:
+        signal.signal(signal.SIGALRM, on_alarm)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,48 @@
+"""Errors of the lower packages, read as ours: what the caller can mend, and what is our fault."""
+
+from __future__ import annotations
+
+from agent.errors import InputError, ShardproofError
+
+
+def as_ours(error: BaseException) -> ShardproofError | None:
+    """The error as one with an exit code, or None where it is a fault of ours."""
+    if isinstance(error, ShardproofError):
+        return error
+    return _captured(error) or _described(error) or _contracted(error) or _system(error)
+
+
+def _captured(error: BaseException) -> ShardproofError | None:
+    from verifier.frontend.errors import CaptureError
+
+    if not isinstance(error, CaptureError):
+        return None
+    where = f"{error.file}:{error.line}" if error.file else ""
+    return InputError(
+        error.message,
+        where="   ".join(part for part in (where, error.text) if part),
+        hint=error.hint,
+    )
+
+
+def _described(error: BaseException) -> ShardproofError | None:
+    from synthesis.hardware import HardwareError
+
+    if not isinstance(error, HardwareError):
+        return None
+    return InputError("the cluster description cannot be used", where="--hardware", got=str(error))
+
+
+def _contracted(error: BaseException) -> ShardproofError | None:
+    from verifier.contract import ContractError
+    from verifier.ir.errors import IRError
+
+    if not isinstance(error, ContractError | IRError):
+        return None
+    return InputError(str(error))
+
+
+def _system(error: BaseException) -> ShardproofError | None:
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    return InputError("a file cannot be used", where=str(error.filename), got=error.strerror or "")
