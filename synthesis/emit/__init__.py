@@ -1,0 +1,8 @@
+"""Writes a plan as source: a patch that PyTorch users can read, apply and run."""
+
+from synthesis.emit.emit import emit
+from synthesis.emit.facts import ModelFacts
+from synthesis.emit.patch import EmitError, Patch
+from synthesis.emit.styles import supported
+
+__all__ = ["EmitError", "ModelFacts", "Patch", "emit", "supported"]

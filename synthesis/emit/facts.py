@@ -1,0 +1,123 @@
+"""What the emitter knows about a model: its modules as they were called, and their source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One tensor that a module was called with."""
+
+    position: int
+    """Index among the positional arguments, -1 for a keyword argument."""
+    name: str
+    """Keyword, or the parameter's name in `forward`."""
+    shape: tuple[int, ...]
+    is_float: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFact:
+    """One module of the model, as one forward pass of one device saw it."""
+
+    path: str
+    kind: str
+    """Class name."""
+    base: str
+    """`Linear`, `Conv1D`, `Embedding` where the class is one of these, else the class name."""
+    params: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Own parameters (not those of children) with their shapes."""
+    ints: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Integer attributes of the instance."""
+    arguments: tuple[Argument, ...] = ()
+    positional: int = 0
+    """Number of positional arguments of the call, tensors or not."""
+    output: str = ""
+    """`tensor` where it returns one tensor, else the type's name; empty if it was never called."""
+    output_shape: tuple[int, ...] = ()
+    children: int = 0
+    training_dropout: bool = False
+    """It is a dropout with p > 0."""
+
+    @property
+    def activation(self) -> Argument | None:
+        """The first floating-point tensor it is called with."""
+        return next((a for a in self.arguments if a.is_float), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardFact:
+    """The source of one class's `forward`."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model: where it comes from, its modules in registration order, its shared parameters."""
+
+    target: str
+    """`path/model.py:Class` or `hf:Class`."""
+    class_name: str
+    config: Mapping[str, Any]
+    """Keyword arguments that build it (a transformers config for `hf:`)."""
+    config_class: str = ""
+    modules: tuple[ModuleFact, ...] = ()
+    forwards: Mapping[str, ForwardFact] = field(default_factory=dict[str, ForwardFact])
+    """By class name."""
+    tied: tuple[tuple[str, ...], ...] = ()
+    """Groups of parameter paths that are one parameter, owner first."""
+
+    @property
+    def file(self) -> str | None:
+        """The user's file, or None for `hf:`."""
+        return None if self.target.startswith("hf:") else self.target.rpartition(":")[0]
+
+    def find(self, pattern: str) -> ModuleFact | None:
+        """The first module whose path matches `pattern`, `*` standing for one layer index."""
+        parts = pattern.split(".")
+        for module in self.modules:
+            names = module.path.split(".")
+            if len(names) == len(parts) and all(map(fnmatchcase, names, parts)):
+                return module
+        return None
+
+    def text_of(self, kind: str) -> str:
+        fact = self.forwards.get(kind)
+        return fact.text if fact else ""
+
+
+def to_json(facts: ModelFacts) -> str:
+    return json.dumps(asdict(facts), indent=1)
+
+
+def from_json(text: str) -> ModelFacts:
+    """Read what `to_json` wrote."""
+    data = cast(dict[str, Any], json.loads(text))
+
+    def shapes(items: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(shape) for name, shape in items.items()}
+
+    modules = tuple(
+        ModuleFact(
+            **{
+                **m,
+                "params": shapes(m["params"]),
+                "arguments": tuple(
+                    Argument(**{**a, "shape": tuple(a["shape"])}) for a in m["arguments"]
+                ),
+                "output_shape": tuple(m["output_shape"]),
+            }
+        )
+        for m in data["modules"]
+    )
+    forwards = {kind: ForwardFact(**f) for kind, f in data["forwards"].items()}
+    tied = tuple(tuple(group) for group in data["tied"])
+    return ModelFacts(**{**data, "modules": modules, "forwards": forwards, "tied": tied})

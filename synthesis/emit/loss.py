@@ -1,0 +1,74 @@
+"""Puts a vocab-parallel cross entropy where the model computes its loss."""
+
+from __future__ import annotations
+
+import ast
+
+from synthesis.emit import snippets
+from synthesis.emit.facts import ModelFacts
+from synthesis.emit.patch import EmitError
+from synthesis.emit.snippets import Snippet
+from synthesis.emit.source import Edit, SourceText
+
+ATTRIBUTE = "cross_entropy"
+TAKEN = ("ignore_index",)
+
+
+def library_loss(facts: ModelFacts) -> tuple[str, Snippet]:
+    """The line that installs the loss of a transformers causal LM, and the function it needs.
+
+    Raises:
+        EmitError: the model does not compute its loss by `self.loss_function`.
+    """
+    text = facts.text_of(facts.class_name)
+    if "self.loss_function(" not in text or "CausalLM" not in facts.class_name:
+        raise EmitError(
+            f"{facts.class_name} does not take its loss from self.loss_function; "
+            "plan it without a vocab-parallel loss"
+        )
+    return "    model.loss_function = partial(causal_lm_loss, tp=tp)", snippets.CAUSAL_LM_LOSS
+
+
+def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[str, Snippet]]:
+    """Edits that route `F.cross_entropy` of the class through an attribute, and its installation.
+
+    Raises:
+        EmitError: not exactly one such call in the class, or one with other options.
+    """
+    owner = next(
+        (n for n in source.tree.body if isinstance(n, ast.ClassDef) and n.name == class_name), None
+    )
+    calls = [
+        node
+        for node in ast.walk(owner or ast.Module([], []))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "cross_entropy"
+    ]
+    if owner is None or len(calls) != 1:
+        raise EmitError(
+            f"{source.path}: a vocab-parallel loss needs one cross_entropy call in {class_name}, "
+            f"found {len(calls)}; plan it without one"
+        )
+    call = calls[0]
+    options = [k.arg for k in call.keywords if k.arg not in TAKEN]
+    if options or len(call.args) != 2:
+        raise EmitError(
+            f"{source.path}:{call.lineno}: cross_entropy with {', '.join(map(str, options))} "
+            "has no vocab-parallel form here"
+        )
+    first = owner.body[0]
+    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    anchor = owner.body[1] if docstring and len(owner.body) > 1 else first
+    start = source.starts[anchor.lineno - 1]
+    pad = source.text[start : source.span(anchor)[0]]
+    if getattr(anchor, "decorator_list", []):
+        start = source.starts[anchor.decorator_list[0].lineno - 1]  # type: ignore[union-attr]
+    original = source.of(call.func)
+    line = f"{pad}{ATTRIBUTE} = staticmethod({original})\n\n"
+    edits = [
+        source.insertion(start, line),
+        Edit(*source.span(call.func), f"self.{ATTRIBUTE}"),
+    ]
+    install = f"    model.{ATTRIBUTE} = partial(vocab_parallel_cross_entropy, tp=tp)"
+    return edits, (install, snippets.CROSS_ENTROPY)

@@ -1,0 +1,235 @@
+"""Writes the `parallelize(model, mesh)` function of a plan, with the classes and imports it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from synthesis.emit import snippets
+from synthesis.emit.extents import AttributeChange
+from synthesis.emit.facts import ModelFacts
+from synthesis.emit.groups import group
+from synthesis.emit.patch import EmitError
+from synthesis.emit.snippets import PARALLEL, TENSOR, Snippet
+from synthesis.emit.styles import Import, split_of, style_of
+from synthesis.plan import ModulePlan, Plan
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The function, the definitions it needs, and the imports of both."""
+
+    function: str
+    definitions: tuple[str, ...]
+    imports: tuple[Import, ...]
+    obligations: tuple[str, ...]
+
+
+def call(head: str, arguments: Sequence[str], indent: int, tail: str = "") -> str:
+    """`head(arguments)tail`, on one line if it fits, else one argument a line."""
+    pad = " " * indent
+    line = f"{pad}{head}({', '.join(arguments)}){tail}"
+    if len(line) <= WIDTH:
+        return line
+    inner = "".join(f"{pad}    {a},\n" for a in arguments)
+    return f"{pad}{head}(\n{inner}{pad}){tail}"
+
+
+def _normal(m: ModulePlan, facts: ModelFacts) -> ModulePlan:
+    """Placements of the last dim written as `S(-1)`."""
+    fact = facts.find(m.path)
+    if fact is None:
+        raise EmitError(f"{m.path}: the model has no such module")
+    last_in = len(fact.activation.shape) - 1 if fact.activation else 2
+    last_out = len(fact.output_shape) - 1 if fact.output_shape else last_in
+    whole = m.style in ("sequence", "replicate")
+    source = "S(-1)" if m.input == f"S({last_in})" and not whole else m.input
+    result = "S(-1)" if m.output == f"S({last_out})" and not whole else m.output
+    return replace(m, input=source, output=result)
+
+
+def _wildcard(path: str, patterns: Iterable[str]) -> str:
+    """`path` with its layer index as `*`, where the plan speaks of those layers by `*`."""
+    parts = path.split(".")
+    for index, part in enumerate(parts):
+        prefix = ".".join(parts[:index])
+        if part.isdigit() and any(p.startswith(f"{prefix}.*.") for p in patterns):
+            parts[index] = "*"
+    return ".".join(parts)
+
+
+def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
+    """Modules with parameters the plan does not mention: whole on every rank, as DTensors."""
+    planned = [m.path for m in plan.modules]
+    covered = {_wildcard(f.path, planned) for f in facts.modules} & set(planned)
+    out: dict[str, ModulePlan] = {}
+    for fact in facts.modules:
+        path = _wildcard(fact.path, planned)
+        one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
+        if fact.params and path not in covered and one_tensor and not fact.children:
+            out[path] = ModulePlan(path, fact.kind, "replicate")
+    return list(out.values())
+
+
+def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:
+    """Paths of the module lists whose members are the repeated blocks."""
+    lists = dict.fromkeys(m.path.split(".*.")[0] for m in plan.modules if ".*." in m.path)
+    return [path for path in lists if facts.find(f"{path}.*") is not None]
+
+
+def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
+    """Assignments that tie shared parameters again after each module got its own shard.
+
+    Raises:
+        EmitError: two users of one parameter split it in different ways.
+    """
+    lines: list[str] = []
+    for paths in facts.tied:
+        splits: dict[str, str] = {}
+        for path in paths:
+            owner, _, name = path.rpartition(".")
+            fact = facts.find(owner)
+            planned = next((m for m in plan.modules if m.path == owner), None)
+            if planned and fact:
+                splits[path] = split_of(planned, fact.base, name)
+            elif fact and fact.output == "tensor":
+                splits[path] = "R"
+        if len(set(splits.values())) > 1:
+            uses = ", ".join(f"{path} {split}" for path, split in splits.items())
+            raise EmitError(f"one shared parameter is split in different ways: {uses}")
+        source = next((p for p in splits if splits[p] != "R"), None)
+        lines += [f"    model.{p} = model.{source}" for p in paths if source and p != source]
+    return lines
+
+
+def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], list[Import]]:
+    """Lines of the plan dict, and what they need."""
+    modules = [_normal(m, facts) for m in (*plan.modules, *_replicated(facts, plan))]
+    order = {fact: i for i, fact in enumerate(_order(facts, plan))}
+    modules.sort(key=lambda m: order.get(m.path, len(order)))
+    prepared, modules = group(facts, modules)
+    lines: list[str] = []
+    needs: list[Snippet] = []
+    imports: list[Import] = []
+    for m in modules:
+        for p in [p for p in prepared if m.path.rpartition(".")[0] == p.path]:
+            lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ","))
+            imports += [(PARALLEL, "PrepareModuleInput"), (TENSOR, "Replicate")]
+            imports += [(TENSOR, "Shard")] if "Shard(" in " ".join(p.arguments) else []
+            prepared.remove(p)
+        fact = facts.find(m.path)
+        style = style_of(m, fact.base if fact else m.kind)
+        lines.append(call(f'"{m.path}": {style.name}', style.arguments, 8, ","))
+        imports += style.imports
+        needs += [style.snippet] if style.snippet else []
+    return lines, needs, imports
+
+
+def _order(facts: ModelFacts, plan: Plan) -> list[str]:
+    """Planned path patterns in the order in which the model registers its modules."""
+    planned = [m.path for m in plan.modules]
+    return list(dict.fromkeys(_wildcard(f.path, planned) for f in facts.modules))
+
+
+def _data_parallel(
+    plan: Plan, facts: ModelFacts, fused_linear: bool
+) -> tuple[list[str], list[Snippet], list[Import]]:
+    if plan.dp is None or plan.dp_size == 1:
+        return [], [], []
+    if plan.data != "fsdp":
+        raise EmitError(
+            f"data parallelism {plan.data!r} on {plan.dp}={plan.dp_size}; only fsdp is emitted"
+        )
+    shard = ", shard_placement_fn=dp_shard" if fused_linear else ""
+    lines: list[str] = []
+    for path in _blocks(plan, facts):
+        lines.append(f"    for block in model.{path}:")
+        lines.append(f'        fully_shard(block, mesh=mesh["{plan.dp}"]{shard})')
+    lines.append(f'    fully_shard(model, mesh=mesh["{plan.dp}"]{shard})')
+    needs = [snippets.STRIDED_DP] if fused_linear else []
+    return lines, needs, [("torch.distributed.fsdp", "fully_shard")]
+
+
+def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
+    """Assignments that make integer attributes of library modules local."""
+    lines: list[str] = []
+    for change in dict.fromkeys(changes):
+        value = f"//= {change.divisor}" if change.divisor else f"= {change.value}"
+        if "*" not in change.path:
+            lines.append(f"    model.{change.path}.{change.name} {value}")
+            continue
+        head, _, rest = change.path.partition(".*")
+        if "*" in rest:
+            raise EmitError(f"{change.path}.{change.name}: nested layer lists are not emitted")
+        loop = f"    for block in model.{head}:"
+        if loop not in lines:
+            lines.append(loop)
+        lines.insert(lines.index(loop) + 1, f"        block{rest}.{change.name} {value}")
+    return lines
+
+
+def _ordered_definitions(needs: Iterable[Snippet]) -> list[Snippet]:
+    wanted: set[str] = set()
+    for snippet in needs:
+        wanted.add(snippet.name)
+        wanted.update(s.name for s in snippets.NEEDS.get(snippet.name, ()))
+    return [s for s in snippets.ALL if s.name in wanted]
+
+
+def parallelize_code(
+    plan: Plan,
+    facts: ModelFacts,
+    changes: Sequence[AttributeChange],
+    loss: tuple[str, Snippet] | None,
+    name: str = "parallelize",
+) -> Code:
+    """The function `name(model, mesh)` for `plan`.
+
+    Args:
+        changes: attributes of library modules that become local.
+        loss: with a vocab-parallel loss, the line that installs it and the function it needs.
+    """
+    imports: list[Import] = [
+        ("torch.distributed.device_mesh", "DeviceMesh"),
+        ("torch.distributed.device_mesh", "init_device_mesh"),
+    ]
+    body: list[str] = []
+    needs: list[Snippet] = []
+    if plan.tp and plan.tp_size > 1:
+        entries, styles, more = _entries(plan, facts)
+        body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
+        body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan)]
+        imports += [(PARALLEL, "parallelize_module"), *more]
+        needs += styles
+        body += _attributes(changes)
+        if loss:
+            body.append(loss[0])
+            needs.append(loss[1])
+            imports.append(("functools", "partial"))
+    fused = [s for s in needs if s.name == "FusedColwiseParallel"]
+    lines, more_needs, more = _data_parallel(plan, facts, bool(fused))
+    body += lines
+    needs += more_needs
+    imports += more
+    sizes = ", ".join(str(size) for _, size in plan.mesh.dims)
+    comma = "," if len(plan.mesh.dims) == 1 else ""
+    dims = ", ".join(f'"{dim}"' for dim in plan.mesh.names) + comma
+    function = "\n".join(
+        [
+            f"def {name}(model: {facts.class_name}, mesh: DeviceMesh | None = None) -> "
+            f"{facts.class_name}:",
+            f'    """Parallelize `model` in place on a mesh {plan.mesh}."""',
+            "    if mesh is None:",
+            "        device = next(model.parameters()).device.type",
+            f"        mesh = init_device_mesh(device, ({sizes}{comma}), mesh_dim_names=({dims}))",
+            *body,
+            "    return model",
+        ]
+    )
+    definitions = _ordered_definitions(needs)
+    for snippet in definitions:
+        imports += snippet.imports
+    texts = tuple(s.text.strip("\n") for s in definitions)
+    return Code(function + "\n", texts, tuple(dict.fromkeys(imports)), ())

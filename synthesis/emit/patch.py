@@ -1,0 +1,93 @@
+"""Patches: files before and after, as a unified diff that git applies."""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class EmitError(Exception):
+    """A plan that cannot be written as source: where, what, and what to try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    files: Mapping[str, tuple[str | None, str]]
+    """{path relative to the root the diff applies to: (old text or None, new text)}, text with
+    the line ends of the file."""
+    diff: str
+    obligations: tuple[str, ...]
+    """What the caller must do, one sentence each."""
+    entry: str
+    """How to call it: Python, a few lines."""
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends, split on newline only (a form feed is no line end to git)."""
+    parts = text.split("\n")
+    lines = [part + "\n" for part in parts[:-1]]
+    return [*lines, parts[-1]] if parts[-1] else lines
+
+
+def unified(path: str, old: str | None, new: str) -> str:
+    """The diff of one file, `a/path` to `b/path`, byte-stable; `/dev/null` for a new file."""
+    out: list[str] = [f"diff --git a/{path} b/{path}\n"]
+    if old is None:
+        out.append("new file mode 100644\n")
+    hunks = difflib.unified_diff(
+        _lines(old or ""),
+        _lines(new),
+        "/dev/null" if old is None else f"a/{path}",
+        f"b/{path}",
+        lineterm="\n",
+    )
+    for line in hunks:
+        out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
+    return "".join(out) if len(out) > 2 - (old is not None) else ""
+
+
+def patch(
+    files: Mapping[str, tuple[str | None, str]], obligations: tuple[str, ...], entry: str
+) -> Patch:
+    diff = "".join(unified(path, *files[path]) for path in sorted(files))
+    return Patch(dict(files), diff, obligations, entry)
+
+
+def write_old(patched: Patch, root: Path) -> None:
+    """Write the files as they were before the patch under `root`."""
+    for path, (old, _) in patched.files.items():
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if old is not None:
+            place.write_text(old, encoding="utf-8", newline="")
+
+
+def git_apply(patched: Patch, root: Path) -> None:
+    """Check and apply the diff to `root`, a folder with the files as they were before.
+
+    Raises:
+        EmitError: git refuses the diff, or leaves other text than the patch holds.
+    """
+    base = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn"]
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True, capture_output=True)
+    for options in (["--check"], []):
+        done = subprocess.run(
+            [*base, *options], cwd=root, input=patched.diff.encode(), capture_output=True
+        )
+        if done.returncode:
+            raise EmitError(f"git apply refuses the patch: {done.stderr.decode().strip()}")
+    for path, (_, new) in patched.files.items():
+        if (root / path).read_bytes().decode("utf-8") != new:
+            raise EmitError(f"{path}: git apply gave other text than the patch holds")
+
+
+def check_applies(patched: Patch) -> None:
+    """Apply the patch in a scratch folder; raises EmitError where git refuses."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        write_old(patched, root)
+        git_apply(patched, root)

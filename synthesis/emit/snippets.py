@@ -1,0 +1,260 @@
+"""Source of the classes and functions a patch brings along where PyTorch has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """One definition and the imports it needs."""
+
+    name: str
+    imports: tuple[tuple[str, str], ...]
+    """(module, name); an empty name is `import module`."""
+    text: str
+
+
+TENSOR = "torch.distributed.tensor"
+PARALLEL = "torch.distributed.tensor.parallel"
+FUNCTIONAL = ("torch.nn", "functional as F")
+
+REPLICATED = Snippet(
+    "Replicated",
+    ((PARALLEL, "ParallelStyle"), (TENSOR, "DTensor"), (TENSOR, "Replicate"),
+     (TENSOR, "distribute_module")),
+    '''
+class Replicated(ParallelStyle):
+    """The whole module on every rank, its parameters DTensors like all the others."""
+
+    def _apply(self, module, device_mesh):
+        def to_dtensor(module, inputs, mesh):
+            return DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
+
+        def to_local(module, output, mesh):
+            return output.to_local()
+
+        return distribute_module(module, device_mesh, None, to_dtensor, to_local)
+''',
+)
+
+CONV1D_COLWISE = Snippet(
+    "Conv1DColwiseParallel",
+    ((PARALLEL, "ColwiseParallel"), (TENSOR, "Shard"), (TENSOR, "distribute_module"),
+     (TENSOR, "distribute_tensor"), ("torch", "nn"), ("functools", "partial")),
+    '''
+class Conv1DColwiseParallel(ColwiseParallel):
+    """ColwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
+
+    def _shard(self, name, module, mesh):
+        for key, param in list(module.named_parameters()):
+            sharded = distribute_tensor(param, mesh, [Shard(param.ndim - 1)])
+            module.register_parameter(key, nn.Parameter(sharded))
+
+    def _apply(self, module, device_mesh):
+        prepare = partial(
+            self._prepare_input_fn, self.input_layouts, self.desired_input_layouts
+        )
+        finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
+        return distribute_module(module, device_mesh, self._shard, prepare, finish)
+''',
+)
+
+CONV1D_ROWWISE = Snippet(
+    "Conv1DRowwiseParallel",
+    ((PARALLEL, "RowwiseParallel"), (TENSOR, "Replicate"), (TENSOR, "Shard"),
+     (TENSOR, "distribute_module"), (TENSOR, "distribute_tensor"), ("torch", "nn"),
+     ("functools", "partial")),
+    '''
+class Conv1DRowwiseParallel(RowwiseParallel):
+    """RowwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
+
+    def _shard(self, name, module, mesh):
+        for key, placement in (("weight", Shard(0)), ("bias", Replicate())):
+            sharded = distribute_tensor(getattr(module, key), mesh, [placement])
+            module.register_parameter(key, nn.Parameter(sharded))
+
+    def _apply(self, module, device_mesh):
+        prepare = partial(self._prepare_input_fn, self.input_layouts, (Shard(-1),))
+        finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
+        return distribute_module(module, device_mesh, self._shard, prepare, finish)
+''',
+)
+
+_WHOLE_INPUT = '''
+def whole_input(x, mesh, placement):
+    """`x` on every rank in full; each rank adds its share to the gradient of `x`."""
+    if not isinstance(x, DTensor):
+        x = DTensor.from_local(x, mesh, [placement], run_check=False)
+    return x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+'''
+
+WHOLE_INPUT = Snippet(
+    "whole_input",
+    ((TENSOR, "DTensor"), (TENSOR, "Partial"), (TENSOR, "Replicate")),
+    _WHOLE_INPUT,
+)
+
+_FUSED_IMPORTS = (
+    (PARALLEL, "ParallelStyle"), (TENSOR, "Partial"), (TENSOR, "Replicate"),
+    (TENSOR, "distribute_tensor"), ("torch.distributed.tensor.placement_types", "_StridedShard"),
+    ("torch", "nn"), FUNCTIONAL,
+)  # fmt: skip
+
+FUSED_COLWISE = Snippet(
+    "FusedColwiseParallel",
+    _FUSED_IMPORTS,
+    '''
+class FusedColwiseParallel(ParallelStyle):
+    """ColwiseParallel for `parts` weights stacked in one Linear: every part is split over the ranks.
+
+    The bias stays whole, each rank uses its slice of every part.
+    """
+
+    def __init__(self, parts, input_layouts=None):
+        self.parts = parts
+        self.input_layouts = input_layouts or Replicate()
+
+    def _apply(self, module, device_mesh):
+        parts, size, rank = self.parts, device_mesh.size(), device_mesh.get_local_rank()
+        split = _StridedShard(0, split_factor=parts)
+        module.weight = nn.Parameter(distribute_tensor(module.weight, device_mesh, [split]))
+        if module.bias is not None:
+            module.bias = nn.Parameter(
+                distribute_tensor(module.bias, device_mesh, [Replicate()])
+            )
+
+        def forward(x):
+            x = whole_input(x, device_mesh, self.input_layouts)
+            bias = module.bias
+            if bias is not None:
+                bias = bias.to_local(grad_placements=[Partial()])
+                bias = bias.view(parts, size, -1)[:, rank].flatten()
+            return F.linear(x, module.weight.to_local(), bias)
+
+        module.forward = forward
+        return module
+''',
+)
+
+FUSED_CONV1D = Snippet(
+    "FusedConv1DColwiseParallel",
+    _FUSED_IMPORTS,
+    '''
+class FusedConv1DColwiseParallel(ParallelStyle):
+    """ColwiseParallel for `parts` weights side by side in one Conv1D, whose weight is [in, out].
+
+    Every part is split over the ranks. The bias stays whole, each rank uses its slice of every part.
+    """
+
+    def __init__(self, parts, input_layouts=None):
+        self.parts = parts
+        self.input_layouts = input_layouts or Replicate()
+
+    def _apply(self, module, device_mesh):
+        parts, size, rank = self.parts, device_mesh.size(), device_mesh.get_local_rank()
+        split = _StridedShard(1, split_factor=parts)
+        module.weight = nn.Parameter(distribute_tensor(module.weight, device_mesh, [split]))
+        module.bias = nn.Parameter(distribute_tensor(module.bias, device_mesh, [Replicate()]))
+
+        def forward(x):
+            x = whole_input(x, device_mesh, self.input_layouts)
+            bias = module.bias.to_local(grad_placements=[Partial()])
+            bias = bias.view(parts, size, -1)[:, rank].flatten()
+            return F.linear(x, module.weight.to_local().t(), bias)
+
+        module.forward = forward
+        return module
+''',
+)
+
+KV_COLWISE = Snippet(
+    "KVHeadParallel",
+    ((PARALLEL, "ParallelStyle"), (TENSOR, "Partial"), (TENSOR, "Replicate"),
+     (TENSOR, "distribute_module"), FUNCTIONAL),
+    '''
+class KVHeadParallel(ParallelStyle):
+    """Linear with fewer heads than ranks: whole on every rank, each rank computes one head.
+
+    Ranks that share a head each add their share to its gradient.
+    """
+
+    def __init__(self, heads, input_layouts=None):
+        self.heads = heads
+        self.input_layouts = input_layouts or Replicate()
+
+    def _apply(self, module, device_mesh):
+        distribute_module(module, device_mesh)
+        head = device_mesh.get_local_rank() * self.heads // device_mesh.size()
+
+        def rows(param):
+            return param.to_local(grad_placements=[Partial()]).chunk(self.heads)[head]
+
+        def forward(x):
+            x = whole_input(x, device_mesh, self.input_layouts)
+            bias = None if module.bias is None else rows(module.bias)
+            return F.linear(x, rows(module.weight), bias)
+
+        module.forward = forward
+        return module
+''',
+)
+
+CROSS_ENTROPY = Snippet(
+    "vocab_parallel_cross_entropy",
+    (("torch", ""), (TENSOR, "DTensor"), (TENSOR, "Partial"),
+     ("torch.distributed", "_functional_collectives as funcol")),
+    '''
+def vocab_parallel_cross_entropy(logits, target, ignore_index=-100, *, tp):
+    """Mean cross entropy of logits [tokens, vocab / tp], each rank with its part of the vocabulary."""
+
+    def total(x):
+        return DTensor.from_local(x, tp, [Partial()], run_check=False).full_tensor()
+
+    peak = funcol.all_reduce(logits.detach().amax(-1), "max", tp)
+    shifted = logits - peak.unsqueeze(-1)
+    vocab = logits.size(-1)
+    index = target - tp.get_local_rank() * vocab
+    here = (index >= 0) & (index < vocab)
+    picked = shifted.gather(-1, index.clamp(0, vocab - 1).unsqueeze(-1)).squeeze(-1)
+    loss = total(shifted.exp().sum(-1)).log() - total(torch.where(here, picked, 0.0))
+    counted = target != ignore_index
+    return torch.where(counted, loss, 0.0).sum() / counted.sum()
+''',
+)
+
+CAUSAL_LM_LOSS = Snippet(
+    "causal_lm_loss",
+    (FUNCTIONAL,),
+    '''
+def causal_lm_loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=None, *, tp, **_):
+    """transformers' ForCausalLMLoss on logits [batch, tokens, vocab / tp]."""
+    if shift_labels is None:
+        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    logits, target = logits.flatten(0, -2), shift_labels.flatten()
+    return vocab_parallel_cross_entropy(logits, target, ignore_index, tp=tp)
+''',
+)
+
+STRIDED_DP = Snippet(
+    "dp_shard",
+    ((TENSOR, "DTensor"), (TENSOR, "Shard"),
+     ("torch.distributed.tensor.placement_types", "_StridedShard")),
+    '''
+def dp_shard(param):
+    """The dim that data parallelism splits: a fused weight's rows are split over tp part by part."""
+    tp = param.placements[0] if isinstance(param, DTensor) else None
+    return Shard(1) if isinstance(tp, _StridedShard) and tp.dim == 0 else Shard(0)
+''',
+)
+
+NEEDS = {
+    "FusedColwiseParallel": (WHOLE_INPUT,),
+    "FusedConv1DColwiseParallel": (WHOLE_INPUT,),
+    "KVHeadParallel": (WHOLE_INPUT,),
+    "causal_lm_loss": (CROSS_ENTROPY,),
+}
+ALL = (
+    REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
+    KV_COLWISE, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP,
+)  # fmt: skip

@@ -1,0 +1,101 @@
+"""Source text as bytes-exact pieces: replace spans that `ast` names, keep all other bytes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from synthesis.emit.patch import EmitError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace text[start:end] with `new`."""
+
+    start: int
+    end: int
+    new: str
+
+
+class SourceText:
+    """A Python file: its text, line ends as found, and the places of its syntax nodes."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.newline = "\r\n" if "\r\n" in text else "\n"
+        try:
+            self.tree = ast.parse(text)
+        except SyntaxError as error:
+            raise EmitError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
+        self.starts = [0]
+        for index, char in enumerate(text):
+            if char == "\n":
+                self.starts.append(index + 1)
+
+    def offset(self, line: int, column: int) -> int:
+        """Index in the text of a 1-based line and a column in UTF-8 bytes."""
+        start = self.starts[line - 1]
+        end = self.starts[line] if line < len(self.starts) else len(self.text)
+        return start + len(self.text[start:end].encode()[:column].decode())
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+        return self.offset(node.lineno, node.col_offset), self.offset(end_line, end_column)
+
+    def of(self, node: ast.expr | ast.stmt) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def apply(self, edits: Iterable[Edit]) -> str:
+        """The text after the edits.
+
+        Raises:
+            EmitError: two edits overlap, or the result is not Python.
+        """
+        text, limit = self.text, len(self.text) + 1
+        for edit in sorted(set(edits), reverse=True):
+            if edit.end > limit:
+                raise EmitError(f"{self.path}: two edits meet in {self.text[edit.start:edit.end]!r}")
+            text = text[: edit.start] + edit.new + text[edit.end :]
+            limit = edit.start
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            raise EmitError(f"{self.path}: the patched text is not Python: {error.msg}") from error
+        return text
+
+    def insertion(self, index: int, code: str) -> Edit:
+        """Insert `code` (newline-separated, ending in one) at `index`, with the file's line ends."""
+        return Edit(index, index, code.replace("\n", self.newline))
+
+    def after_imports(self) -> int:
+        """Where new imports go: after the last import at the top of the file."""
+        line = 0
+        for node in self.tree.body:
+            docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                line = node.end_lineno or node.lineno
+            elif docstring and line == 0:
+                line = node.end_lineno or node.lineno
+        return self.starts[line] if line < len(self.starts) else len(self.text)
+
+    def before_main(self) -> int | None:
+        """Where `if __name__ == "__main__":` starts at the top level, if it does."""
+        for node in self.tree.body:
+            if isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
+                return self.span(node)[0]
+        return None
+
+    def names(self) -> set[str]:
+        """Names bound at the top level."""
+        out: set[str] = set()
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                out.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                out.update((a.asname or a.name).split(".")[0] for a in node.names)
+            elif isinstance(node, ast.Assign):
+                out.update(t.id for t in node.targets if isinstance(t, ast.Name))
+        return out

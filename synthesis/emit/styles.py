@@ -1,0 +1,158 @@
+"""Which `ParallelStyle` expression stands for each (style, module class), and what is not covered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from synthesis.emit import snippets
+from synthesis.emit.patch import EmitError
+from synthesis.emit.snippets import PARALLEL, TENSOR, Snippet
+from synthesis.plan import ModulePlan
+
+Import = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A constructor call: name, arguments, where the name comes from."""
+
+    name: str
+    arguments: tuple[str, ...]
+    snippet: Snippet | None = None
+
+    @property
+    def imports(self) -> tuple[Import, ...]:
+        if self.snippet:
+            own = self.snippet.imports
+        else:
+            own = ((PARALLEL, self.name),)
+        text = " ".join(self.arguments)
+        placements = ("Replicate", "Shard")
+        return (*own, *((TENSOR, name) for name in placements if f"{name}(" in text))
+
+
+def placement(text: str) -> str:
+    """`S(1)` as PyTorch writes it: `Shard(1)`."""
+    if text == "R":
+        return "Replicate()"
+    if text.startswith("S("):
+        return f"Shard({text[2:-1]})"
+    raise EmitError(f"placement {text!r} of an activation between modules; expected R or S(dim)")
+
+
+def _arguments(m: ModulePlan, takes: str, gives: str) -> tuple[str, ...]:
+    """Keyword arguments where the plan differs from what the style assumes by itself."""
+    out: list[str] = []
+    if m.input != takes:
+        out.append(f"input_layouts={placement(m.input)}")
+    if m.output != gives:
+        out.append(f"output_layouts={placement(m.output)}")
+    return tuple(out)
+
+
+def _needs(m: ModulePlan, what: str, got: str, expected: str) -> None:
+    if got != expected:
+        raise EmitError(f"{m.path}: {m.style} {m.kind} with {what} {got}, expected {expected}")
+
+
+def _column(name: str, snippet: Snippet | None) -> Callable[[ModulePlan], Style]:
+    return lambda m: Style(name, _arguments(m, "R", "S(-1)"), snippet)
+
+
+def _row(name: str, snippet: Snippet | None) -> Callable[[ModulePlan], Style]:
+    return lambda m: Style(name, _arguments(m, "S(-1)", "R"), snippet)
+
+
+def _embedding_rows(m: ModulePlan) -> Style:
+    _needs(m, "input", m.input, "R")
+    output = () if m.output == "R" else (f"output_layouts={placement(m.output)}",)
+    return Style("RowwiseParallel", ("input_layouts=Replicate()", *output))
+
+
+def _fused(name: str, snippet: Snippet) -> Callable[[ModulePlan], Style]:
+    def build(m: ModulePlan) -> Style:
+        _needs(m, "output", m.output, "S(-1)")
+        extra = () if m.input == "R" else (f"input_layouts={placement(m.input)}",)
+        return Style(name, (f"parts={m.parts}", *extra), snippet)
+
+    return build
+
+
+def _kv(m: ModulePlan) -> Style:
+    _needs(m, "output", m.output, "S(-1)")
+    extra = () if m.input == "R" else (f"input_layouts={placement(m.input)}",)
+    return Style("KVHeadParallel", (f"heads={m.parts}", *extra), snippets.KV_COLWISE)
+
+
+def _sequence(m: ModulePlan) -> Style:
+    if m.input != m.output or not m.input.startswith("S("):
+        raise EmitError(f"{m.path}: sequence style with {m.input} -> {m.output}, expected S(d)")
+    dim = m.input[2:-1]
+    first = () if dim == "1" else (f"sequence_dim={dim}",)
+    return Style("SequenceParallel", (*first, "use_local_output=True"))
+
+
+def _replicated(m: ModulePlan) -> Style:
+    if m.input.startswith("S(") and m.input == m.output:
+        return _sequence(m)
+    _needs(m, "input", m.input, "R")
+    _needs(m, "output", m.output, "R")
+    return Style("Replicated", (), snippets.REPLICATED)
+
+
+_LINEAR_COLUMN = _column("ColwiseParallel", None)
+_TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
+    ("column", "Linear"): _LINEAR_COLUMN,
+    ("column", "Embedding"): _LINEAR_COLUMN,
+    ("column", "Conv1D"): _column("Conv1DColwiseParallel", snippets.CONV1D_COLWISE),
+    ("row", "Linear"): _row("RowwiseParallel", None),
+    ("row", "Embedding"): _embedding_rows,
+    ("row", "Conv1D"): _row("Conv1DRowwiseParallel", snippets.CONV1D_ROWWISE),
+    ("vocab", "Embedding"): _embedding_rows,
+    ("vocab", "Linear"): _LINEAR_COLUMN,
+    ("fused_column", "Linear"): _fused("FusedColwiseParallel", snippets.FUSED_COLWISE),
+    ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel", snippets.FUSED_CONV1D),
+    ("kv_column", "Linear"): _kv,
+    ("sequence", "*"): _sequence,
+    ("replicate", "*"): _replicated,
+}
+
+
+def supported(base: str, style: str) -> bool:
+    """Whether the emitter can write `style` for a module of class (or base class) `base`.
+
+    `base` is `Linear`, `Conv1D`, `Embedding`, or the name of another class that takes one tensor
+    and gives one tensor of the same shape (a norm, a dropout).
+    """
+    return (style, base) in _TABLE or (style, "*") in _TABLE
+
+
+def style_of(m: ModulePlan, base: str) -> Style:
+    """The style expression of one planned module.
+
+    Raises:
+        EmitError: no style covers it.
+    """
+    build = _TABLE.get((m.style, base)) or _TABLE.get((m.style, "*"))
+    if build is None:
+        known = ", ".join(sorted({b for s, b in _TABLE if s == m.style}))
+        raise EmitError(f"{m.path}: no {m.style} style for {m.kind}; it exists for {known}")
+    return build(m)
+
+
+def split_of(m: ModulePlan, base: str, name: str) -> str:
+    """How the style splits the module's parameter `name`: a placement, or `R`."""
+    if m.style in ("sequence", "replicate", "kv_column") or (m.style == "row" and name == "bias"):
+        return "R"
+    if m.style == "fused_column":
+        return "R" if name == "bias" else f"S(fused {m.parts})"
+    rows_first = m.style in ("column", "vocab") if base == "Linear" else m.style != "column"
+    if base == "Conv1D":
+        rows_first = m.style == "row" or name == "bias"
+    return "S(0)" if rows_first else "S(1)"
+
+
+def is_column(m: ModulePlan) -> bool:
+    """It takes a whole activation and each rank gives a share of the gradient of it."""
+    return m.style in ("column", "fused_column", "kv_column")

@@ -1,0 +1,85 @@
+"""The process that runs models: collects facts, or forks a reference and one process a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from synthesis.execute.job import Job, job_from_json
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Run `work` in a forked process that ends without teardown; returns its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(pids: list[int]) -> None:
+    """Wait for all; on the first failure end the others at once."""
+    left = set(pids)
+    while left:
+        pid, status = os.wait()
+        left.discard(pid)
+        if status:
+            for other in left:
+                os.kill(other, 9)
+            raise SystemExit(f"process {pids.index(pid)} of {len(pids)} failed")
+
+
+def run(job: Job, folder: Path) -> None:
+    """Reference first, then all ranks; leaves `result.json`."""
+    from synthesis.execute.compare import rank_run, reference_run
+
+    if job.target.startswith("hf:"):
+        import transformers  # noqa: F401  # imported once, before the forks
+
+    torch.set_num_threads(1)
+    wait([fork(lambda: reference_run(job, folder))])
+    size = 1
+    for extent in job.mesh.values():
+        size *= extent
+    wait([fork(lambda rank=rank: rank_run(job, folder, rank, size)) for rank in range(size)])
+    worst: dict[tuple[str, str], dict[str, object]] = {}
+    for rank in range(size):
+        for d in json.loads((folder / f"rank{rank}.json").read_text()):
+            key = (d["kind"], d["name"])
+            if key not in worst or d["relative"] > float(str(worst[key]["relative"])):
+                worst[key] = d
+    loss = json.loads((folder / "loss.json").read_text())
+    (folder / "result.json").write_text(
+        json.dumps({"differences": list(worst.values()), "loss": loss})
+    )
+
+
+def main() -> None:
+    mode, folder = sys.argv[1], Path(sys.argv[2])
+    job = job_from_json((folder / "job.json").read_text())
+    if mode == "facts":
+        from synthesis.emit.facts import to_json
+        from synthesis.execute.collect import collect
+
+        facts = collect(job.target, job.config, job.inputs)
+        (folder / "facts.json").write_text(to_json(facts))
+    else:
+        run(job, folder)
+
+
+if __name__ == "__main__":
+    main()

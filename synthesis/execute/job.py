@@ -1,0 +1,201 @@
+"""Runs a patch on local processes and compares it with one process; starts and ends the processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from synthesis.emit import facts as facts_module
+from synthesis.emit.facts import ModelFacts
+from synthesis.emit.patch import Patch, git_apply, write_old
+from synthesis.plan import Plan, to_json
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ExecuteError(Exception):
+    """A run that gave no result: which process, what it said last."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One example input: an integer tensor drawn from [low, high), or a normal float tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str = "i64"
+    low: int = 0
+    high: int = 2
+    batched: bool = True
+    """Dim 0 is the batch, split over data-parallel ranks."""
+    arange: bool = False
+    """Counts 0, 1, ... along the last dim (position ids)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One compared tensor, the worst over all ranks."""
+
+    kind: str
+    """`output`, `loss` or `gradient`."""
+    name: str
+    relative: float
+    """max|a-b| / max|b|; for a gradient whose every entry is below 1e-6 of the largest gradient
+    entry of the model, over that 1e-6 part (it is rounding noise around zero)."""
+    absolute: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    max_rel_diff: float
+    differences: tuple[Difference, ...]
+    seconds: float
+    ranks: int
+    loss: float | None = None
+    """Of the one-process reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a child process needs, written as JSON beside it."""
+
+    target: str
+    config: Mapping[str, Any]
+    inputs: Mapping[str, InputSpec]
+    dtype: str = "float64"
+    plan: str = ""
+    mesh: Mapping[str, int] = field(default_factory=dict[str, int])
+    tp: str | None = None
+    dp: str | None = None
+    patched_file: str = ""
+    """Path of the file that holds `parallelize`, relative to the scratch folder."""
+    parallelize: str = "parallelize"
+    seed: int = 0
+
+
+def _environment() -> dict[str, str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env["TRANSFORMERS_VERBOSITY"] = "error"
+    env["HF_HUB_OFFLINE"] = "1"
+    return env
+
+
+def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
+    """Run `python -m synthesis.execute.child mode folder` in its own session.
+
+    Raises:
+        ExecuteError: it failed or ran past `timeout` seconds; every process of it is then killed.
+    """
+    (folder / "job.json").write_text(json.dumps(asdict(job)))
+    log = folder / f"{mode}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "synthesis.execute.child", mode, str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise ExecuteError(
+                f"{job.target}: no result after {timeout:.0f} s; killed. {_tail(log)}"
+            ) from None
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+    if code:
+        raise ExecuteError(f"{job.target}: {mode} ended with exit code {code}\n{_tail(log)}")
+
+
+def _tail(log: Path, lines: int = 30) -> str:
+    text = log.read_text(errors="replace").strip().splitlines()
+    return "\n".join(text[-lines:])
+
+
+def collect_facts(
+    target: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, InputSpec],
+    timeout: float = 300,
+) -> ModelFacts:
+    """Facts about the model, from one forward pass without data in a child process."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        run_child("facts", Job(target, config, inputs), folder, timeout)
+        return facts_module.from_json((folder / "facts.json").read_text())
+
+
+def execute(
+    target: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, InputSpec],
+    patch: Patch,
+    plan: Plan,
+    dtype: str = "float64",
+    timeout: float = 600,
+    seed: int = 0,
+) -> RunResult:
+    """Apply the patch with git in a scratch folder and run it on `plan.mesh.size` processes.
+
+    One process runs the unpatched model with the same weights and inputs; outputs, loss and every
+    parameter's whole gradient are compared on every rank.
+
+    Raises:
+        EmitError: git refuses the patch.
+        ExecuteError: a process failed, or ran past `timeout` seconds.
+    """
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        tree = folder / "tree"
+        tree.mkdir()
+        write_old(patch, tree)
+        git_apply(patch, tree)
+        name = patch.entry.split("model = ")[1].split("(")[0]
+        job = Job(
+            target,
+            config,
+            inputs,
+            dtype,
+            to_json(plan),
+            dict(plan.mesh.dims),
+            plan.tp,
+            plan.dp,
+            next(iter(patch.files)),
+            name,
+            seed,
+        )
+        run_child("run", job, folder, timeout)
+        data = cast(dict[str, Any], json.loads((folder / "result.json").read_text()))
+    differences = tuple(Difference(**d) for d in data["differences"])
+    return RunResult(
+        max((d.relative for d in differences), default=0.0),
+        differences,
+        time.monotonic() - start,
+        plan.mesh.size,
+        data["loss"],
+    )
+
+
+def job_from_json(text: str) -> Job:
+    data = cast(dict[str, Any], json.loads(text))
+    inputs = {
+        name: InputSpec(**{**spec, "shape": tuple(spec["shape"])})
+        for name, spec in data["inputs"].items()
+    }
+    return Job(**{**data, "inputs": inputs})

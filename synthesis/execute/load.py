@@ -1,0 +1,73 @@
+"""Loads a model class from a target and builds the model and its example inputs."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from synthesis.execute.job import InputSpec
+
+DTYPES = {"i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a Python file by its path."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_class(target: str) -> Any:
+    if target.startswith("hf:"):
+        import transformers
+
+        return getattr(transformers, target.removeprefix("hf:"))
+    path, _, name = target.rpartition(":")
+    return getattr(load_file(Path(path)), name)
+
+
+def build(cls: Any, config: Mapping[str, Any]) -> torch.nn.Module:
+    """The model: `cls(config_class(**config))` where the class takes one config, else `cls(**config)`."""
+    if hasattr(cls, "config_class") and cls.config_class is not None:
+        return cls(cls.config_class(**config))
+    required = [
+        p
+        for name, p in inspect.signature(cls.__init__, eval_str=True).parameters.items()
+        if name != "self" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(required) == 1 and inspect.isclass(required[0].annotation):
+        if required[0].annotation not in (int, float, str, bool, dict, inspect.Parameter.empty):
+            return cls(required[0].annotation(**config))
+    if len(required) == 1 and required[0].name not in config:
+        module = sys.modules[cls.__module__]
+        configs = [v for k, v in vars(module).items() if k.endswith("Config") and inspect.isclass(v)]
+        if len(configs) == 1:
+            return cls(configs[0](**config))
+    return cls(**config)
+
+
+def make_inputs(specs: Mapping[str, InputSpec], seed: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Example inputs, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    out: dict[str, Any] = {}
+    for name, spec in specs.items():
+        if spec.arange:
+            out[name] = torch.arange(spec.shape[-1]).expand(spec.shape).contiguous()
+        elif spec.dtype in DTYPES:
+            ids = torch.randint(spec.low, spec.high, spec.shape, generator=generator)
+            out[name] = ids.to(DTYPES[spec.dtype])
+        else:
+            out[name] = torch.randn(spec.shape, generator=generator, dtype=torch.float64).to(dtype)
+    return out
