@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -74,12 +75,10 @@ def _sizes(layout: Layout) -> tuple[int, ...]:
     return tuple(atom.size for dim in layout.dims for atom in dim)
 
 
-def _index(layout: Layout, coords: Coords) -> tuple[int | slice, ...]:
-    return tuple(
-        slice(None) if atom.mesh_dim is None else coords[atom.mesh_dim]
-        for dim in layout.dims
-        for atom in dim
-    )
+def _index(layout: Layout, coords: Coords) -> tuple[Any, ...]:
+    atoms = [atom for dim in layout.dims for atom in dim]
+    at = (slice(None) if a.mesh_dim is None else coords[a.mesh_dim] for a in atoms)
+    return (*at, ...)
 
 
 def _choices(names: frozenset[str], mesh: Mesh) -> list[dict[str, int]]:

@@ -144,7 +144,7 @@ class Domain(ABC):
 
     def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
         for axis in sorted(axes, reverse=True):
-            parts = [np.take(a, i, axis=axis) for i in range(a.shape[axis])]
+            parts = [a[(slice(None),) * axis + (i, ...)] for i in range(a.shape[axis])]
             out = parts[0]
             for part in parts[1:]:
                 out = self.maximum(out, part)

@@ -128,9 +128,9 @@ def _index_add(d: Domain, g: Array, idx: Array, size: int, offset: int) -> Array
     rest = g.shape[idx.ndim :]
     out = d.full((size, *rest), Fraction(0))
     flat = g.reshape((-1, *rest))
-    for row, value, ok in zip(flat, local.reshape(-1), inside.reshape(-1), strict=True):
+    for row, (value, ok) in enumerate(zip(local.reshape(-1), inside.reshape(-1), strict=True)):
         if ok:
-            out[value] = d.add(out[value], row)
+            out[value, ...] = d.add(out[value, ...], flat[row, ...])
     return out
 
 
@@ -253,7 +253,7 @@ def _put_along(d: Domain, g: Array, idx: Array, dim: int, size: int, offset: int
     for line in np.ndindex(*values.shape):
         if ok[line]:
             at = (*line[:-1], int(where[line]))
-            moved[at] = d.add(np.asarray(moved[at]), np.asarray(values[line]))
+            moved[(*at, ...)] = d.add(moved[(*at, ...)], values[(*line, ...)])
     return out
 
 
@@ -264,8 +264,9 @@ def _put_along_place(op: Op, given: Operands) -> list[Placed]:
     dim = given.attr("dim")
     _no_fold(op, idx, 1)
     _along_dims(g, idx, dim)
-    if bound(g.dims[dim]) or bound(idx.dims[dim]):
-        raise Refused(f"the index is split along dim {dim}", bound(idx.dims[dim] or g.dims[dim])[0], 1)
+    along = (*bound(idx.dims[dim]), *bound(g.dims[dim]))
+    if along:
+        raise Refused(f"the index is split along dim {dim}", along[0], 1)
     total, name = _windowed_size(op, given, g.mentioned)[0]
     if name and name in g.mentioned | idx.mentioned:
         raise Refused(f"lines are split over {name}, and so are the values", name, 0)
