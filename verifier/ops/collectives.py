@@ -126,18 +126,27 @@ def _reduce_scatter_place(op: Op, given: Operands) -> list[Placed]:
 
 
 def _gathered(layout: Layout, names: tuple[str, ...], mesh: Mesh, index: int) -> Layout:
-    """Join the pieces of one dim over mesh dims that are its outermost splits, in that order."""
+    """Join the pieces of one dim over mesh dims, in that order.
+
+    No free atom may stand before them; splits over other mesh dims may: they do not move.
+    """
     dim = layout.dims[index]
     live = [name for name in names if mesh[name] > 1]
-    for name, atom in zip_longest(live, dim[: len(live)]):
+    if not live:
+        return layout
+    at = 0
+    while at < len(dim) and dim[at].mesh_dim not in (None, live[0]):
+        at += 1
+    end = at + len(live)
+    for name, atom in zip_longest(live, dim[at:end]):
         if atom is not None and atom.mesh_dim == name:
             continue
         if name in bound(dim):
-            why = f"gathers dim {index} in rank order, but {name} is not its outermost split"
+            why = f"gathers dim {index} in rank order, but {name} is not the outermost of its local part"
         else:
             why = f"gathers dim {index} over {name}, which does not split it"
         raise Refused(why, name, 0)
-    return layout.with_dim(index, (*(Atom(a.size) for a in dim[: len(live)]), *dim[len(live) :]))
+    return layout.with_dim(index, (*dim[:at], *(Atom(a.size) for a in dim[at:end]), *dim[end:]))
 
 
 def _all_gather_place(op: Op, given: Operands) -> list[Placed]:

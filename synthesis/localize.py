@@ -1,0 +1,141 @@
+"""Local attributes of an op, given the layouts of its operands: the inverse of its placement rule.
+
+What is found here is only a candidate: the rule itself then says what the local op means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from verifier.ir.program import Node
+from verifier.ir.types import Mesh
+from verifier.layout import Atom, Dim, Layout, bound, global_extent, local_extent, normal, whole
+from verifier.ops import Refused
+from verifier.ops.indexing import shard_offset
+
+LAZY = frozenset({"full", "iota", "expand"})
+"""Ops whose result can be made in any layout: they wait until a layout is wanted."""
+VIEWS = frozenset({"reshape", "permute", "slice", "pad", "flip", "neg", "mul_scalar", "cast"})
+"""One-operand linear ops that a change of layout may travel through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the local op has to mean: the whole shape, and a layout where one is wanted."""
+
+    shape: tuple[int, ...]
+    result: Layout | None = None
+    rows: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Local:
+    attrs: dict[str, Any]
+
+
+def regroup_whole(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+    """The layout of a whole reshape; None where it would cut through a split."""
+    atoms = list(normal(a for d in layout.dims for a in d))
+    dims: list[Dim] = []
+    for extent in shape:
+        need, taken = extent, list[Atom]()
+        while need > 1:
+            if not atoms:
+                return None
+            atom = atoms.pop(0)
+            if atom.mesh_dim is not None:
+                if need % atom.size:
+                    return None
+                taken.append(atom)
+                need //= atom.size
+                continue
+            take = math.gcd(need, atom.size)
+            if take not in (need, atom.size):
+                return None
+            taken.append(Atom(take))
+            need //= take
+            if take != atom.size:
+                atoms.insert(0, Atom(atom.size // take))
+        dims.append(normal(taken))
+    return Layout(tuple(dims), layout.partial) if not atoms else None
+
+
+def source_layout(node: Node, layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+    """The layout of a view's operand (of whole shape `shape`) that gives the view this layout."""
+    attrs: dict[str, Any] = node.attrs
+    if node.op == "reshape":
+        return regroup_whole(layout, shape)
+    if node.op == "permute":
+        dims: list[Dim] = [()] * len(shape)
+        for at, d in enumerate(attrs["dims"]):
+            dims[d] = layout.dims[at]
+        return Layout(tuple(dims), layout.partial)
+    if node.op in ("neg", "mul_scalar"):
+        return layout
+    if node.op == "cast":
+        return layout if attrs["dtype"] not in ("bool",) else None
+    if node.op in ("slice", "pad", "flip"):
+        dim = attrs["dim"]
+        if bound(layout.dims[dim]):
+            return None
+        return layout.with_dim(dim, whole(shape[dim]))
+    return None
+
+
+def _scaled(dim: Dim, *values: int) -> tuple[int, ...] | None:
+    """Whole positions along a dim whose leading atom is free, as local positions."""
+    if not bound(dim):
+        return values
+    rest = dim[1:] if dim[0].mesh_dim is None else dim
+    total, local = global_extent(rest), local_extent(rest)
+    if any(v % total for v in values):
+        return None
+    return tuple(v // total * local for v in values)
+
+
+def localize(node: Node, layouts: tuple[Layout, ...], mesh: Mesh, want: Reading) -> Iterator[Local]:
+    """Local attributes to try, likeliest first."""
+    attrs: dict[str, Any] = dict(node.attrs)
+    op = node.op
+    if op == "reshape":
+        layout = regroup_whole(layouts[0], want.shape)
+        if layout is not None:
+            yield Local({**attrs, "shape": layout.local_shape})
+    elif op in LAZY:
+        assert want.result is not None
+        attrs["shape"] = want.result.local_shape
+        if op == "iota":
+            dim = want.result.dims[attrs["dim"]]
+            if attrs.get("offset", 0) == 0 or not bound(dim):
+                try:
+                    attrs["offset"] = shard_offset(dim) if bound(dim) else attrs.get("offset", 0)
+                except Refused:
+                    return
+        yield Local(attrs)
+    elif op == "slice":
+        dim = layouts[0].dims[attrs["dim"]]
+        moved = _scaled(dim, attrs["start"], attrs["stop"])
+        if moved is not None:
+            yield Local({**attrs, "start": moved[0], "stop": moved[1]})
+    elif op == "pad":
+        dim = layouts[0].dims[attrs["dim"]]
+        moved = _scaled(dim, attrs["lo"], attrs["hi"])
+        if moved is not None:
+            yield Local({**attrs, "lo": moved[0], "hi": moved[1]})
+    elif op in ("take", "take_along"):
+        try:
+            yield Local({**attrs, "offset": shard_offset(layouts[0].dims[attrs.get("dim", 0)])})
+        except Refused:
+            return
+    elif op in ("index_add", "put_along"):
+        if want.rows is not None:
+            rows = want.rows.dims[0]
+            taken = {n for layout in layouts for n in layout.mentioned}
+            if not taken & set(bound(rows)):
+                yield Local({**attrs, "size": local_extent(rows), "offset": shard_offset(rows)})
+        yield Local(attrs)
+    else:
+        yield Local(attrs)
