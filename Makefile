@@ -1,12 +1,11 @@
 # `make demo` and `make test` work in a fresh clone: the environment makes itself.
-# Settings: VENV=.venv  PYTHON=python3 (3.11 or later)  TORCH=torch==2.13.0
+# Settings: VENV=.venv  PYTHON=python3 (3.11 or later)
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
 VENV   ?= .venv
 PYTHON ?= python3
-TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 OK     := $(VENV)/.ok
 export OMP_NUM_THREADS ?= 1
@@ -20,7 +19,7 @@ $(OK): pyproject.toml constraints.txt
 	  { echo "shardproof needs Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	@echo "installing into $(VENV) (about 1.3 GB, once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt '$(TORCH)'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[torch,hf,dev]'
 	@touch $@
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -111,7 +113,7 @@ def conduct(
     run = Run([sink])
     run.emit(events.RunStarted(command=command, arguments=list(arguments), version=__version__))
     try:
-        with _time_limit(timeout):
+        with _interruptible(timeout):
             outcome = work(run)
     except KeyboardInterrupt:
         run.emit(events.Problem(kind="interrupted", message="interrupted; nothing was written"))
@@ -162,8 +164,11 @@ def _save_traceback(error: Exception, arguments: Sequence[str]) -> Path:
 
 
 @contextmanager
-def _time_limit(seconds: float | None) -> Generator[None]:
-    """Raise LimitError in the main thread after `seconds`; SIGTERM reads as an interrupt."""
+def _interruptible(seconds: float | None) -> Generator[None]:
+    """Raise LimitError in the main thread after `seconds`; SIGTERM reads as Ctrl-C.
+
+    Python runs a handler only when Z3 returns, so a watcher ends its query on any signal.
+    """
 
     def on_alarm(_signal: int, _frame: FrameType | None) -> None:
         raise LimitError(
@@ -176,10 +181,24 @@ def _time_limit(seconds: float | None) -> Generator[None]:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, on_term)
+    signal.signal(signal.SIGALRM, on_alarm)
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    threading.Thread(target=_end_queries, args=(told,), daemon=True).start()
     if seconds is not None:
-        signal.signal(signal.SIGALRM, on_alarm)
         signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.set_wakeup_fd(-1)
+        os.close(tell)
+
+
+def _end_queries(told: int) -> None:
+    while os.read(told, 1):
+        solver = sys.modules.get("verifier.smt")
+        if solver is not None:
+            solver.interrupt()
+    os.close(told)

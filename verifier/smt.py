@@ -70,9 +70,15 @@ class Solver:
     archive: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
-        self._z3: Any = z3.Solver()
-        self._z3.set("timeout", self.timeout_ms)
-        self._z3.set("rlimit", self.rlimit)
+        self._z3: Any = self._fresh()
+
+    def _fresh(self) -> Any:
+        solver: Any = z3.Solver()
+        solver.set("timeout", self.timeout_ms)
+        solver.set("rlimit", self.rlimit)
+        # Z3's own handler would take SIGINT and answer `unknown`, with no word of the interrupt.
+        solver.set("ctrl_c", False)
+        return solver
 
     def assume(self, *facts: Term) -> None:
         """Add premises to the present scope."""
@@ -89,7 +95,7 @@ class Solver:
             self._z3.pop()
 
     def prove(self, goal: Term) -> Answer:
-        """Whether the premises imply `goal`. Raises KeyboardInterrupt when interrupted in Z3."""
+        """Whether the premises imply `goal`. Signal handlers run when Z3 returns; see `interrupt`."""
         with self.scope(z3.Not(goal)):
             result, answer = self._check(self._z3)
             if isinstance(answer, Undecided):
@@ -108,9 +114,7 @@ class Solver:
 
     def _afresh(self) -> tuple[Any, Answer]:
         """Ask again without the stack: Z3 then chooses its strategy by the logic of the query."""
-        once: Any = z3.Solver()
-        once.set("timeout", self.timeout_ms)
-        once.set("rlimit", self.rlimit)
+        once = self._fresh()
         once.add(*self._z3.assertions())
         return self._check(once)
 
@@ -126,11 +130,13 @@ class Solver:
             return result, Invalid(_model(solver.model()))
         if result == z3.unsat:
             return result, Valid()
-        reason = str(solver.reason_unknown())
-        if "interrupted" in reason:
-            raise KeyboardInterrupt(reason)
         self.stats.undecided += 1
-        return result, Undecided(reason)
+        return result, Undecided(str(solver.reason_unknown()))
+
+
+def interrupt() -> None:
+    """Make the query that runs in another thread return at once, undecided."""
+    z3.main_ctx().interrupt()
 
 
 def prove(goal: Term, premises: Iterable[Term] = (), rlimit: int = RLIMIT) -> Answer:

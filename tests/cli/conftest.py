@@ -1,0 +1,61 @@
+"""Runs the real command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = (sys.executable, "-m", "agent")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """As the caller's, with the project importable from anywhere and no terminal colours."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **extra}
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.events[-1]
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    """Call with arguments; runs in an empty folder, or in `cwd`."""
+    home = tmp_path / "cwd"
+    home.mkdir()
+
+    def run(*arguments: str, cwd: Path = home, seconds: float = 120, **extra: str) -> Done:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=cwd,
+            env=environment(**extra),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
