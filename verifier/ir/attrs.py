@@ -1,0 +1,90 @@
+"""Kinds of attributes: what each attribute name may hold, the same for every op that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeGuard, cast
+
+from verifier.ir.types import DTYPES, Affine, Attr, Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of attribute value."""
+
+    name: str
+    says: str
+    """What is expected, for an error message."""
+    holds: Callable[[object], bool]
+
+
+def _int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count(value: object) -> bool:
+    return _int(value) and value >= 0
+
+
+def _counts(value: object) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    return all(map(_count, cast(tuple[object, ...], value)))
+
+
+def _names(value: object) -> bool:
+    if isinstance(value, tuple):
+        return value != () and all(isinstance(v, str) for v in cast(tuple[object, ...], value))
+    return isinstance(value, str)
+
+
+FOLDS = ("sum", "avg", "max", "min")
+COUNT = Kind("count", "an integer, 0 or more", _count)
+COUNTS = Kind("counts", "a list of integers, 0 or more, such as [2, 4]", _counts)
+FLAG = Kind("flag", "true or false", lambda v: isinstance(v, bool))
+RATIONAL = Kind(
+    "rational",
+    "a number such as 2, 0.5 or 1/3",
+    lambda v: _int(v) or isinstance(v, Fraction),
+)
+OFFSET = Kind(
+    "offset",
+    "an integer, or one affine in mesh coordinates such as 4*tp+1",
+    lambda v: _int(v) or isinstance(v, Affine),
+)
+DTYPE = Kind("dtype", f"one of {', '.join(DTYPES)}", lambda v: v in DTYPES)
+FOLD = Kind("fold", f"one of {', '.join(FOLDS)}", lambda v: v in FOLDS)
+MESH_DIMS = Kind("mesh_dims", "a mesh dim, or several such as [dp, tp]", _names)
+
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("dim", "split_dim", "concat_dim", "start", "stop", "step"), COUNT),
+    **dict.fromkeys(("lo", "hi", "size", "index", "length", "carry", "xs"), COUNT),
+    **dict.fromkeys(("dims", "shape"), COUNTS),
+    **dict.fromkeys(("keepdim", "causal", "reverse"), FLAG),
+    **dict.fromkeys(("eps", "scale", "value", "exponent"), RATIONAL),
+    "offset": OFFSET,
+    "dtype": DTYPE,
+    "reduce": FOLD,
+    "mesh_dim": MESH_DIMS,
+}
+"""Attribute name -> kind."""
+
+
+def named_mesh_dims(name: str, value: Attr) -> tuple[str, ...]:
+    """The mesh dims that an attribute refers to."""
+    if isinstance(value, Affine):
+        return tuple(mesh_dim for mesh_dim, _ in value.terms)
+    if name == "mesh_dim":
+        return (value,) if isinstance(value, str) else tuple(map(str, _tuple(value)))
+    return ()
+
+
+def _tuple(value: Attr) -> tuple[int | str, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def stray_mesh_dim(name: str, value: Attr, mesh: Mesh) -> str | None:
+    """A mesh dim that the attribute names and the mesh does not have."""
+    return next((n for n in named_mesh_dims(name, value) if n not in mesh), None)

@@ -1,0 +1,186 @@
+"""The JSON form of programs (schema: `schema.json` beside this file), and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from verifier.ir import jsondata as data
+from verifier.ir.assemble import Assembly, mesh_of, tensor_type
+from verifier.ir.errors import IRError
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Affine, Attr, Mesh, Source, TensorType
+
+FORMAT = "shardproof.program/1"
+
+
+def dumps(program: Program) -> str:
+    """The JSON text of a program, one input, node or output a line; `loads` gives it back."""
+    head = {"format": FORMAT, "name": program.name, "mesh": _mesh(program.mesh)}
+    fields = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items()]
+    for key, rows in _lists(program, sources=True).items():
+        body = ",\n    ".join(map(json.dumps, rows))
+        fields.append(f'"{key}": [\n    {body}\n  ]' if rows else f'"{key}": []')
+    return "{\n  " + ",\n  ".join(fields) + "\n}\n"
+
+
+def to_json(program: Program, sources: bool = True) -> dict[str, Any]:
+    """The program as JSON data."""
+    head = {"format": FORMAT, "name": program.name, "mesh": _mesh(program.mesh)}
+    return {**head, **_lists(program, sources)}
+
+
+def digest(program: Program) -> str:
+    """SHA-256 (hex) of the canonical JSON of a program without its source locations."""
+    plain = json.dumps(to_json(program, sources=False), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _mesh(mesh: Mesh) -> list[list[str | int]]:
+    return [[name, size] for name, size in mesh.dims]
+
+
+def _lists(program: Program, sources: bool) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "inputs": [
+            {"name": i.name, "type": _type(i.type), "role": i.role, "path": i.path}
+            for i in program.inputs
+        ],
+        "nodes": [_node(program, node, sources) for node in program.nodes],
+        "outputs": [{"value": o.value, "role": o.role, "path": o.path} for o in program.outputs],
+    }
+
+
+def _type(type: TensorType) -> dict[str, Any]:
+    return {"dtype": type.dtype, "shape": list(type.shape)}
+
+
+def _node(program: Program, node: Node, sources: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "op": node.op,
+        "inputs": list(node.inputs),
+        "outputs": [{"name": v, "type": _type(program.types[v])} for v in node.outputs],
+        "attrs": {k: attr_to_json(node.attrs[k]) for k in sorted(node.attrs)},
+    }
+    if sources and node.source != Source():
+        src = node.source
+        out["source"] = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
+    if node.body is not None:
+        out["body"] = to_json(node.body, sources)
+    return out
+
+
+def attr_to_json(attr: Attr) -> Any:
+    """Rationals and affine values become objects; the rest is JSON's own.
+
+    Raises IRError for a value that is no attribute.
+    """
+    match attr:
+        case bool() | int() | str():
+            return attr
+        case Fraction():
+            return {"rational": f"{attr.numerator}/{attr.denominator}"}
+        case Affine():
+            return {"affine": attr.const, "terms": [[name, c] for name, c in attr.terms]}
+        case tuple():
+            return list(attr)
+        case _:
+            raise IRError(f"{attr!r} is no attribute value (a {type(attr).__name__})")
+
+
+def loads(text: str, filename: str = "<json>") -> Program:
+    """Read the JSON form.
+
+    Raises:
+        MalformedError: one message with the file and line, or the path inside the document.
+    """
+    return from_json(data.parse(text, filename), filename)
+
+
+def from_json(document: object, filename: str = "<json>") -> Program:
+    """The program in JSON data. Raises MalformedError."""
+    return _program(data.Cursor(document, filename), 0)
+
+
+def _program(at: data.Cursor, depth: int) -> Program:
+    at.only("format", "name", "mesh", "inputs", "nodes", "outputs")
+    if at["format"].text() != FORMAT:
+        raise at["format"].fail(f"unknown format {at['format'].text()}", FORMAT)
+    with at.located():
+        parts = Assembly(at["name"].text(), _read_mesh(at["mesh"]), depth)
+    for item in at["inputs"].items():
+        item.only("name", "type", "role", "path")
+        type = _read_type(item["type"])
+        with item.located():
+            parts.input(item["name"].text(), type, item["role"].text(), item["path"].text())
+    for item in at["nodes"].items():
+        _read_node(item, parts)
+    for item in at["outputs"].items():
+        item.only("value", "role", "path")
+        with item.located():
+            parts.output(item["value"].text(), item["role"].text(), item["path"].text())
+    return parts.build()
+
+
+def _read_mesh(at: data.Cursor) -> Mesh:
+    with at.located():
+        return mesh_of([_pair(item) for item in at.items()])
+
+
+def _pair(at: data.Cursor) -> tuple[str, int]:
+    parts = at.items()
+    if len(parts) != 2:
+        raise at.fail("a pair", "[mesh dim, integer]")
+    return parts[0].text(), parts[1].integer()
+
+
+def _read_type(at: data.Cursor) -> TensorType:
+    at.only("dtype", "shape")
+    with at.located():
+        return tensor_type(at["dtype"].text(), [n.integer() for n in at["shape"].items()])
+
+
+def _read_node(at: data.Cursor, parts: Assembly) -> None:
+    at.only("op", "inputs", "outputs", "attrs", "source", "body")
+    names: list[str] = []
+    types: list[TensorType] = []
+    for item in at["outputs"].items():
+        item.only("name", "type")
+        names.append(item["name"].text())
+        types.append(_read_type(item["type"]))
+    source = _read_source(at["source"]) if "source" in at else Source()
+    body = _program(at["body"], parts.depth + 1) if "body" in at else None
+    attrs = {key: _read_attr(at["attrs"][key]) for key in at["attrs"].object()}
+    inputs = [item.text() for item in at["inputs"].items()]
+    with at.located():
+        parts.node(at["op"].text(), inputs, names, attrs, source, body, types)
+
+
+def _read_source(at: data.Cursor) -> Source:
+    at.only("file", "line", "module", "text")
+    line = at["line"].integer()
+    return Source(at["file"].text(), line, at["module"].text(), at["text"].text())
+
+
+def _read_attr(at: data.Cursor) -> Attr:
+    found = at.value
+    if isinstance(found, bool | int | str):
+        return found
+    if isinstance(found, Mapping):
+        if "rational" in at:
+            at.only("rational")
+            return at["rational"].rational()
+        at.only("affine", "terms")
+        terms = [_pair(item) for item in at["terms"].items()]
+        if len({name for name, _ in terms}) != len(terms):
+            raise at.fail("an affine value names a mesh dim twice", "each mesh dim once")
+        return Affine.of(at["affine"].integer(), dict(terms))
+    if isinstance(found, Sequence):
+        items = at.items()
+        if items and isinstance(items[0].value, str):
+            return tuple(item.text() for item in items)
+        return tuple(item.integer() for item in items)
+    raise at.fail("an attribute value", "a number, string, flag, list, rational or affine value")

@@ -1,0 +1,346 @@
+"""The text form of programs: what people and models read and write.
+
+    program mlp mesh(tp=2)
+      param %w: f32[4, 8] "fc1.weight"
+      input %x: f32[2, 4]
+      %h = mm %x, %w : f32[2, 8]                @ model.py:14 fc1 | h = self.fc1(x)
+      %y = all_reduce %h {mesh_dim=tp, reduce=sum} : f32[2, 8]
+      return %y
+
+Types of results may be left out; where they are written they are checked. A `scan` has its body
+in braces after its attributes. `#` starts a comment. Attribute values: integers, decimals (the
+double they denote, exactly), rationals `1/3`, `true`, names, strings, lists, and integers that are
+affine in mesh coordinates, `4*tp+1`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from verifier.ir import source_note
+from verifier.ir.assemble import Assembly, mesh_of, near, tensor_type
+from verifier.ir.errors import MalformedError
+from verifier.ir.program import INPUT_ROLES, Node, Program
+from verifier.ir.tokens import Tokens, quote, value, word
+from verifier.ir.types import Affine, Attr, Mesh, Source, TensorType
+
+_NOTE_COLUMN = 64
+_RESERVED = ("true", "false", "affine")
+
+
+def to_text(program: Program) -> str:
+    """The text of a program; `parse_text` gives the same program back."""
+    mesh = f" mesh({_mesh(program.mesh)})" if program.mesh.dims else ""
+    lines = [f"program {word(program.name)}{mesh}", *_body(program, "  ")]
+    return "\n".join(lines) + "\n"
+
+
+def _mesh(mesh: Mesh) -> str:
+    return ", ".join(f"{word(name)}={size}" for name, size in mesh.dims)
+
+
+def _body(program: Program, indent: str) -> Iterator[str]:
+    for item in program.inputs:
+        path = "" if item.path == item.name else f" {quote(item.path)}"
+        yield f"{indent}{item.role} {value(item.name)}: {item.type}{path}"
+    for node in program.nodes:
+        yield from _node(program, node, indent)
+    shown: list[str] = []
+    for out in program.outputs:
+        role = "" if out.role == "output" else f"{out.role} "
+        path = "" if out.path == out.value else f" {quote(out.path)}"
+        shown.append(f"{role}{value(out.value)}{path}")
+    separator = f",\n{indent}       " if len(shown) > 3 else ", "
+    yield f"{indent}return {separator.join(shown)}".rstrip()
+
+
+def _node(program: Program, node: Node, indent: str) -> Iterator[str]:
+    names = ", ".join(map(value, node.outputs))
+    operands = " " + ", ".join(map(value, node.inputs)) if node.inputs else ""
+    attrs = ", ".join(f"{k}={show_attr(v)}" for k, v in node.attrs.items())
+    attrs = f" {{{attrs}}}" if attrs else ""
+    types = ", ".join(str(program.types[v]) for v in node.outputs)
+    line = f"{indent}{names} = {node.op}{operands}{attrs} : {types}"
+    inner = node.body
+    if inner is not None:
+        line += f" body {word(inner.name)}"
+        line += f" mesh({_mesh(inner.mesh)}) {{" if inner.mesh != program.mesh else " {"
+    note = source_note.show(node.source)
+    yield f"{line.ljust(_NOTE_COLUMN)}  {note}" if note else line
+    if inner is not None:
+        yield from _body(inner, indent + "  ")
+        yield f"{indent}}}"
+
+
+def show_attr(attr: Attr) -> str:
+    """An attribute value as it is written in the text form."""
+    match attr:
+        case bool():
+            return "true" if attr else "false"
+        case int():
+            return str(attr)
+        case Fraction():
+            return _fraction(attr)
+        case Affine():
+            return _affine(attr)
+        case str():
+            return quote(attr) if attr in _RESERVED else word(attr)
+        case tuple():
+            return f"[{', '.join(map(show_attr, attr))}]"
+
+
+def _fraction(number: Fraction) -> str:
+    try:
+        nearest = float(number)
+    except OverflowError:
+        nearest = 0.0
+    exact = Fraction(nearest) == number
+    return repr(nearest) if exact else f"{number.numerator}/{number.denominator}"
+
+
+def _affine(number: Affine) -> str:
+    if not number.terms:
+        return f"affine({number.const})"
+    shown = "".join(f"{c:+d}*{word(mesh_dim)}" for mesh_dim, c in number.terms)
+    return shown.removeprefix("+") + (f"{number.const:+d}" if number.const else "")
+
+
+def parse_text(text: str, filename: str = "<text>") -> Program:
+    """Read the text form.
+
+    Raises:
+        MalformedError: one message with file, line and column.
+    """
+    tokens = Tokens(text, filename)
+    tokens.expect("program", "a program starts with its name")
+    name = _word(tokens, "program name")
+    program = _program(tokens, name, _read_mesh(tokens, Mesh()), 0)
+    if tokens.kind != "end":
+        raise tokens.fail("text after the end of the program", "nothing")
+    return program
+
+
+def _word(tokens: Tokens, what: str) -> str:
+    if tokens.kind == "string":
+        start = tokens.start
+        return tokens.unquote(tokens.advance(), start)
+    return tokens.take("word", what, "a word or a string")
+
+
+def _read_mesh(tokens: Tokens, default: Mesh) -> Mesh:
+    if not tokens.accept("mesh"):
+        return default
+    start = tokens.start
+    tokens.expect("(", "mesh dims")
+    dims: list[tuple[str, int]] = []
+    while not tokens.accept(")"):
+        if dims:
+            tokens.expect(",", "mesh dims")
+        name = _word(tokens, "name of a mesh dim")
+        tokens.expect("=", f"size of mesh dim {name}")
+        dims.append((name, tokens.integer(f"size of mesh dim {name}")))
+    try:
+        return mesh_of(dims)
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _program(tokens: Tokens, name: str, mesh: Mesh, depth: int) -> Program:
+    start = tokens.start
+    try:
+        parts = Assembly(name, mesh, depth)
+        while not tokens.accept("return"):
+            start = tokens.start
+            if tokens.kind == "value":
+                _statement(tokens, parts)
+            else:
+                _input(tokens, parts)
+        separated = tokens.kind == "value" or tokens.kind == "word"
+        while separated:
+            start = tokens.start
+            role = tokens.advance() if tokens.kind == "word" else "output"
+            out = tokens.value("an output")
+            parts.output(out, role, _path(tokens, out))
+            separated = tokens.accept(",")
+        return parts.build()
+    except MalformedError as error:
+        raise _later(tokens, start, error) from None
+
+
+def _later(tokens: Tokens, start: int, error: MalformedError) -> MalformedError:
+    """The error with its place; a value defined further down is said to be so."""
+    located = error.at(tokens.place(start))
+    missing = re.match(r"%(\S+) is not defined here", error.what)
+    if missing and not error.where:
+        name = re.escape(value(missing.group(1)))
+        rest = re.compile(rf"^[ \t]*(?:%[^\s,=]+,[ \t]*)*{name}[ \t]*[,=]", re.MULTILINE)
+        found = rest.search(tokens.source, start)
+        if found:
+            line = tokens.source.count("\n", 0, found.end()) + 1
+            located = MalformedError(
+                f"%{missing.group(1)} is used before it is defined",
+                where=located.where,
+                expected=error.expected,
+                got=f"a definition on line {line}",
+                hint="a program has no cycles: move the definition up",
+            )
+    return located
+
+
+def _path(tokens: Tokens, default: str) -> str:
+    if tokens.kind != "string":
+        return default
+    start = tokens.start
+    return tokens.unquote(tokens.advance(), start)
+
+
+def _input(tokens: Tokens, parts: Assembly) -> None:
+    if tokens.kind != "word" or tokens.text not in INPUT_ROLES:
+        hint = near(tokens.text, (*INPUT_ROLES, "return")) if tokens.kind == "word" else ""
+        roles = ", ".join(INPUT_ROLES)
+        raise tokens.fail("a statement", f"an input ({roles}), %name = op ..., or return", hint)
+    role = tokens.advance()
+    name = tokens.value(f"name of a {role}")
+    tokens.expect(":", f"type of %{name}")
+    type = _type(tokens)
+    parts.input(name, type, role, _path(tokens, name))
+
+
+def _type(tokens: Tokens) -> TensorType:
+    start = tokens.start
+    dtype = tokens.take("word", "a type", "a type such as f32[4, 8]")
+    tokens.expect("[", f"extents of a {dtype} tensor")
+    shape: list[int] = []
+    while not tokens.accept("]"):
+        if shape:
+            tokens.expect(",", f"extents of a {dtype} tensor")
+        shape.append(tokens.integer("an extent"))
+    try:
+        return tensor_type(dtype, shape)
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _statement(tokens: Tokens, parts: Assembly) -> None:
+    """`%a, %b = op %x, %y {attr=...} : types body name { ... }  @ source`."""
+    outputs = [tokens.value("a result")]
+    while tokens.accept(","):
+        outputs.append(tokens.value("a result"))
+    tokens.expect("=", f"definition of %{outputs[0]}")
+    start = tokens.start
+    op = tokens.take("word", f"op that defines %{outputs[0]}", "the name of an op")
+    inputs: list[str] = []
+    while tokens.kind == "value":
+        inputs.append(tokens.value("an operand"))
+        if not tokens.accept(","):
+            break
+    attrs = _attrs(tokens, op)
+    written: list[TensorType] | None = None
+    if tokens.accept(":"):
+        written = [_type(tokens)]
+        while tokens.accept(","):
+            written.append(_type(tokens))
+    source, body = Source(), None
+    if tokens.text in ("body", "{") and tokens.kind in ("word", "punct"):
+        name = _word(tokens, "name of a body") if tokens.accept("body") else op
+        mesh = _read_mesh(tokens, parts.mesh)
+        tokens.expect("{", f"body of {op}")
+        source = _note(tokens)
+        body = _program(tokens, name, mesh, parts.depth + 1)
+        tokens.expect("}", f"end of the body of {op}")
+    else:
+        source = _note(tokens)
+    try:
+        parts.node(op, inputs, outputs, attrs, source, body, written)
+    except MalformedError as error:
+        raise _later(tokens, start, error) from None
+
+
+def _note(tokens: Tokens) -> Source:
+    if tokens.kind != "source":
+        return Source()
+    start = tokens.start
+    try:
+        return source_note.read(tokens.advance())
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _attrs(tokens: Tokens, op: str) -> dict[str, Attr]:
+    attrs: dict[str, Attr] = {}
+    if not tokens.accept("{"):
+        return attrs
+    while not tokens.accept("}"):
+        if attrs:
+            tokens.expect(",", f"attributes of {op}")
+        if tokens.text in attrs:
+            raise tokens.fail(f"attribute of {op} given twice", "each attribute once")
+        name = tokens.take("word", f"attributes of {op}", "name=value")
+        tokens.expect("=", f"value of attribute {name}")
+        attrs[name] = _attr(tokens, name)
+    return attrs
+
+
+def _attr(tokens: Tokens, name: str) -> Attr:
+    if tokens.kind == "number":
+        return _number(tokens, name)
+    if tokens.kind == "string":
+        return _word(tokens, name)
+    if tokens.accept("true"):
+        return True
+    if tokens.accept("false"):
+        return False
+    if tokens.accept("affine"):
+        tokens.expect("(", f"attribute {name}")
+        number = tokens.integer(f"attribute {name}")
+        tokens.expect(")", f"attribute {name}")
+        return Affine(number)
+    if tokens.kind == "word":
+        return tokens.advance()
+    tokens.expect("[", f"value of attribute {name}")
+    return _list(tokens, name)
+
+
+def _list(tokens: Tokens, name: str) -> tuple[int, ...] | tuple[str, ...]:
+    words: list[str] = []
+    numbers: list[int] = []
+    while not tokens.accept("]"):
+        if words or numbers:
+            tokens.expect(",", f"attribute {name}")
+        if tokens.kind == "number" and not words:
+            numbers.append(tokens.integer(f"attribute {name}"))
+        elif tokens.kind in ("word", "string") and not numbers:
+            words.append(_word(tokens, f"attribute {name}"))
+        else:
+            raise tokens.fail(f"attribute {name}", "a list of integers, or one of names")
+    return tuple(words) if words else tuple(numbers)
+
+
+def _number(tokens: Tokens, name: str) -> Attr:
+    start, text = tokens.start, tokens.text
+    try:
+        if "/" in text or "." in text or "e" in text.lower():
+            tokens.advance()
+            return Fraction(text) if "/" in text else Fraction(float(text))
+        first = tokens.integer(f"attribute {name}")
+    except (ArithmeticError, ValueError) as error:
+        if isinstance(error, MalformedError):
+            raise
+        raise MalformedError(
+            f"attribute {name}", where=tokens.place(start), expected="a number", got=text[:40]
+        ) from None
+    if tokens.text != "*":
+        return first
+    coeffs: dict[str, int] = {}
+    const, number = 0, first
+    while True:
+        if tokens.accept("*"):
+            mesh_dim = _word(tokens, f"a mesh dim in attribute {name}")
+            coeffs[mesh_dim] = coeffs.get(mesh_dim, 0) + number
+        else:
+            const += number
+        if not tokens.accept("+") and not tokens.text.startswith("-"):
+            return Affine.of(const, coeffs)
+        number = tokens.integer(f"attribute {name}")
