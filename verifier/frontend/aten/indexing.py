@@ -1,0 +1,53 @@
+"""Embeddings, gathers and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from verifier.frontend.aten.table import Emit, aten
+
+
+@aten("embedding.default")
+def embedding(e: Emit, weight: str, ids: str, *_: Any) -> str:
+    return e.add("take", weight, ids, dim=0)
+
+
+@aten("embedding_dense_backward.default")
+def embedding_dense_backward(
+    e: Emit, g: str, ids: str, size: int, padding: int, scale_by_freq: bool
+) -> str:
+    if scale_by_freq:
+        raise NotImplementedError("embedding with scale_grad_by_freq")
+    if 0 <= padding < size:
+        keep = e.add("ne", ids, e.full(padding, (), e.type(ids).dtype))
+        keep = e.reshape(keep, (*e.shape(ids), 1))
+        g = e.add("where", keep, g, e.full(0, (), e.type(g).dtype))
+    return e.add("index_add", g, ids, size=size)
+
+
+@aten("index_select.default")
+def index_select(e: Emit, x: str, dim: int, ids: str) -> str:
+    return e.add("take", x, ids, dim=e.dim(x, dim))
+
+
+@aten("index.Tensor")
+def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
+    """One index tensor, on one dim."""
+    given = [(d, i) for d, i in enumerate(ids) if i is not None]
+    if len(given) != 1 or e.type(given[0][1]).dtype == "bool":
+        raise NotImplementedError("indexing with a mask or with several tensors at once")
+    dim, rows = given[0]
+    return e.add("take", x, rows, dim=dim)
+
+
+@aten("gather.default")
+def gather(e: Emit, x: str, dim: int, ids: str, **_: Any) -> str:
+    return e.add("take_along", x, ids, dim=e.dim(x, dim))
+
+
+@aten("scatter_add.default")
+def scatter_add(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
+    dim = e.dim(x, dim)
+    moved = e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
+    return e.add("add", x, moved)

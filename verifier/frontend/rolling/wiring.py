@@ -1,0 +1,79 @@
+"""How the steps of a run hang together: what is carried on, what stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from verifier.frontend.rolling.match import Run, Step
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The k-th entering value comes from value number `source` of the step before."""
+
+    initial: str
+    source: int
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """The k-th entering value is the same in all steps."""
+
+    value: str
+
+
+Entry = Carried | Invariant
+
+
+@dataclass(frozen=True)
+class Wiring:
+    forward: tuple[Entry, ...]
+    backward: tuple[Entry, ...]
+
+
+def _classify(
+    entered: Sequence[list[str]], local: Sequence[dict[str, int]], inside: set[str]
+) -> tuple[Entry, ...] | None:
+    """Entries of one direction, steps in the order in which they run; None where they do not fit."""
+    out: list[Entry] = []
+    for k, first in enumerate(entered[0]):
+        values = [step[k] for step in entered]
+        if all(v == first for v in values):
+            if first in inside:
+                return None
+            out.append(Invariant(first))
+            continue
+        sources = {before.get(v, -1) for before, v in zip(local, values[1:], strict=False)}
+        if len(sources) != 1 or -1 in sources or first in inside:
+            return None
+        out.append(Carried(first, sources.pop()))
+    return tuple(out)
+
+
+def wire(steps: Sequence[Step]) -> Wiring | None:
+    """None where a value enters the steps in a way that a scan does not have."""
+    forward_inside = {v for s in steps for v in s.local}
+    backward_inside = {v for s in steps for v in s.local_backward}
+    forward = _classify([s.entered for s in steps], [s.local for s in steps], forward_inside)
+    if forward is None:
+        return None
+    back = list(reversed(steps))
+    backward = _classify(
+        [s.entered_backward for s in back],
+        [s.local_backward for s in back],
+        backward_inside | forward_inside,
+    )
+    return None if backward is None else Wiring(forward, backward)
+
+
+def fit(run: Run) -> tuple[Run, Wiring] | None:
+    """The longest part of a run that hangs together: steps at the ends may have to stay outside."""
+    count = len(run.steps)
+    for length in range(count, 1, -1):
+        for first in range(count - length + 1):
+            steps = run.steps[first : first + length]
+            wiring = wire(steps)
+            if wiring is not None:
+                return Run(run.start + first * run.period, run.period, steps), wiring
+    return None

@@ -1,0 +1,71 @@
+"""The private parts of PyTorch that capture stands on, behind one version check."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import (  # pyright: ignore
+    aot_export_joint_with_descriptors,
+)
+from torch._subclasses import FakeTensorMode  # pyright: ignore
+
+from verifier.frontend.errors import CaptureError
+
+TRIED = ((2, 9), (2, 14))
+"""Versions of PyTorch, from (included) and up to (excluded), that offer these functions."""
+
+
+def check_version() -> None:
+    """Raises CaptureError for a PyTorch outside of `TRIED`."""
+    parts = torch.__version__.split("+")[0].split(".")
+    version = (int(parts[0]), int(parts[1]))
+    low, high = TRIED
+    if not low <= version < high:
+        raise CaptureError(
+            f"PyTorch {torch.__version__} is not supported by capture",
+            hint=f"install torch>={low[0]}.{low[1]},<{high[0]}.{high[1]}",
+        )
+
+
+def fake_mode() -> Any:
+    """Tensors with shapes and a CPU device but no memory."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def export(module: Any, kwargs: dict[str, Any]) -> Any:
+    """`torch.export` without guards, as a module that is called with `kwargs`."""
+    program = torch.export.export(module, (), kwargs=kwargs)
+    return program.module(check_guards=False)
+
+
+def joint_graph(module: Any, kwargs: dict[str, Any]) -> Any:
+    """The joint forward and backward graph at aten level; forward alone where nothing needs
+    a gradient."""
+    with ExitStack() as stack:
+        return aot_export_joint_with_descriptors(stack, module, (), kwargs).graph_module
+
+
+def describe(desc: Any) -> tuple[str, str]:
+    """(kind, name) of an input or output descriptor.
+
+    Kinds: param, buffer, input, tangent, output, grad, mutation. The name is the module path of a
+    param or buffer, or the number of an input or output.
+    """
+    name = type(desc).__name__
+    if name == "ParamAOTInput":
+        return "param", desc.target
+    if name == "BufferAOTInput":
+        return "buffer", desc.target
+    if name == "PlainAOTInput":
+        return "input", str(desc.idx)
+    if name == "TangentAOTInput":
+        return "tangent", describe(desc.output)[1]
+    if name == "PlainAOTOutput":
+        return "output", str(desc.idx)
+    if name == "GradAOTOutput":
+        return "grad", describe(desc.grad_of)[1]
+    if name == "InputMutationAOTOutput":
+        return "mutation", describe(desc.mutated_input)[1]
+    raise CaptureError(f"PyTorch describes a value of the joint graph as {name}, which is not known")
