@@ -175,7 +175,7 @@ def _function_at(tree: ast.AST, line: int) -> ast.FunctionDef | None:
 
 
 def _attributes(tree: ast.AST, function: ast.FunctionDef, node: ast.expr) -> list[str]:
-    """Instance attributes that `node` may take its value from: `self.n`, through names and calls."""
+    """Instance attributes that `node` may take its value from, through names and calls."""
     out: list[str] = []
     for leaf in ast.walk(node):
         if isinstance(leaf, ast.Attribute) and isinstance(leaf.value, ast.Name):

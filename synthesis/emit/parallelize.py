@@ -1,4 +1,4 @@
-"""Writes the `parallelize(model, mesh)` function of a plan, with the classes and imports it needs."""
+"""Writes the `parallelize(model, mesh)` function of a plan, and what that function needs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The function, the definitions it needs, and the imports of both."""
+    """A function, the definitions it needs, and the imports of both."""
 
     function: str
     definitions: tuple[str, ...]
     imports: tuple[Import, ...]
-    obligations: tuple[str, ...]
 
 
 def call(head: str, arguments: Sequence[str], indent: int, tail: str = "") -> str:
@@ -94,7 +93,7 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
             planned = next((m for m in plan.modules if m.path == owner), None)
             if planned and fact:
                 splits[path] = split_of(planned, fact.base, name)
-            elif fact and fact.output == "tensor":
+            elif fact and not fact.children:
                 splits[path] = "R"
         if len(set(splits.values())) > 1:
             uses = ", ".join(f"{path} {split}" for path, split in splits.items())
@@ -232,4 +231,4 @@ def parallelize_code(
     for snippet in definitions:
         imports += snippet.imports
     texts = tuple(s.text.strip("\n") for s in definitions)
-    return Code(function + "\n", texts, tuple(dict.fromkeys(imports)), ())
+    return Code(function + "\n", texts, tuple(dict.fromkeys(imports)))

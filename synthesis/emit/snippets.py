@@ -21,8 +21,12 @@ FUNCTIONAL = ("torch.nn", "functional as F")
 
 REPLICATED = Snippet(
     "Replicated",
-    ((PARALLEL, "ParallelStyle"), (TENSOR, "DTensor"), (TENSOR, "Replicate"),
-     (TENSOR, "distribute_module")),
+    (
+        (PARALLEL, "ParallelStyle"),
+        (TENSOR, "DTensor"),
+        (TENSOR, "Replicate"),
+        (TENSOR, "distribute_module"),
+    ),
     '''
 class Replicated(ParallelStyle):
     """The whole module on every rank, its parameters DTensors like all the others."""
@@ -40,8 +44,14 @@ class Replicated(ParallelStyle):
 
 CONV1D_COLWISE = Snippet(
     "Conv1DColwiseParallel",
-    ((PARALLEL, "ColwiseParallel"), (TENSOR, "Shard"), (TENSOR, "distribute_module"),
-     (TENSOR, "distribute_tensor"), ("torch", "nn"), ("functools", "partial")),
+    (
+        (PARALLEL, "ColwiseParallel"),
+        (TENSOR, "Shard"),
+        (TENSOR, "distribute_module"),
+        (TENSOR, "distribute_tensor"),
+        ("torch", "nn"),
+        ("functools", "partial"),
+    ),
     '''
 class Conv1DColwiseParallel(ColwiseParallel):
     """ColwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
@@ -62,9 +72,15 @@ class Conv1DColwiseParallel(ColwiseParallel):
 
 CONV1D_ROWWISE = Snippet(
     "Conv1DRowwiseParallel",
-    ((PARALLEL, "RowwiseParallel"), (TENSOR, "Replicate"), (TENSOR, "Shard"),
-     (TENSOR, "distribute_module"), (TENSOR, "distribute_tensor"), ("torch", "nn"),
-     ("functools", "partial")),
+    (
+        (PARALLEL, "RowwiseParallel"),
+        (TENSOR, "Replicate"),
+        (TENSOR, "Shard"),
+        (TENSOR, "distribute_module"),
+        (TENSOR, "distribute_tensor"),
+        ("torch", "nn"),
+        ("functools", "partial"),
+    ),
     '''
 class Conv1DRowwiseParallel(RowwiseParallel):
     """RowwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
@@ -106,9 +122,9 @@ FUSED_COLWISE = Snippet(
     _FUSED_IMPORTS,
     '''
 class FusedColwiseParallel(ParallelStyle):
-    """ColwiseParallel for `parts` weights stacked in one Linear: every part is split over the ranks.
+    """ColwiseParallel for `parts` weights stacked in one Linear: each rank has a piece of each.
 
-    The bias stays whole, each rank uses its slice of every part.
+    The bias stays whole; a rank uses its piece of every part.
     """
 
     def __init__(self, parts, input_layouts=None):
@@ -142,9 +158,9 @@ FUSED_CONV1D = Snippet(
     _FUSED_IMPORTS,
     '''
 class FusedConv1DColwiseParallel(ParallelStyle):
-    """ColwiseParallel for `parts` weights side by side in one Conv1D, whose weight is [in, out].
+    """ColwiseParallel for `parts` weights side by side in one Conv1D [in, out].
 
-    Every part is split over the ranks. The bias stays whole, each rank uses its slice of every part.
+    Each rank has a piece of each. The bias stays whole; a rank uses its piece of every part.
     """
 
     def __init__(self, parts, input_layouts=None):
@@ -170,8 +186,13 @@ class FusedConv1DColwiseParallel(ParallelStyle):
 
 KV_COLWISE = Snippet(
     "KVHeadParallel",
-    ((PARALLEL, "ParallelStyle"), (TENSOR, "Partial"), (TENSOR, "Replicate"),
-     (TENSOR, "distribute_module"), FUNCTIONAL),
+    (
+        (PARALLEL, "ParallelStyle"),
+        (TENSOR, "Partial"),
+        (TENSOR, "Replicate"),
+        (TENSOR, "distribute_module"),
+        FUNCTIONAL,
+    ),
     '''
 class KVHeadParallel(ParallelStyle):
     """Linear with fewer heads than ranks: whole on every rank, each rank computes one head.
@@ -202,11 +223,15 @@ class KVHeadParallel(ParallelStyle):
 
 CROSS_ENTROPY = Snippet(
     "vocab_parallel_cross_entropy",
-    (("torch", ""), (TENSOR, "DTensor"), (TENSOR, "Partial"),
-     ("torch.distributed", "_functional_collectives as funcol")),
+    (
+        ("torch", ""),
+        (TENSOR, "DTensor"),
+        (TENSOR, "Partial"),
+        ("torch.distributed", "_functional_collectives as funcol"),
+    ),
     '''
 def vocab_parallel_cross_entropy(logits, target, ignore_index=-100, *, tp):
-    """Mean cross entropy of logits [tokens, vocab / tp], each rank with its part of the vocabulary."""
+    """Mean cross entropy of logits [tokens, vocab / tp], the vocabulary split over the ranks."""
 
     def total(x):
         return DTensor.from_local(x, tp, [Partial()], run_check=False).full_tensor()
@@ -238,11 +263,14 @@ def causal_lm_loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=N
 
 STRIDED_DP = Snippet(
     "dp_shard",
-    ((TENSOR, "DTensor"), (TENSOR, "Shard"),
-     ("torch.distributed.tensor.placement_types", "_StridedShard")),
+    (
+        (TENSOR, "DTensor"),
+        (TENSOR, "Shard"),
+        ("torch.distributed.tensor.placement_types", "_StridedShard"),
+    ),
     '''
 def dp_shard(param):
-    """The dim that data parallelism splits: a fused weight's rows are split over tp part by part."""
+    """The dim that data parallelism splits: not the rows that tp splits part by part."""
     tp = param.placements[0] if isinstance(param, DTensor) else None
     return Shard(1) if isinstance(tp, _StridedShard) and tp.dim == 0 else Shard(0)
 ''',

@@ -57,7 +57,8 @@ class SourceText:
         text, limit = self.text, len(self.text) + 1
         for edit in sorted(set(edits), reverse=True):
             if edit.end > limit:
-                raise EmitError(f"{self.path}: two edits meet in {self.text[edit.start:edit.end]!r}")
+                old = self.text[edit.start : edit.end]
+                raise EmitError(f"{self.path}: two edits meet in {old!r}")
             text = text[: edit.start] + edit.new + text[edit.end :]
             limit = edit.start
         try:
@@ -67,7 +68,7 @@ class SourceText:
         return text
 
     def insertion(self, index: int, code: str) -> Edit:
-        """Insert `code` (newline-separated, ending in one) at `index`, with the file's line ends."""
+        """Insert `code` at `index`, with the line ends of the file."""
         return Edit(index, index, code.replace("\n", self.newline))
 
     def after_imports(self) -> int:
@@ -75,9 +76,7 @@ class SourceText:
         line = 0
         for node in self.tree.body:
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                line = node.end_lineno or node.lineno
-            elif docstring and line == 0:
+            if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and line == 0):
                 line = node.end_lineno or node.lineno
         return self.starts[line] if line < len(self.starts) else len(self.text)
 

@@ -1,4 +1,4 @@
-"""Which `ParallelStyle` expression stands for each (style, module class), and what is not covered."""
+"""Which `ParallelStyle` expression stands for each (style, module class)."""
 
 from __future__ import annotations
 

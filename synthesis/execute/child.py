@@ -23,7 +23,7 @@ def fork(work: Callable[[], None]) -> int:
     try:
         work()
         code = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001  # the child ends here in any case
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -15,7 +15,9 @@ from synthesis.execute.job import InputSpec
 from synthesis.execute.load import build, load_class, make_inputs
 
 
-def _arguments(forward: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Argument, ...]:
+def _arguments(
+    forward: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Argument, ...]:
     names = [
         p.name
         for p in inspect.signature(forward).parameters.values()

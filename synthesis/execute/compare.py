@@ -49,7 +49,7 @@ def randomize(model: torch.nn.Module, seed: int) -> None:
 
 
 def named_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """Tensors of a model's result by name: fields of a ModelOutput, items of a tuple, or `output`."""
+    """Tensors of a model's result: fields of a ModelOutput, items of a tuple, or `output`."""
     if isinstance(output, torch.Tensor):
         return {"output": output}
     items = output.items() if isinstance(output, Mapping) else enumerate(output)
@@ -98,7 +98,8 @@ def _row(
     kind: str, name: str, got: torch.Tensor, want: torch.Tensor, floor: float = 0.0
 ) -> dict[str, Any]:
     if got.shape != want.shape:
-        raise AssertionError(f"{kind} {name}: shape {list(got.shape)}, one process {list(want.shape)}")
+        shapes = f"shape {list(got.shape)}, one process has {list(want.shape)}"
+        raise AssertionError(f"{kind} {name}: {shapes}")
     absolute = (got - want).abs().max().item() if want.numel() else 0.0
     scale = max(want.abs().max().item() if want.numel() else 0.0, floor)
     relative = absolute / scale if scale else absolute

@@ -1,7 +1,8 @@
-"""Runs a patch on local processes and compares it with one process; starts and ends the processes."""
+"""Runs a patch on local processes and compares it with one process."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -113,10 +114,8 @@ def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
                 f"{job.target}: no result after {timeout:.0f} s; killed. {_tail(log)}"
             ) from None
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
     if code:
         raise ExecuteError(f"{job.target}: {mode} ended with exit code {code}\n{_tail(log)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -39,22 +40,25 @@ def load_class(target: str) -> Any:
 
 
 def build(cls: Any, config: Mapping[str, Any]) -> torch.nn.Module:
-    """The model: `cls(config_class(**config))` where the class takes one config, else `cls(**config)`."""
-    if hasattr(cls, "config_class") and cls.config_class is not None:
+    """Build the model from `config`.
+
+    A transformers class gets its `config_class(**config)`; a class whose constructor takes one
+    argument that `config` does not name gets an instance of the argument's annotated class, or of
+    the one class of its file called `...Config`; any other gets `cls(**config)`.
+    """
+    if getattr(cls, "config_class", None) is not None:
         return cls(cls.config_class(**config))
-    required = [
-        p
-        for name, p in inspect.signature(cls.__init__, eval_str=True).parameters.items()
-        if name != "self" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) == 1 and inspect.isclass(required[0].annotation):
-        if required[0].annotation not in (int, float, str, bool, dict, inspect.Parameter.empty):
-            return cls(required[0].annotation(**config))
-    if len(required) == 1 and required[0].name not in config:
-        module = sys.modules[cls.__module__]
-        configs = [v for k, v in vars(module).items() if k.endswith("Config") and inspect.isclass(v)]
-        if len(configs) == 1:
-            return cls(configs[0](**config))
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [p for p in inspect.signature(cls).parameters.values() if p.kind in kinds]
+    if len(parameters) == 1 and parameters[0].name not in config:
+        module = vars(sys.modules[cls.__module__])
+        annotation = parameters[0].annotation
+        named = module.get(annotation) if isinstance(annotation, str) else annotation
+        if dataclasses.is_dataclass(named):
+            return cls(cast(Any, named)(**config))
+        found = [v for k, v in module.items() if k.endswith("Config") and inspect.isclass(v)]
+        if len(found) == 1:
+            return cls(found[0](**config))
     return cls(**config)
 
 

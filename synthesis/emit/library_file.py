@@ -1,0 +1,139 @@
+"""Writes the file that builds and parallelizes a transformers model whose source stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from synthesis.emit.extents import attribute_changes
+from synthesis.emit.facts import ModelFacts
+from synthesis.emit.imports import import_lines
+from synthesis.emit.loss import library_loss
+from synthesis.emit.obligations import obligations
+from synthesis.emit.parallelize import Code, parallelize_code
+from synthesis.emit.patch import Patch, patch
+from synthesis.emit.source import SourceText
+from synthesis.plan import Plan
+
+HEADS = ("forcausallm", "lmheadmodel", "formaskedlm", "model")
+
+TEMPLATE = '''"""{name} on a mesh {mesh}.
+
+    torchrun --nproc-per-node {ranks} {stem}.py
+"""
+
+{imports}
+
+CONFIG = {config}
+
+
+{definitions}def build_model(**changes) -> {name}:
+    """The model with random weights; `changes` are config entries."""
+    return {name}({config_class}(**{{**CONFIG, **changes}}))
+
+
+{function}
+
+def main() -> None:
+    """One forward and backward pass on random tokens."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    torch.manual_seed(0)
+    model = parallelize(build_model().to(device))
+    torch.manual_seed({seed})
+    ids = torch.randint(0, {vocab}, ({batch}, {tokens}), device=device)
+    loss = model(ids, labels=ids{positions}).loss
+    loss.backward()
+    print(f"rank {{dist.get_rank()}}: loss {{loss.item():.6f}}")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def literal(value: object, indent: int = 0) -> str:
+    """A Python literal with double quotes, one entry of a dict a line."""
+    if isinstance(value, str):
+        text = repr(value)
+        plain = text[0] == "'" and '"' not in text and "\\" not in text
+        return f'"{text[1:-1]}"' if plain else text
+    if isinstance(value, Mapping):
+        pad = " " * (indent + 4)
+        entries = cast(Mapping[object, object], value).items()
+        rows = "".join(f"{pad}{literal(k)}: {literal(v, indent + 4)},\n" for k, v in entries)
+        return "{\n" + rows + " " * indent + "}" if rows else "{}"
+    if isinstance(value, list | tuple):
+        items = cast(list[object], list(cast(list[object], value)))
+        return "[" + ", ".join(literal(v, indent) for v in items) + "]"
+    return repr(value)
+
+
+def file_stem(class_name: str) -> str:
+    """`LlamaForCausalLM` gives `parallel_llama`."""
+    stem = class_name.lower()
+    for head in HEADS:
+        stem = stem.removesuffix(head)
+    return "parallel_" + (stem or class_name.lower())
+
+
+def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str) -> str:
+    root = facts.find("")
+    ids = next((a for a in root.arguments), None) if root else None
+    batch, tokens = ids.shape[:2] if ids and len(ids.shape) > 1 else (1, 8)
+    vocab = "model.config.vocab_size"
+    imports = [
+        *code.imports,
+        ("os", ""),
+        ("torch", ""),
+        ("torch", "distributed as dist"),
+        ("transformers", facts.class_name),
+        ("transformers", facts.config_class),
+    ]
+    groups = ["\n".join(lines) for lines in import_lines(imports) if lines]
+    parallel_data = plan.dp is not None and plan.dp_size > 1
+    return TEMPLATE.format(
+        name=facts.class_name,
+        mesh=plan.mesh,
+        ranks=plan.mesh.size,
+        stem=stem,
+        imports="\n\n".join(groups),
+        config=literal(facts.config),
+        config_class=facts.config_class,
+        definitions="".join(f"{text}\n\n\n" for text in code.definitions),
+        function=code.function,
+        seed=f"dist.get_rank() // {plan.tp_size}" if parallel_data else "0",
+        vocab=vocab,
+        batch=batch // plan.dp_size or 1,
+        tokens=tokens,
+        positions=(
+            f", position_ids=torch.arange({tokens}, device=device)[None]"
+            if plan.sequence_parallel
+            else ""
+        ),
+    )
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def library_patch(facts: ModelFacts, plan: Plan) -> Patch:
+    """A new file `parallel_<model>.py`.
+
+    Raises:
+        EmitError: a style, an extent or a loss that cannot be written.
+    """
+    stem = file_stem(facts.class_name)
+    changes = attribute_changes(facts, plan.local_extents, plan.tp_size, _read)
+    loss = library_loss(facts) if plan.loss_parallel else None
+    code = parallelize_code(plan, facts, changes, loss)
+    text = _text(facts, plan, code, stem)
+    SourceText(f"{stem}.py", text)
+    entry = f"from {stem} import build_model, parallelize\n\nmodel = parallelize(build_model())\n"
+    return patch({f"{stem}.py": (None, text)}, obligations(plan, facts), entry)

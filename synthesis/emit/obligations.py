@@ -1,0 +1,39 @@
+"""What the caller of emitted code must do, in sentences."""
+
+from __future__ import annotations
+
+from synthesis.emit.facts import ModelFacts
+from synthesis.plan import Plan
+
+
+def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
+    """The plan's own obligations, then those that follow from how the code is emitted."""
+    out = list(plan.obligations)
+    out.append(f"Start {plan.mesh.size} processes, one for each rank of the mesh {plan.mesh}.")
+    out.append("Build the model with the same weights on every rank (seed or checkpoint).")
+    if plan.tp and plan.tp_size > 1:
+        out.append(f"Give all ranks of one {plan.tp} group the same batch.")
+        if any(m.training_dropout for m in facts.modules):
+            out.append(
+                "Set dropout to 0 to reproduce one device: inside sharded heads and features each "
+                f"rank of {plan.tp} draws its own mask, elsewhere the ranks need the same seed."
+            )
+        if any(m.style == "fused_column" for m in plan.modules):
+            out.append(
+                "Load checkpoints of one device before parallelize(), and save full_tensor() of "
+                "each parameter: shards of fused weights are not contiguous rows."
+            )
+    if plan.dp and plan.dp_size > 1:
+        out.append(f"Give each {plan.dp} rank its own equal part of the batch.")
+        out.append(
+            f"Have the same number of unmasked labels on every {plan.dp} rank: gradients are the "
+            "mean over ranks of each rank's mean loss."
+        )
+    if plan.sequence_parallel:
+        out.append(f"Use a sequence length divisible by {plan.tp}={plan.tp_size}.")
+        if facts.file is None:
+            out.append(
+                "Pass position_ids=torch.arange(ids.shape[1])[None]: the model would count "
+                "positions on the sharded activation."
+            )
+    return tuple(dict.fromkeys(out))

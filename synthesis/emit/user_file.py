@@ -1,0 +1,72 @@
+"""Edits the user's file: local extents, the loss, and a `parallelize` function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from synthesis.emit.extents import edit_extents
+from synthesis.emit.facts import ModelFacts
+from synthesis.emit.imports import import_lines
+from synthesis.emit.loss import user_loss
+from synthesis.emit.obligations import obligations
+from synthesis.emit.parallelize import parallelize_code
+from synthesis.emit.patch import EmitError, Patch, patch
+from synthesis.emit.source import Edit, SourceText
+from synthesis.plan import Plan
+
+
+def _function_name(names: Collection[str], class_name: str) -> str:
+    if "parallelize" not in names:
+        return "parallelize"
+    name = "parallelize_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()
+    if name in names:
+        raise EmitError(f"the file defines both parallelize and {name}; rename one")
+    return name
+
+
+def _same_file(name: str, path: Path) -> bool:
+    return Path(name).name == path.name and (Path(name) == path or path.match(name))
+
+
+def user_patch(facts: ModelFacts, plan: Plan, path: Path, shown: str) -> Patch:
+    """A diff of the user's file at `path`, named `shown` in the diff.
+
+    Raises:
+        EmitError: a style, an extent or a loss that cannot be written, with file and line.
+    """
+    text = path.read_bytes().decode("utf-8")
+    source = SourceText(shown, text)
+    edits: list[Edit] = []
+    for extent in plan.local_extents:
+        if not _same_file(extent.file, path):
+            raise EmitError(
+                f"{extent.file}:{extent.line}: {extent.op} needs local extents, and only {shown} "
+                "is patched; move the module into it"
+            )
+    edits += edit_extents(source, plan.local_extents)
+    loss = None
+    if plan.loss_parallel:
+        more, loss = user_loss(source, facts.class_name)
+        edits += more
+    names = source.names()
+    name = _function_name(names, facts.class_name)
+    code = parallelize_code(plan, facts, (), loss, name)
+    clash = {text.split("(")[0].split(":")[0].split()[1] for text in code.definitions} & names
+    if clash:
+        raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")
+    standard, other = import_lines(code.imports, names)
+    if other:
+        edits.append(source.insertion(source.after_imports(), "\n".join(standard + other) + "\n"))
+    added = "\n\n\n".join([*code.definitions, code.function.rstrip("\n")])
+    main = source.before_main()
+    if main is not None:
+        edits.append(source.insertion(main, added + "\n\n\n"))
+    elif text.endswith("\n"):
+        edits.append(source.insertion(len(text), "\n\n" + added + "\n"))
+    else:
+        edits.append(source.insertion(len(text), "\n\n\n" + added))
+    module = Path(shown).stem
+    entry = f"from {module} import {facts.class_name}, {name}\n\nmodel = {name}(model)\n"
+    return patch({shown: (text, source.apply(edits))}, obligations(plan, facts), entry)
