@@ -1,0 +1,126 @@
+"""What both renderers derive from a report: the figures up front, warnings, totals, sections."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from agent.report.model import Collective, Difference, Report
+from agent.report.text import count, duration, size, small, times
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    """Also the anchor and the template."""
+    heading: str
+
+
+WORDS = {"proved": "Proved", "refuted": "Refuted", "unknown": "Unknown"}
+
+
+def sections(report: Report) -> tuple[Section, ...]:
+    """Those with something to show, in reading order: a failure comes before the plan."""
+    proved = report.verdict == "proved"
+    claimed = report.scope or report.assumptions or report.not_proved
+    pictured = report.mesh or report.plan or report.memory or report.time
+    evidence = report.proof or report.refuter or report.execution
+    possible = (
+        ("missing", "What was missing", report.missing),
+        ("counterexample", "Counterexample", report.counterexample),
+        ("claim", "What was proved" if proved else "What was checked", claimed),
+        ("glance", "At a glance", pictured),
+        ("plan", "Plan by module", report.plan),
+        ("collectives", "Collectives", report.collectives),
+        ("cost", "Memory and time", report.memory or report.time),
+        ("evidence", "Evidence", evidence),
+        ("patch", "Patch", report.patch or report.obligations),
+        ("candidates", "Rejected candidates", report.candidates),
+        ("reproduce", "Reproduce", True),
+    )
+    return tuple(Section(name, heading) for name, heading, shown in possible if shown)
+
+
+def stats(report: Report) -> tuple[Stat, ...]:
+    """The figures a reader wants first; only those that are known."""
+    out: list[Stat] = []
+    if report.mesh:
+        ranks = math.prod(dim.size for dim in report.mesh)
+        named = " × ".join(f"{d.name} {d.size}" for d in report.mesh)
+        out.append(Stat("Ranks", count(ranks), named))
+    if report.memory:
+        before, after = report.memory.before.total, report.memory.after.total
+        note = f"{size(before)} on one device"
+        if 0 < after < before:
+            note = f"{times(before, after)} less than {size(before)}"
+        out.append(Stat("Memory per rank", size(after), note))
+    if report.collectives:
+        moved = sum(use.total for use in report.collectives)
+        uses = sum(use.count for use in report.collectives)
+        out.append(Stat("Moved per step", size(moved), f"{count(uses)} collectives, per rank"))
+    if report.time:
+        spent = sum(p.seconds for p in report.time.parts if p.mesh_dim is not None)
+        share = spent / report.time.total if report.time.total > 0 else 0.0
+        note = f"{share:.0%} communication"
+        out.append(Stat("Step, estimated", duration(report.time.total), note))
+    if report.proof and report.proof.seconds is not None:
+        note = f"checker: {report.proof.checker}"
+        out.append(Stat("Proof", duration(report.proof.seconds), note))
+    if report.execution:
+        worst = largest(report.execution.differences)
+        shown = small(worst) if worst is not None else "–"
+        note = f"{report.execution.world_size} processes against one"
+        out.append(Stat("Largest difference", shown, note))
+    return tuple(out)
+
+
+def largest(differences: tuple[Difference, ...]) -> float | None:
+    """The worst relative difference; nan counts as worst."""
+    values = [d.largest_relative for d in differences]
+    if any(math.isnan(v) for v in values):
+        return math.nan
+    return max(values, default=None)
+
+
+def ranked(differences: tuple[Difference, ...]) -> tuple[Difference, ...]:
+    """Worst first, nan before everything."""
+
+    def key(difference: Difference) -> float:
+        value = difference.largest_relative
+        return -math.inf if math.isnan(value) else -value
+
+    return tuple(sorted(differences, key=key))
+
+
+def alerts(report: Report) -> tuple[str, ...]:
+    """Evidence that speaks against the verdict; a reader must not miss it."""
+    out: list[str] = []
+    proved = report.verdict == "proved"
+    if report.execution and not report.execution.agrees:
+        out.append(
+            "The executed patch differs from one process although it was proved: do not use it, "
+            "and report this as a defect."
+            if proved
+            else "The executed patch differs from one process."
+        )
+    if proved and report.proof and report.proof.checker == "rejected":
+        out.append("The certificate checker rejected the certificate: this is not a proof.")
+    if report.patch and report.patch.applies is False:
+        out.append("git apply --check refused the patch.")
+    return tuple(out)
+
+
+def totals(collectives: tuple[Collective, ...]) -> tuple[tuple[str, str, int, int], ...]:
+    """(mesh dim, phase, number, bytes) in the order they first appear."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for use in collectives:
+        number, moved = sums.get((use.mesh_dim, use.phase), (0, 0))
+        sums[use.mesh_dim, use.phase] = (number + use.count, moved + use.total)
+    return tuple((dim, phase, n, moved) for (dim, phase), (n, moved) in sums.items())

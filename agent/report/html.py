@@ -1,0 +1,103 @@
+"""`report.html`: one file with its style and pictures inside, no scripts, nothing fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, cast
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from agent.report import diff, facts, text
+from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic, parts_of
+from agent.report.drawings.block import draw_block, style_class
+from agent.report.drawings.mesh import draw_mesh
+from agent.report.drawings.tensors import draw_tensors
+from agent.report.model import Report
+
+MOST_ROWS = 2000
+MOST_DIFF_LINES = 5000
+NARROW, WIDE = 312.0, 520.0
+"""Pixels a picture is drawn for; the page shows the one that fits its column."""
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("agent.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "size": text.size,
+        "duration": text.duration,
+        "count": text.count,
+        "small": text.small,
+        "shape": text.shape,
+        "leaf": text.leaf,
+        "style_class": style_class,
+    }
+    cast("dict[str, Callable[..., Any]]", made.filters).update(filters)
+    return made
+
+
+def stylesheet() -> Markup:
+    path = resources.files("agent.report").joinpath("templates/report.css")
+    return Markup(path.read_text("utf-8"))
+
+
+def render_html(report: Report) -> str:
+    """The whole page. Strings are escaped and their hidden characters made visible."""
+    shown = text.legible(report)
+    css = stylesheet()
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    lines = diff.diff_lines(shown.patch.diff) if shown.patch else ()
+    template = environment().get_template("report.html.j2")
+    return template.render(
+        r=shown,
+        css=css,
+        style_hash=f"sha256-{digest}",
+        word=facts.WORDS[shown.verdict],
+        sections=facts.sections(shown),
+        stats=facts.stats(shown),
+        alerts=facts.alerts(shown),
+        totals=facts.totals(shown.collectives),
+        differences=facts.ranked(shown.execution.differences) if shown.execution else (),
+        memory_rows=_memory_rows(shown),
+        pictures=_pictures(shown),
+        diff_lines=lines[:MOST_DIFF_LINES],
+        diff_hidden=max(len(lines) - MOST_DIFF_LINES, 0),
+        diff_changed=diff.changed(lines),
+        mesh_names=[dim.name for dim in shown.mesh],
+        most_rows=MOST_ROWS,
+    )
+
+
+def _memory_rows(report: Report) -> list[tuple[str, int, int]]:
+    if report.memory is None:
+        return []
+    before, after = parts_of(report.memory.before), parts_of(report.memory.after)
+    return [(name, was, now) for (name, was), (_, now) in zip(before, after, strict=True)]
+
+
+def _pictures(report: Report) -> dict[str, Markup | None]:
+    """Each picture at both widths, wrapped so that the stylesheet can choose."""
+    cex = report.counterexample
+    draw: dict[str, Callable[[float, str], Markup | None]] = {
+        "mesh": lambda width, key: draw_mesh(report.mesh, width, key),
+        "block": lambda width, key: draw_block(report, width, key),
+        "memory": lambda width, key: draw_memory(report.memory, width, key),
+        "traffic": lambda width, key: draw_traffic(facts.totals(report.collectives), width, key),
+        "time": lambda width, key: draw_time(report.time, width, key),
+        "tensors": lambda width, key: draw_tensors(cex.tensors, width, key) if cex else None,
+    }
+    out: dict[str, Markup | None] = {}
+    for name, drawing in draw.items():
+        narrow, wide = drawing(NARROW, f"{name}-narrow"), drawing(WIDE, f"{name}-wide")
+        form = Markup('<div class="narrow">{}</div><div class="wide">{}</div>')
+        out[name] = form.format(narrow, wide) if narrow and wide else None
+    return out

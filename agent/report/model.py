@@ -1,0 +1,349 @@
+"""What a report says: plain frozen data, filled by the pipeline and read by the renderers.
+
+Sizes are bytes, times are seconds. Every part beyond the verdict may be left out; a renderer shows
+what is there. Strings may hold anything found in a user's source: the renderers make them safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+VerdictWord = Literal["proved", "refuted", "unknown"]
+Phase = Literal["forward", "backward"]
+Place = Literal["input", "output", "parameter"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A place in the owner's code."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """The last two parts of a long path."""
+        parts = self.file.split("/")
+        long = len(self.file) > 40 and len(parts) > 2
+        return f"…/{'/'.join(parts[-2:])}:{self.line}" if long else str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshDim:
+    """One dim of the device mesh, slowest first in `Report.mesh`."""
+
+    name: str
+    size: int
+    does: str = ""
+    """What it does, in a few plain words: "splits heads, hidden units and the vocabulary"."""
+    splits_parameters: bool = False
+    """True where each coordinate stores a piece of the parameters (tensor parallel, fsdp)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    shape: tuple[int, ...]
+    placements: dict[str, str] = field(default_factory=dict[str, str])
+    """Mesh dim to placement, in PyTorch's words: {"tp": "Shard(0)"}. Absent means Replicate."""
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRow:
+    """One line of the plan; `*` stands for the index of a repeated block."""
+
+    path: str
+    kind: str = ""
+    style: str = "replicate"
+    input: str = ""
+    output: str = ""
+    """Placement of the activation on the tensor-parallel mesh dim: "R", "S(1)", "P"."""
+    parameters: tuple[Parameter, ...] = ()
+    bytes: int | None = None
+    """Parameters of this module as a whole, all repetitions counted."""
+    local_bytes: int | None = None
+    """What one rank stores of them."""
+    source: SourceLine | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    op: str
+    mesh_dim: str
+    phase: Phase
+    where: str
+    """Module path it stands at."""
+    count: int
+    """In one step."""
+    bytes: int
+    """On one rank, each time."""
+    at: Place | None = None
+    """The side of the module; `parameter` for gathers of weights and reductions of gradients."""
+    source: SourceLine | None = None
+    reason: str = ""
+
+    @property
+    def total(self) -> int:
+        return self.count * self.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes on one device."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.gradients + self.optimizer + self.activations
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    before: MemoryUse
+    """The model on one device."""
+    after: MemoryUse
+    """One rank of the plan."""
+    capacity: int | None = None
+    """What a device of the described cluster holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePart:
+    name: str
+    seconds: float
+    mesh_dim: str | None = None
+    """None for compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    parts: tuple[TimePart, ...]
+    model: str = ""
+    """Where the numbers come from: the cluster described, calibrated or not."""
+
+    @property
+    def total(self) -> float:
+        return sum(part.seconds for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofFacts:
+    rules: dict[str, int] = field(default_factory=dict[str, int])
+    """Rule to number of instances."""
+    side_conditions: int | None = None
+    z3_queries: int | None = None
+    z3_seconds: float | None = None
+    seconds: float | None = None
+    segments: str = ""
+    """What was proved once and used many times: "1 block proved, 32 covered by induction"."""
+    certificate: str = ""
+    """Its path, relative to the report."""
+    certificate_sha256: str = ""
+    checker: Literal["accepted", "rejected", "not run"] = "not run"
+    checker_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuterFacts:
+    """The evaluation over a prime field that looks for a difference before anything is proved."""
+
+    result: str
+    trials: int | None = None
+    prime: str = ""
+    extents: str = ""
+    seed: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One tensor of the executed patch against one process."""
+
+    name: str
+    largest_relative: float
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """The patched model, run on local processes and compared with one process."""
+
+    agrees: bool
+    world_size: int
+    tolerance: float
+    differences: tuple[Difference, ...] = ()
+    backend: str = "gloo"
+    dtype: str = ""
+    seconds: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    diff: str
+    """Unified diff."""
+    path: str = "shardproof.patch"
+    apply: str = ""
+    run: str = ""
+    revert: str = ""
+    applies: bool | None = None
+    """Whether `git apply --check` accepted it; None where it was not asked."""
+    applicability: Literal["safe", "unsafe", "display-only"] | None = None
+    """safe: proved for the declared sizes and re-captured from the patched code; unsafe: under
+    listed assumptions; display-only: not proved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A plan that was considered and not taken, or the round of a repair."""
+
+    name: str
+    reason: str
+    verdict: VerdictWord | None = None
+    step_seconds: float | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperandRelation:
+    name: str
+    shape: tuple[int, ...]
+    expected: str
+    inferred: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorView:
+    """A small tensor of the counterexample, as one owner sees it."""
+
+    name: str
+    owner: str
+    """"one device", "rank 0 (tp 0)"."""
+    shape: tuple[int, ...]
+    values: tuple[float, ...]
+    """Row-major."""
+    marked: tuple[tuple[int, ...], ...] = ()
+    """Indices of wrong elements."""
+    placement: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    text: str
+    verdict: VerdictWord = "proved"
+    diff: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """A difference replayed on plain numbers and shrunk."""
+
+    check: str
+    message: str
+    mesh: str
+    rank: int
+    output: str
+    index: tuple[int, ...]
+    expected: str
+    got: str
+    op: str
+    source: SourceLine | None = None
+    relations: tuple[OperandRelation, ...] = ()
+    tensors: tuple[TensorView, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    coordinates: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What an Unknown lacked."""
+
+    reason: str
+    op: str = ""
+    source: SourceLine | None = None
+    tried: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    origin: str
+    """"torch.export, joint forward and backward": how far the captured program can be trusted."""
+    ops: int | None = None
+    parameters: int | None = None
+    """Number of scalars."""
+    rolled: dict[str, int] = field(default_factory=dict[str, int])
+    """Repeated block path to number of repetitions described once."""
+    inputs: tuple[str, ...] = ()
+    """"input_ids i64[4, 32]"."""
+    casts: tuple[str, ...] = ()
+    """Edges on which the dtype changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduce:
+    commands: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+    seeds: dict[str, int] = field(default_factory=dict[str, int])
+    hashes: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUse:
+    """Calls of a language model; absent when none was asked."""
+
+    calls: int
+    tokens: int
+    models: tuple[str, ...] = ()
+    cost: str = ""
+    transcript: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    title: str
+    verdict: VerdictWord
+    headline: str
+    """One line below the verdict."""
+    command: str = ""
+    created_with: dict[str, str] = field(default_factory=dict[str, str])
+    """Program to version."""
+    strategy: str = ""
+    """The plan in plain words: "tp on heads, hidden units and vocabulary; fsdp over dp"."""
+    mesh: tuple[MeshDim, ...] = ()
+    scope: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    not_proved: tuple[str, ...] = ()
+    plan: tuple[ModuleRow, ...] = ()
+    """In the order the forward pass runs them; the drawing of the block reads it so."""
+    collectives: tuple[Collective, ...] = ()
+    memory: Memory | None = None
+    time: TimeEstimate | None = None
+    proof: ProofFacts | None = None
+    refuter: RefuterFacts | None = None
+    execution: Execution | None = None
+    patch: Patch | None = None
+    obligations: tuple[str, ...] = ()
+    """What the caller of the patched model must see to."""
+    candidates: tuple[Candidate, ...] = ()
+    """Rejected plans, and the rounds of a repair in order."""
+    counterexample: Counterexample | None = None
+    missing: Missing | None = None
+    capture: Capture | None = None
+    timings: dict[str, float] = field(default_factory=dict[str, float])
+    """Phase to seconds, in order."""
+    peak_memory: int | None = None
+    reproduce: Reproduce = field(default_factory=Reproduce)
+    model_use: ModelUse | None = None
+    exit_code: int | None = None

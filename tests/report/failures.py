@@ -1,0 +1,147 @@
+"""Two reports of runs without a proof: a row-parallel matmul nobody sums, and an unknown op."""
+
+from __future__ import annotations
+
+from agent.report.model import (
+    Counterexample,
+    Fix,
+    MeshDim,
+    Missing,
+    OperandRelation,
+    RefuterFacts,
+    Report,
+    Reproduce,
+    SourceLine,
+    TensorView,
+)
+
+VERSIONS = {"shardproof": "0.1.0", "python": "3.11.7"}
+
+
+def refuted() -> Report:
+    source = SourceLine("examples/mlp.py", 14, "        y = h @ self.w2")
+    command = "shardproof verify examples/mlp.py:MLP --parallel examples/mlp_tp.py --mesh tp=2"
+    repair = '-        y = h @ self.w2\n+        y = all_reduce(h @ self.w2, axis="tp")'
+    return Report(
+        title="MLP on tp = 2",
+        verdict="refuted",
+        headline="Each rank returns its own part of a sum that nobody finishes.",
+        command=command,
+        created_with=VERSIONS,
+        mesh=(MeshDim("tp", 2, "splits the hidden units", True),),
+        scope=("y, forward", "x f32[2, 4], hidden 4, mesh tp = 2"),
+        not_proved=("Floating-point re-association",),
+        counterexample=Counterexample(
+            check="no-pending-sum",
+            message="The output still waits for a sum over tp: h is split on its columns and w2 on "
+            "its rows, so each rank holds one term of y.",
+            mesh="tp = 2",
+            rank=0,
+            coordinates={"tp": 0},
+            output="y",
+            index=(0, 0),
+            expected="2",
+            got="1",
+            op="%5 = matmul %3, %4",
+            source=source,
+            relations=(
+                OperandRelation("%3 (h)", (2, 2), "Shard(1)", "Shard(1)"),
+                OperandRelation("%4 (w2)", (2, 2), "Shard(0)", "Shard(0)"),
+                OperandRelation("%5 (y)", (2, 2), "Replicate", "Partial(sum)"),
+            ),
+            tensors=(
+                TensorView(
+                    name="h",
+                    owner="rank 0 (tp 0)",
+                    shape=(2, 1),
+                    values=(1, 0),
+                    placement="Shard(1)",
+                ),
+                TensorView(
+                    name="h",
+                    owner="rank 1 (tp 1)",
+                    shape=(2, 1),
+                    values=(1, 0),
+                    placement="Shard(1)",
+                ),
+                TensorView(
+                    name="w2",
+                    owner="rank 0 (tp 0)",
+                    shape=(1, 2),
+                    values=(1, 0),
+                    placement="Shard(0)",
+                ),
+                TensorView(
+                    name="w2",
+                    owner="rank 1 (tp 1)",
+                    shape=(1, 2),
+                    values=(1, 0),
+                    placement="Shard(0)",
+                ),
+                TensorView(name="y", owner="one device", shape=(2, 2), values=(2, 0, 0, 0)),
+                TensorView(
+                    name="y",
+                    owner="rank 0 (tp 0)",
+                    shape=(2, 2),
+                    values=(1, 0, 0, 0),
+                    marked=((0, 0),),
+                    placement="Partial(sum)",
+                ),
+                TensorView(
+                    name="y",
+                    owner="rank 1 (tp 1)",
+                    shape=(2, 2),
+                    values=(1, 0, 0, 0),
+                    marked=((0, 0),),
+                    placement="Partial(sum)",
+                ),
+            ),
+            fixes=(
+                Fix(text="all_reduce %5, axis=tp", diff=repair),
+                Fix(text="reduce_scatter %5, axis=tp, dim=0", verdict="proved"),
+                Fix(text="all_gather %5, axis=tp, dim=1", verdict="refuted"),
+            ),
+        ),
+        refuter=RefuterFacts(
+            result="differs at y[0, 0]",
+            trials=1,
+            prime="2^61 − 1",
+            extents="2 × 2",
+            seed=0,
+            seconds=0.0021,
+        ),
+        timings={"capture": 1.92, "refute": 0.0021, "shrink": 0.034, "repair": 0.21},
+        reproduce=Reproduce(
+            commands=(command,), versions={"torch": "2.13.0+cpu"}, seeds={"refuter": 0}
+        ),
+        exit_code=1,
+    )
+
+
+def unknown() -> Report:
+    command = "shardproof parallelize hf:MambaForCausalLM --mesh tp=2 --out out/"
+    return Report(
+        title="MambaForCausalLM on tp = 2",
+        verdict="unknown",
+        headline="One operation of the model has no meaning in the language of proofs yet.",
+        command=command,
+        created_with=VERSIONS,
+        scope=("Nothing: the model was captured, not verified",),
+        missing=Missing(
+            reason="aten.cumsum.default has no rule: nothing can be said about what depends on it.",
+            op="aten.cumsum.default(x, dim=-1)",
+            source=SourceLine(
+                "transformers/models/mamba/modeling_mamba.py",
+                412,
+                "cumulative = torch.cumsum(scores, dim=-1)",
+            ),
+            tried=("expansion into primitive operations: none is registered",),
+            next_steps=(
+                'Add the op: CONTRIBUTING.md, "add an op"',
+                "Replace the cumulative sum by a scan in the model",
+            ),
+        ),
+        timings={"capture": 7.4},
+        reproduce=Reproduce(commands=(command,)),
+        exit_code=1,
+    )
