@@ -110,6 +110,11 @@ def to_json(plan: Plan) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
+def _extent(data: dict[str, Any]) -> LocalExtent:
+    data["whole"], data["local"] = tuple(data["whole"]), tuple(data["local"])
+    return LocalExtent(**data)
+
+
 def from_json(text: str) -> Plan:
     """Read what `to_json` wrote.
 
@@ -124,19 +129,12 @@ def from_json(text: str) -> Plan:
     if found != FORMAT:
         raise ValueError(f"plan format {found!r}, expected {FORMAT}")
     try:
-        plan = Plan(
-            **{
-                **fields,
-                "mesh": Mesh(tuple(fields["mesh"].items())),
-                "modules": tuple(ModulePlan(**m) for m in fields.get("modules", ())),
-                "local_extents": tuple(
-                    LocalExtent(**{**e, "whole": tuple(e["whole"]), "local": tuple(e["local"])})
-                    for e in fields.get("local_extents", ())
-                ),
-                "collectives": tuple(CollectiveUse(**c) for c in fields.get("collectives", ())),
-                "obligations": tuple(fields.get("obligations", ())),
-            }
-        )
+        fields["mesh"] = Mesh(tuple(fields["mesh"].items()))
+        fields["modules"] = tuple(ModulePlan(**m) for m in fields.get("modules", ()))
+        fields["local_extents"] = tuple(_extent(e) for e in fields.get("local_extents", ()))
+        fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
+        fields["obligations"] = tuple(fields.get("obligations", ()))
+        plan = Plan(**fields)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a plan: {error}") from error
     for module in plan.modules:

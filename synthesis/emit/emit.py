@@ -16,11 +16,15 @@ def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
     """Every split dim of every parameter divides evenly; the emitted styles rely on it."""
     for m in plan.modules if plan.tp else ():
         fact = facts.find(m.path)
-        for name, shape in (fact.params if fact else {}).items():
-            split = split_of(m, fact.base if fact else m.kind, name)
+        if fact is None:
+            continue
+        for name, shape in fact.params.items():
+            split = split_of(m, fact.base, name)
             if split == "R":
                 continue
-            dim = int(split[2:-1]) if split[2:-1].isdigit() else (0 if m.kind == "Linear" else -1)
+            dim = (
+                int(split[2:-1]) if split[2:-1].isdigit() else (0 if fact.base == "Linear" else -1)
+            )
             ranks = plan.tp_size * m.parts
             if shape[dim] % ranks:
                 raise EmitError(

@@ -105,19 +105,17 @@ def from_json(text: str) -> ModelFacts:
     def shapes(items: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
         return {name: tuple(shape) for name, shape in items.items()}
 
-    modules = tuple(
-        ModuleFact(
-            **{
-                **m,
-                "params": shapes(m["params"]),
-                "arguments": tuple(
-                    Argument(**{**a, "shape": tuple(a["shape"])}) for a in m["arguments"]
-                ),
-                "output_shape": tuple(m["output_shape"]),
-            }
-        )
-        for m in data["modules"]
-    )
-    forwards = {kind: ForwardFact(**f) for kind, f in data["forwards"].items()}
-    tied = tuple(tuple(group) for group in data["tied"])
-    return ModelFacts(**{**data, "modules": modules, "forwards": forwards, "tied": tied})
+    def argument(data: dict[str, Any]) -> Argument:
+        data["shape"] = tuple(data["shape"])
+        return Argument(**data)
+
+    def module(data: dict[str, Any]) -> ModuleFact:
+        data["params"] = shapes(data["params"])
+        data["arguments"] = tuple(map(argument, data["arguments"]))
+        data["output_shape"] = tuple(data["output_shape"])
+        return ModuleFact(**data)
+
+    data["modules"] = tuple(map(module, data["modules"]))
+    data["forwards"] = {kind: ForwardFact(**f) for kind, f in data["forwards"].items()}
+    data["tied"] = tuple(tuple(group) for group in data["tied"])
+    return ModelFacts(**data)

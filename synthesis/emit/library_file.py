@@ -69,7 +69,7 @@ def literal(value: object, indent: int = 0) -> str:
         rows = "".join(f"{pad}{literal(k)}: {literal(v, indent + 4)},\n" for k, v in entries)
         return "{\n" + rows + " " * indent + "}" if rows else "{}"
     if isinstance(value, list | tuple):
-        items = cast(list[object], list(cast(list[object], value)))
+        items = cast(list[object], value)
         return "[" + ", ".join(literal(v, indent) for v in items) + "]"
     return repr(value)
 

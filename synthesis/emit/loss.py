@@ -62,8 +62,8 @@ def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[st
     anchor = owner.body[1] if docstring and len(owner.body) > 1 else first
     start = source.starts[anchor.lineno - 1]
     pad = source.text[start : source.span(anchor)[0]]
-    if getattr(anchor, "decorator_list", []):
-        start = source.starts[anchor.decorator_list[0].lineno - 1]  # type: ignore[union-attr]
+    if isinstance(anchor, ast.FunctionDef) and anchor.decorator_list:
+        start = source.starts[anchor.decorator_list[0].lineno - 1]
     original = source.of(call.func)
     line = f"{pad}{ATTRIBUTE} = staticmethod({original})\n\n"
     edits = [

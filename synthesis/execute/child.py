@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -48,7 +49,7 @@ def run(job: Job, folder: Path) -> None:
     from synthesis.execute.compare import rank_run, reference_run
 
     if job.target.startswith("hf:"):
-        import transformers  # noqa: F401  # imported once, before the forks
+        importlib.import_module("transformers")  # once, before the forks
 
     torch.set_num_threads(1)
     wait([fork(lambda: reference_run(job, folder))])

@@ -58,7 +58,7 @@ def collect(target: str, config: Mapping[str, Any], inputs: Mapping[str, InputSp
     """Build the model on the meta device and run its forward on fake tensors."""
     cls = load_class(target)
     with torch.device("meta"):
-        model = build(cls, config).eval()
+        model: Any = build(cls, config).eval()
     names: dict[int, list[str]] = {}
     for name, param in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(param), []).append(name)
@@ -82,12 +82,13 @@ def collect(target: str, config: Mapping[str, Any], inputs: Mapping[str, InputSp
         model(**make_inputs(inputs, 0, torch.float32))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
+    module: Any
     for path, module in model.named_modules():
         arguments, positional, kind, shape = seen.get(path, ((), 0, "", ()))
         forward = _forward(module)
         if forward and type(module).__name__ not in forwards:
             forwards[type(module).__name__] = forward
-        ints = {k: v for k, v in vars(module).items() if type(v) is int}
+        ints = {k: v for k, v in module.__dict__.items() if type(v) is int}
         params = {k: tuple(p.shape) for k, p in module.named_parameters(recurse=False)}
         dropout = isinstance(module, torch.nn.Dropout) and module.p > 0
         modules.append(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -52,7 +51,7 @@ def named_outputs(output: Any) -> dict[str, torch.Tensor]:
     """Tensors of a model's result: fields of a ModelOutput, items of a tuple, or `output`."""
     if isinstance(output, torch.Tensor):
         return {"output": output}
-    items = output.items() if isinstance(output, Mapping) else enumerate(output)
+    items = output.items() if hasattr(output, "items") else enumerate(output)
     return {str(k): v for k, v in items if isinstance(v, torch.Tensor)}
 
 
@@ -75,14 +74,14 @@ def step(model: torch.nn.Module, inputs: dict[str, Any], share: tuple[int, int])
                 whole = (value.shape[0] * count, *value.shape[1:])
                 weight = torch.randn(whole, generator=generator, dtype=torch.float64)
                 loss = loss + count * (value * weight.chunk(count)[index].to(value.dtype)).sum()
-    loss.backward()
+    cast(Any, loss).backward()
     return {**{k: v.detach() for k, v in outputs.items()}, "loss": loss.detach()}
 
 
 def reference_run(job: Job, folder: Path) -> None:
     """One process, the unpatched model: saves weights, inputs, outputs and gradients."""
     dtype = getattr(torch, job.dtype)
-    torch.manual_seed(job.seed)
+    cast(Any, torch).manual_seed(job.seed)
     model = build(load_class(job.target), job.config).to(dtype).eval()
     randomize(model, job.seed)
     inputs = make_inputs(job.inputs, job.seed, dtype)
@@ -150,7 +149,7 @@ def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
     loss = outputs.pop("loss").clone()
     if isinstance(loss, DTensor):
         loss = loss.full_tensor()
-    dist.all_reduce(loss)
+    cast(Any, dist).all_reduce(loss)
     whole = reference["outputs"].pop("loss")
     scale = size if whole.shape == loss.shape else 1
     rows.append(_row("loss", "loss", loss / scale, whole))
@@ -167,6 +166,6 @@ def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
         got = got.full_tensor() if isinstance(got, DTensor) else got
         rows.append(_row("gradient", name, got, want, floor))
     (folder / f"rank{rank}.json").write_text(json.dumps(rows))
-    dist.barrier()
+    cast(Any, dist).barrier()
     dist.destroy_process_group()
     os._exit(0)

@@ -193,8 +193,10 @@ def execute(
 
 def job_from_json(text: str) -> Job:
     data = cast(dict[str, Any], json.loads(text))
-    inputs = {
-        name: InputSpec(**{**spec, "shape": tuple(spec["shape"])})
-        for name, spec in data["inputs"].items()
-    }
-    return Job(**{**data, "inputs": inputs})
+
+    def spec(data: dict[str, Any]) -> InputSpec:
+        data["shape"] = tuple(data["shape"])
+        return InputSpec(**data)
+
+    data["inputs"] = {name: spec(item) for name, item in data["inputs"].items()}
+    return Job(**data)
