@@ -40,6 +40,11 @@ check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/shardproof ops --markdown | diff -u docs/ops.md - || { echo "docs/ops.md is out of date: make docs"; exit 1; }
+
+.PHONY: docs
+docs: $(OK)  ## write the generated pages of docs/
+	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
 
 .PHONY: format
 format: $(OK)  ## rewrite sources as `check` wants them
