@@ -1,0 +1,132 @@
+"""Patches of user files: minimal, applicable, bytes kept, clear errors."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from synthesis.emit import EmitError, emit
+from synthesis.plan import LocalExtent
+
+_spec = importlib.util.spec_from_file_location("emit_models", Path(__file__).with_name("models.py"))
+assert _spec
+assert _spec.loader
+models = importlib.util.module_from_spec(_spec)
+sys.modules["emit_models"] = models
+_spec.loader.exec_module(models)
+
+
+def write(folder: Path, text: str = models.SOURCE) -> Path:
+    path = folder / "block.py"
+    path.write_bytes(text.encode())
+    return path
+
+
+def changed(old: str, new: str) -> list[str]:
+    return [line for line in new.split("\n") if line not in set(old.split("\n"))]
+
+
+def test_sharded_extents_become_mesh_independent(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    patch = emit(models.facts(path), models.plan(str(path)), tmp_path)
+    old, new = patch.files["block.py"]
+    assert old == models.SOURCE
+    assert "q, k, v = self.qkv(x).chunk(3, dim=2)  # three parts" in new
+    assert new.count(".view(b, t, -1, c // self.heads)") == 3
+    assert ".reshape(b, t, -1))" in new
+    ast.parse(new)
+
+
+def test_lines_the_plan_does_not_name_stay(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    patch = emit(models.facts(path), models.plan(str(path)), tmp_path)
+    removed = [x for x in patch.diff.split("\n") if x.startswith("-") and x[:3] != "---"]
+    assert len(removed) == 5
+
+
+def test_patch_is_the_same_each_time(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    first = emit(models.facts(path), models.plan(str(path)), tmp_path)
+    assert first == emit(models.facts(path), models.plan(str(path)), tmp_path)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("final", [True, False])
+def test_line_ends_are_kept(tmp_path: Path, newline: str, final: bool) -> None:
+    text = models.SOURCE if final else models.SOURCE.rstrip("\n")
+    path = write(tmp_path, text.replace("\n", newline))
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert new.endswith("\n") == final
+    assert new.count("\r\n") == (new.count("\n") if newline == "\r\n" else 0)
+
+
+def test_names_outside_ascii_before_an_edit_do_not_shift_it(tmp_path: Path) -> None:
+    path = write(tmp_path, models.SOURCE.replace("q, k, v = ", "ä, k, v = "))
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert "ä, k, v = self.qkv(x).chunk(3, dim=2)" in new
+
+
+def test_functions_go_before_the_main_guard(tmp_path: Path) -> None:
+    main = '\n\nif __name__ == "__main__":\n    print(1)\n'
+    path = write(tmp_path, models.SOURCE + main)
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert new.index("def parallelize(") < new.index("if __name__")
+    assert new.endswith(main)
+
+
+def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: Path) -> None:
+    text = models.SOURCE.replace("reshape(b, t, c)", "reshape(-1, t, c)")
+    path = write(tmp_path, text)
+    line = models.line_of(".reshape(")
+    with pytest.raises(EmitError, match=rf"block.py:{line}: reshape has extents \[2, 4, 8\]"):
+        emit(models.facts(path), models.plan(str(path)), tmp_path)
+
+
+def test_a_line_without_a_call_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    extra = LocalExtent(str(path), models.line_of("b, t, c = x"), "reshape", "", (8,), (4,))
+    plan = replace(models.plan(str(path)), local_extents=(extra,))
+    with pytest.raises(EmitError, match="no call with literal extents"):
+        emit(models.facts(path), plan, tmp_path)
+
+
+def test_an_extent_in_another_file_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    extra = LocalExtent("/site/other.py", 3, "reshape", "", (8,), (4,))
+    plan = replace(models.plan(str(path)), local_extents=(extra,))
+    with pytest.raises(EmitError, match=r"/site/other.py:3: .*only block.py is patched"):
+        emit(models.facts(path), plan, tmp_path)
+
+
+def test_a_parameter_that_tp_does_not_divide_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    with pytest.raises(EmitError, match=r"qkv.weight: dim 0 of \[24, 8\] is not divisible by 48"):
+        emit(models.facts(path), models.plan(str(path), tp=16), tmp_path)
+
+
+def test_a_second_parallelize_gets_the_class_in_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path, models.SOURCE + "\n\ndef parallelize():\n    pass\n")
+    patch = emit(models.facts(path), models.plan(str(path)), tmp_path)
+    assert "def parallelize_attention(" in patch.files["block.py"][1]
+    assert "model = parallelize_attention(model)" in patch.entry
+
+
+def test_a_file_that_is_not_python_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path, "def f(:\n")
+    with pytest.raises(EmitError, match="block.py:1: not Python"):
+        emit(models.facts(path), models.plan(str(path)), tmp_path)
+
+
+def test_fsdp_shards_the_columns_of_a_fused_linear(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    mesh = type(models.plan(str(path)).mesh).of(dp=2, tp=2)
+    plan = replace(models.plan(str(path)), mesh=mesh, dp="dp", data="fsdp")
+    patch = emit(models.facts(path), plan, tmp_path)
+    call = 'fully_shard(model, mesh=mesh["dp"], shard_placement_fn=dp_shard)'
+    assert call in patch.files["block.py"][1]
+    assert any("equal part of the batch" in o for o in patch.obligations)
