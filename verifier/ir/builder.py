@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from verifier.ir.errors import IRError
 from verifier.ir.program import Input, Node, Output, Program
@@ -30,12 +30,17 @@ class Builder:
         self.types: dict[str, TensorType] = {}
         self.source = Source()
         self._count = 0
+        self._reserved: set[str] = set()
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """`fresh` gives none of these names: they are defined later."""
+        self._reserved.update(names)
 
     def fresh(self, hint: str = "") -> str:
         while True:
             self._count += 1
             name = f"{hint}.{self._count}" if hint else str(self._count)
-            if name not in self.types:
+            if name not in self.types and name not in self._reserved:
                 return name
 
     @contextmanager

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce as fold_left
@@ -14,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.ir.types import Mesh, TensorType
+from verifier.ir.builder import Builder
+from verifier.ir.errors import IRError
+from verifier.ir.types import Attr, Mesh, TensorType
 from verifier.layout import Atom, Layout, bound, split_leading
-from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 
 REDUCE = ("sum", "avg", "max", "min")
 
@@ -302,3 +305,35 @@ on_coord = _collective(
     "on_coord", _on_coord, _same, _on_coord_place, {"index": 0},
     "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
 )
+
+
+Vjp = Callable[..., list[str | None]]
+
+
+def _dual(name: str, rename: dict[str, str], **fixed: Attr) -> Vjp:
+    """The cotangent of a collective is another collective over the same mesh dims."""
+
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        kept = {new: attrs[old] for old, new in {"mesh_dim": "mesh_dim", **rename}.items()}
+        return [b.add(name, _averaged(b, cts[0], attrs), **kept, **fixed)]
+
+    return rule
+
+
+def _averaged(b: Builder, ct: str, attrs: AttrMap) -> str:
+    if attrs.get("reduce", "sum") not in ("sum", "avg"):
+        raise IRError(f"a {attrs['reduce']} over {attrs['mesh_dim']} has no vjp")
+    if attrs.get("reduce") != "avg":
+        return ct
+    count = math.prod(b.mesh[name] for name in mesh_dims(attrs["mesh_dim"]))
+    return b.add("mul_scalar", ct, value=Fraction(1, count))
+
+
+all_reduce.vjp(lambda b, ins, outs, cts, attrs: [_averaged(b, cts[0], attrs)])
+all_gather.vjp(_dual("reduce_scatter", {"dim": "dim"}, reduce="sum"))
+reduce_scatter.vjp(_dual("all_gather", {"dim": "dim"}))
+shard_slice.vjp(_dual("all_gather", {"dim": "dim"}))
+all_to_all.vjp(_dual("all_to_all", {"split_dim": "concat_dim", "concat_dim": "split_dim"}))
+on_coord.vjp(_dual("on_coord", {"index": "index"}))

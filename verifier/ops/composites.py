@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 from verifier.ir.builder import Builder
 from verifier.ir.types import TensorType
-from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 
 Body = Callable[..., str]
 
@@ -122,3 +122,18 @@ def sdpa(b: Builder, q: str, k: str, v: str, causal: bool, scale: Fraction) -> s
         low = b.add("full", shape=(), value=Fraction(-(10**30)), dtype=b.types[q].dtype)
         scores = b.add("where", b.add("le", cols, rows), scores, low)
     return b.add("reshape", b.add("bmm", b.add("softmax", scores), flat(v, j, e)), shape=(n, h, i, e))
+
+
+def _from_output(backward: str) -> Callable[..., list[str | None]]:
+    """A cotangent that another composite computes from the result."""
+
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        return [b.add(backward, cts[0], outs[0])]
+
+    return rule
+
+
+softmax.vjp(_from_output("softmax_backward"))
+log_softmax.vjp(_from_output("log_softmax_backward"))

@@ -369,6 +369,31 @@ _derivative(
 _derivative("sigmoid", lambda b, x, y: b.add("sub", y, b.add("mul", y, y)))
 
 
+_derivative(
+    "log1p", lambda b, x, y: b.add("reciprocal", b.add("add_scalar", x, value=Fraction(1)))
+)
+_derivative("expm1", lambda b, x, y: b.add("add_scalar", y, value=Fraction(1)))
+
+
+def _picks(beats: str) -> Callable[..., list[str | None]]:
+    """The larger (smaller) operand gets the cotangent; equal operands get half each."""
+
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        zero = b.add("full", shape=(), value=Fraction(0), dtype=b.types[cts[0]].dtype)
+        half = b.add("mul_scalar", cts[0], value=Fraction(1, 2))
+        tied = b.add("where", b.add("eq", *ins), half, zero)
+        shares = [b.add("where", b.add(beats, a, c), cts[0], tied) for a, c in (ins, ins[::-1])]
+        return [reduce_to(b, share, like) for share, like in zip(shares, ins, strict=True)]
+
+    return rule
+
+
+maximum.vjp(_picks("gt"))
+minimum.vjp(_picks("lt"))
+
+
 @reciprocal.vjp
 def _reciprocal_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap

@@ -100,3 +100,15 @@ def _sum_vjp(
     shape = b.types[ins[0]].shape
     kept = b.add("reshape", cts[0], shape=_kept(shape, attrs["dims"]))
     return [b.add("expand", kept, shape=shape)]
+
+
+@amax.vjp
+def _amax_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    """Entries that tie for the maximum share the cotangent, as in PyTorch."""
+    shape = b.types[ins[0]].shape
+    kept, dims = _kept(shape, attrs["dims"]), tuple(attrs["dims"])
+    top = b.add("cast", b.add("eq", ins[0], b.add("reshape", outs[0], shape=kept)), dtype=b.types[ins[0]].dtype)
+    share = b.add("div", top, b.add("sum", top, dims=dims, keepdim=True))
+    return [b.add("mul", b.add("reshape", cts[0], shape=kept), share)]
