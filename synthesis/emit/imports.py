@@ -24,18 +24,20 @@ def import_lines(
         bound: names the file has already.
     """
     modules: dict[str, list[str]] = {}
-    for module, name in imports:
+    statements: list[tuple[bool, str, str]] = []
+    for module, name in dict.fromkeys(imports):
         if bound_name(name, module) in bound:
             continue
-        names = modules.setdefault(module, [])
-        if name and name not in names:
-            names.append(name)
-    standard: list[tuple[bool, str, str]] = []
-    other: list[tuple[bool, str, str]] = []
+        if name:
+            modules.setdefault(module, []).append(name)
+        else:
+            statements.append((False, module, f"import {module}"))
     for module, names in modules.items():
-        line = f"from {module} import {', '.join(sorted(names))}" if names else f"import {module}"
+        line = f"from {module} import {', '.join(sorted(names))}"
         if len(line) > WIDTH:
             line = f"from {module} import (\n    " + ",\n    ".join(sorted(names)) + ",\n)"
-        group = standard if module.split(".")[0] in sys.stdlib_module_names else other
-        group.append((bool(names), module, line))
-    return [line for *_, line in sorted(standard)], [line for *_, line in sorted(other)]
+        statements.append((True, module, line))
+    groups: tuple[list[str], list[str]] = ([], [])
+    for _, module, line in sorted(statements):
+        groups[module.split(".")[0] not in sys.stdlib_module_names].append(line)
+    return groups

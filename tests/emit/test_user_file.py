@@ -118,7 +118,7 @@ def test_a_second_parallelize_gets_the_class_in_its_name(tmp_path: Path) -> None
 
 def test_a_file_that_is_not_python_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, "def f(:\n")
-    with pytest.raises(EmitError, match="block.py:1: not Python"):
+    with pytest.raises(EmitError, match=r"block\.py:1: not Python"):
         emit(models.facts(path), models.plan(str(path)), tmp_path)
 
 

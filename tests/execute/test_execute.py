@@ -1,0 +1,164 @@
+"""Emitted patches run on gloo processes and equal one process; wrong ones do not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthesis.emit import Patch, emit
+from synthesis.execute import ExecuteError, InputSpec, collect_facts, execute
+from synthesis.plan import LocalExtent, ModulePlan, Plan
+from verifier.ir.types import Mesh
+
+_place = Path(__file__).parents[1] / "emit" / "models.py"
+_spec = importlib.util.spec_from_file_location("emit_models", _place)
+assert _spec
+assert _spec.loader
+models = importlib.util.module_from_spec(_spec)
+sys.modules["emit_models"] = models
+_spec.loader.exec_module(models)
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.gloo,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("gloo"),
+]
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 64,
+    "max_position_embeddings": 64,
+}
+L = "model.layers.*."
+TOKENS = {"input_ids": InputSpec((4, 8), high=64), "labels": InputSpec((4, 8), high=64)}
+POSITIONS = {"position_ids": InputSpec((1, 8), batched=False, arange=True)}
+
+
+def llama(sequence: bool = False, loss: bool = False) -> tuple[ModulePlan, ...]:
+    x = "S(1)" if sequence else "R"
+    norms = ("input_layernorm", "post_attention_layernorm")
+    modules = [ModulePlan("model.embed_tokens", "Embedding", "vocab", "R", x)]
+    if sequence:
+        modules += [ModulePlan(L + n, "LlamaRMSNorm", "sequence", x, x) for n in norms]
+        modules.append(ModulePlan("model.norm", "LlamaRMSNorm", "sequence", x, x))
+    for name in ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up"):
+        modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "column", x, "S(-1)"))
+    for name in ("self_attn.o", "mlp.down"):
+        modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "row", "S(-1)", x))
+    modules.append(ModulePlan("lm_head", "Linear", "column", x, "S(-1)" if loss else "R"))
+    return tuple(modules)
+
+
+@pytest.fixture
+def block(tmp_path: Path) -> tuple[str, dict[str, Any], dict[str, InputSpec], Plan]:
+    path = tmp_path / "block.py"
+    path.write_text(models.SOURCE)
+    inputs = {"x": InputSpec((4, 4, 8), "f32")}
+    return f"{path}:Attention", {"n": 8, "heads": 4}, inputs, models.plan(str(path))
+
+
+def test_user_file_without_loss_equals_one_process(block: Any, tmp_path: Path) -> None:
+    target, config, inputs, plan = block
+    plan = replace(plan, mesh=Mesh.of(dp=2, tp=2), dp="dp", data="fsdp")
+    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
+    result = execute(target, config, inputs, patch, plan)
+    assert result.max_rel_diff < 1e-9
+    assert result.ranks == 4
+    names = {d.name for d in result.differences if d.kind == "gradient"}
+    assert names == {"qkv.weight", "qkv.bias", "out.weight", "out.bias"}
+
+
+def test_heads_split_in_the_wrong_order_are_found(block: Any, tmp_path: Path) -> None:
+    target, config, inputs, plan = block
+    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
+    old, new = patch.files["block.py"]
+    wrong = new.replace("_StridedShard(0, split_factor=parts)", "_StridedShard(0, split_factor=1)")
+    assert wrong != new
+    result = execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan)
+    assert result.max_rel_diff > 1e-2
+
+
+def test_bias_added_on_every_rank_is_found(block: Any, tmp_path: Path) -> None:
+    target, config, inputs, plan = block
+    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
+    old, new = patch.files["block.py"]
+    wrong = new.replace("return self.out(", "return self.out.bias.to_local() + self.out(")
+    result = execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan)
+    assert max(d.relative for d in result.differences if d.kind == "output") > 1e-2
+
+
+def _patch(patch: Patch, name: str, old: str | None, new: str) -> Patch:
+    from synthesis.emit.patch import patch as make
+
+    return make({name: (old, new)}, patch.obligations, patch.entry)
+
+
+def test_a_rank_that_raises_ends_the_run_with_its_message(block: Any, tmp_path: Path) -> None:
+    target, config, inputs, plan = block
+    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
+    old, new = patch.files["block.py"]
+    wrong = new.replace("    return model\n", "    raise RuntimeError('no mesh today')\n")
+    with pytest.raises(ExecuteError, match="no mesh today"):
+        execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan)
+
+
+def test_a_run_that_hangs_is_killed(block: Any, tmp_path: Path) -> None:
+    target, config, inputs, plan = block
+    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
+    old, new = patch.files["block.py"]
+    wrong = new.replace("    return model\n", "    while True:\n        pass\n")
+    with pytest.raises(ExecuteError, match="no result after 8 s; killed"):
+        execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan, timeout=8)
+
+
+@pytest.mark.hf
+def test_llama_with_sequence_and_loss_parallel_equals_one_process() -> None:
+    target, inputs = "hf:LlamaForCausalLM", {**TOKENS, **POSITIONS}
+    plan = Plan(
+        Mesh.of(dp=2, tp=2),
+        tp="tp",
+        dp="dp",
+        data="fsdp",
+        sequence_parallel=True,
+        loss_parallel=True,
+        modules=llama(sequence=True, loss=True),
+    )
+    patch = emit(collect_facts(target, SIZES, inputs), plan)
+    text = patch.files["parallel_llama.py"][1]
+    assert text.count("PrepareModuleInput(") == 2
+    assert any("position_ids" in o for o in patch.obligations)
+    result = execute(target, SIZES, inputs, patch, plan)
+    assert result.max_rel_diff < 1e-9
+    assert len(result.differences) == 23
+
+
+@pytest.mark.hf
+def test_llama_with_tied_embeddings_and_shared_kv_heads_equals_one_process() -> None:
+    from transformers.models.llama import modeling_llama
+
+    path = str(modeling_llama.__file__)
+    lines = Path(path).read_text().split("\n")
+    line = next(i for i, text in enumerate(lines, 1) if ".expand(batch" in text)
+    expand = LocalExtent(path, line, "expand", L + "self_attn", (4, 2, 2, 8, 8), (4, 1, 1, 8, 8))
+    modules = tuple(
+        replace(m, style="kv_column", parts=2) if m.path.endswith(("k_proj", "v_proj")) else m
+        for m in llama()
+    )
+    plan = Plan(Mesh.of(tp=4), tp="tp", modules=modules, local_extents=(expand,))
+    config = {**SIZES, "tie_word_embeddings": True}
+    patch = emit(collect_facts("hf:LlamaForCausalLM", config, TOKENS), plan)
+    text = patch.files["parallel_llama.py"][1]
+    assert "model.lm_head.weight = model.model.embed_tokens.weight" in text
+    assert "block.self_attn.num_key_value_groups //= " in text or "num_key_value_groups = 1" in text
+    result = execute("hf:LlamaForCausalLM", config, TOKENS, patch, plan)
+    assert result.max_rel_diff < 1e-9
