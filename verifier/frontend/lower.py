@@ -49,6 +49,10 @@ class Lowered:
     consts: dict[str, Any] = field(default_factory=dict[str, Any])
     backward: frozenset[str] = frozenset()
     """Values that the backward makes."""
+    buffers: frozenset[str] = frozenset()
+    """Buffers whose values went into the program."""
+    infinite: bool = False
+    """Whether a constant was infinite."""
 
 
 class Lowering:
@@ -101,7 +105,16 @@ class Lowering:
                 path = self.canonical.get(path, path)
             self.b.output(self._operand(node, False), role, path)
         program = self.b.build()
-        return Lowered(program, self.consts, frozenset(self.backward))
+        folded = [n for n in self.constants if n in self.traced.buffers]
+        reach = set(folded)
+        stack: list[fx.Node] = list(self.constants)
+        while stack:
+            for n in stack.pop().all_input_nodes:
+                if n not in reach:
+                    reach.add(n)
+                    stack.append(n)
+        used = frozenset(t for n, t in self.traced.buffers.items() if n in reach)
+        return Lowered(program, self.consts, frozenset(self.backward), used, self.e.infinite)
 
     def _input(self, node: fx.Node) -> None:
         t = self.traced
@@ -169,10 +182,10 @@ class Lowering:
         self.e.scope = (layer_of(source.module), direction)
         first = len(self.b.nodes)
         broadcasts = torch.Tag.pointwise in target.tags
-        args = fx.node.map_arg(node.args, lambda n: self._operand(n, broadcasts))
-        kwargs = fx.node.map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
         try:
             with self.b.at(source):
+                args = fx.node.map_arg(node.args, lambda n: self._operand(n, broadcasts))
+                kwargs = fx.node.map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
                 made = rule(self.e, *args, **kwargs)  # pyright: ignore
                 self.values[node] = self._checked(made, results)
         except (IRError, NotImplementedError, TypeError) as problem:

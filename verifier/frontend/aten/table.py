@@ -28,10 +28,14 @@ def aten(*names: str) -> Callable[[Rule], Rule]:
     return declare
 
 
+INFINITY = Fraction(2**200)
+"""Stands for infinity in masks."""
+
+
 def fraction(value: Any) -> Fraction:
-    """The exact rational of a Python number; infinities become plus or minus 2^200."""
+    """The exact rational of a Python number; infinities become plus or minus `INFINITY`."""
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return Fraction(2**200 if value > 0 else -(2**200))
+        return INFINITY if value > 0 else -INFINITY
     return Fraction(value)
 
 
@@ -46,6 +50,8 @@ class Emit:
         self.scope: tuple[str, str] = ("", "")
         self.result: list[TensorType] = []
         """What PyTorch says of the results of the node at hand."""
+        self.infinite = False
+        """Whether an infinite constant was met."""
         self._known: dict[Any, str] = {}
         self._made: dict[str, tuple[str, str, dict[str, Attr], str]] = {}
 
@@ -86,7 +92,9 @@ class Emit:
         return tuple(sorted(self.dim(x, d) for d in dims))
 
     def full(self, value: Any, shape: Sequence[int] = (), dtype: str = "f32") -> str:
-        return self.add("full", shape=tuple(shape), value=fraction(value), dtype=dtype)
+        number = fraction(value)
+        self.infinite = self.infinite or abs(number) == INFINITY
+        return self.add("full", shape=tuple(shape), value=number, dtype=dtype)
 
     def iota(self, shape: Sequence[int], dim: int, offset: int = 0, dtype: str = "i64") -> str:
         return self.add("iota", shape=tuple(shape), dim=dim, offset=offset, dtype=dtype)

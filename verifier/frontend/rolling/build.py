@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from verifier.frontend.rolling.match import Blocks, Ref, Run, Step, find_run
+from verifier.frontend.rolling.match import Blocks, Ref, Run, Step
 from verifier.frontend.rolling.paths import Group
-from verifier.frontend.rolling.wiring import Carried, Entry, Wiring, fit
+from verifier.frontend.rolling.wiring import Carried, Entry, Wiring, find_run
 from verifier.ir.builder import Builder
 from verifier.ir.program import Input, Node, Output, Program
 from verifier.ir.types import Source, TensorType
@@ -20,57 +20,76 @@ class Rolled:
     groups: tuple[Group, ...]
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Entries of a list that stand for more than were traced."""
+
+    start: int
+    period: int
+    traced: int
+    """Steps that are in the program."""
+    count: int
+    """Steps that the model has."""
+
+
+class NotRolled(Exception):
+    """Entries that were to stand for others do not roll: the sentence says which."""
+
+
 def roll(
     program: Program,
     backward: frozenset[str],
     lists: Sequence[str],
-    lengths: Mapping[str, int] | None = None,
+    stretch: Mapping[str, Stretch] | None = None,
 ) -> Rolled:
     """Roll every run of equal blocks in the module lists `lists`, outer lists first.
 
-    `backward` names the values of the backward pass. `lengths` gives the true number of entries of
-    lists of which fewer were traced: the first run that is found there stands for the missing ones,
-    and what follows it is renumbered.
+    `backward` names the values of the backward pass.
+
+    Raises:
+        NotRolled: the entries that `stretch` names are not one run.
     """
     groups: list[Group] = []
     done: list[str] = []
     for prefix in sorted(lists, key=lambda p: (p.count("."), p)):
         if any(prefix.startswith(outer + ".") for outer in done):
             continue
-        missing = 0
-        blocks = Blocks(program, prefix, backward)
-        traced = len(blocks.entries)
-        if lengths and prefix in lengths:
-            missing = lengths[prefix] - traced
-        pending = [blocks.entries]
+        entries = Blocks(program, prefix, backward).entries
+        if not entries:
+            continue
+        total = entries[-1] + 1
+        pending = [entries]
+        if stretch and prefix in stretch:
+            s = stretch[prefix]
+            stop = s.start + s.period * s.traced
+            middle = [i for i in entries if s.start <= i < stop]
+            found = find_run(Blocks(program, prefix, backward), middle)
+            made = None
+            if found and len(found[0].steps) == s.traced and found[0].period == s.period:
+                group = Group(prefix, s.start, s.period, s.count, total, s.traced)
+                made = _Roll(program, *found, group).build()
+            if made is None:
+                raise NotRolled(f"{prefix}: entries {s.start} to {stop - 1} are not alike")
+            program = made
+            groups.append(group)  # pyright: ignore[reportPossiblyUnboundVariable]
+            done.append(prefix)
+            pending = [[i for i in entries if i < s.start], [i for i in entries if i >= stop]]
         while pending:
             entries = pending.pop(0)
             found = find_run(Blocks(program, prefix, backward), entries)
-            fitted = fit(found) if found is not None else None
-            if fitted is None:
+            if found is None:
                 continue
-            run, wiring = fitted
-            span = len(run.steps) * run.period
-            extra = 0
-            if missing and missing % run.period == 0:
-                extra, missing = missing // run.period, 0
-            group = Group(
-                prefix, run.start, run.period, len(run.steps) + extra, traced + extra * run.period, len(run.steps)
-            )
-            made = _Roll(program, run, wiring, group, backward).build()
+            run, _ = found
+            count = len(run.steps)
+            group = Group(prefix, run.start, run.period, count, total, count)
+            made = _Roll(program, *found, group).build()
             if made is None:
                 continue
             program = made
             groups.append(group)
             done.append(prefix)
-            pending += [
-                part
-                for part in (
-                    [i for i in entries if i < run.start],
-                    [i for i in entries if i >= run.start + span],
-                )
-                if len(part) > 1
-            ]
+            pending.append([i for i in entries if i < run.start])
+            pending.append([i for i in entries if i >= run.start + count * run.period])
     return Rolled(program, tuple(groups))
 
 
@@ -78,13 +97,12 @@ class _Roll:
     """Builds the two scans of one run."""
 
     def __init__(
-        self, program: Program, run: Run, wiring: Wiring, group: Group, backward: frozenset[str]
+        self, program: Program, run: Run, wiring: Wiring, group: Group
     ) -> None:
         self.program = program
         self.steps = run.steps
         self.wiring = wiring
         self.group = group
-        self.backward_values = backward
         self.first = run.steps[0]
         self.stacked = {
             place: group.pattern(place[0]) + place[1] for place in self.first.params.values()

@@ -71,17 +71,17 @@ class Blocks:
                 rest = item.path[len(f"{prefix}.{entry}") :]
                 self.params.setdefault(entry, {})[item.name] = rest
         self.grads = {o.path: o.value for o in program.outputs if o.role == "grad"}
+        self.order = {id(n): k for k, n in enumerate(program.nodes)}
+        self.paths = {i.name: i.path for i in program.inputs}
 
     @property
     def entries(self) -> list[int]:
         return sorted(self.forward)
 
     def step(self, entries: Sequence[int]) -> Step:
-        order = {id(n): k for k, n in enumerate(self.program.nodes)}
-
         def ordered(side: Mapping[int, list[Node]]) -> list[Node]:
             found = [n for i in entries for n in side.get(i, [])]
-            return sorted(found, key=lambda n: order[id(n)])
+            return sorted(found, key=lambda n: self.order[id(n)])
 
         step = Step(ordered(self.forward), ordered(self.backward))
         for offset, i in enumerate(entries):
@@ -102,7 +102,7 @@ class Blocks:
 
     def _grad_place(self, step: Step, name: str) -> int:
         """Number of the backward value that is the gradient of a parameter; -1: there is none."""
-        value = self.grads.get(self.program.input(name).path)
+        value = self.grads.get(self.paths[name])
         if value is None:
             return -1
         return step.local_backward.get(value, -2)
@@ -152,38 +152,3 @@ class Blocks:
                 )
             )
         return tuple(form)
-
-
-MAX_PERIOD = 8
-
-
-def find_run(blocks: Blocks, entries: Sequence[int]) -> Run | None:
-    """The run that covers most entries; the shortest period among equals."""
-    best: Run | None = None
-    cache: dict[tuple[int, ...], Step] = {}
-
-    def step(window: tuple[int, ...]) -> Step:
-        if window not in cache:
-            cache[window] = blocks.step(window)
-        return cache[window]
-
-    for period in range(1, min(MAX_PERIOD, len(entries) // 2) + 1):
-        at = 0
-        while at + 2 * period <= len(entries):
-            run: list[Step] = []
-            position = at
-            while position + period <= len(entries):
-                window = tuple(entries[position : position + period])
-                if window != tuple(range(window[0], window[0] + period)):
-                    break
-                candidate = step(window)
-                if run and (candidate.form != run[0].form or window[0] != entries[position - 1] + 1):
-                    break
-                run.append(candidate)
-                position += period
-            if len(run) >= 2:
-                covered = len(run) * period
-                if best is None or covered > len(best.steps) * best.period:
-                    best = Run(entries[at], period, tuple(run))
-            at = max(at + 1, position - 2 * period + 1) if len(run) >= 2 else at + 1
-    return best

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from verifier.frontend.rolling.match import Run, Step
+from verifier.frontend.rolling.match import Blocks, Run, Step
+
+MAX_PERIOD = 8
+"""Longest repeating pattern of block kinds that is looked for."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +80,39 @@ def fit(run: Run) -> tuple[Run, Wiring] | None:
             if wiring is not None:
                 return Run(run.start + first * run.period, run.period, steps), wiring
     return None
+
+
+def find_run(blocks: Blocks, entries: Sequence[int]) -> tuple[Run, Wiring] | None:
+    """The run that covers most entries; the shortest period among equals."""
+    best: tuple[Run, Wiring] | None = None
+    covered = 0
+    for run in _runs(blocks, entries):
+        if covered == len(entries):
+            break
+        if len(run.steps) * run.period <= covered:
+            continue
+        fitted = fit(run)
+        if fitted is not None and len(fitted[0].steps) * run.period > covered:
+            best, covered = fitted, len(fitted[0].steps) * run.period
+    return best
+
+
+def _runs(blocks: Blocks, entries: Sequence[int]) -> Iterator[Run]:
+    """Longest runs of equal forms, for each period and each first entry, shortest period first."""
+    for period in range(1, min(MAX_PERIOD, len(entries) // 2) + 1):
+        steps: dict[int, Step] = {}
+        for at in range(len(entries) - period + 1):
+            window = list(entries[at : at + period])
+            if window == list(range(window[0], window[0] + period)):
+                steps[window[0]] = blocks.step(window)
+        for first in steps:
+            before = steps.get(first - period)
+            if before is not None and before.form == steps[first].form:
+                continue
+            run = [steps[first]]
+            while (after := steps.get(first + len(run) * period)) is not None:
+                if after.form != run[0].form:
+                    break
+                run.append(after)
+            if len(run) > 1:
+                yield Run(first, period, tuple(run))
