@@ -1,17 +1,24 @@
 """Certificates: the facts a proof rests on, one derivation each, for the checker to replay.
 
-JSON-able. `claims` lists for each value of the distributed program its facts: the exact factor,
-the value of the one-device program it is a multiple of (or a term of its own), the layout, and
-which facts of the operands it came from. Bodies of repeated blocks have claims of their own.
+JSON-able. `claims` lists for each value of the distributed program its facts: the value of the
+one-device program and the exact factor it is a multiple by (neither for a term of its own), the
+layout, and which facts of the operands it came from. Bodies of repeated blocks have claims of
+their own. Facts that no output rests on are left out. `seal` is a digest of the rest.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from verifier.contract import Contract, layout_to_json
+from verifier.contract import Contract, layout_to_json, output_key
+from verifier.ir.jsonio import digest
 from verifier.ir.program import Program
-from verifier.relate import Related, Sequential
+from verifier.layout import Layout
+from verifier.relate import Fact, Related, Sequential
+from verifier.terms import Ref
 
 VERSION = 1
 
@@ -23,38 +30,93 @@ def certificate(
     one: Sequential,
     related: Related,
 ) -> dict[str, Any]:
-    """The certificate of a proof."""
-    return {
+    """The certificate of a proof. The programs are in primitive ops."""
+    used = {name: set[int]() for name in distributed.types}
+    proved: dict[str, tuple[str, int]] = {}
+    values = {output_key(o): o.value for o in distributed.outputs}
+    for out in sequential.outputs:
+        key = output_key(out)
+        facts = related.facts[values[key]]
+        wanted, layout = one.values[out.value], contract.outputs[key]
+        index = next(i for i, fact in enumerate(facts) if _proves(fact, wanted, layout))
+        used[values[key]].add(index)
+        proved[key] = (values[key], index)
+    claims, kept = _claims(distributed, one, related, used)
+    document: dict[str, Any] = {
         "version": VERSION,
-        "sequential": sequential.name,
-        "distributed": distributed.name,
+        "sequential": {"name": sequential.name, "digest": digest(sequential)},
+        "distributed": {"name": distributed.name, "digest": digest(distributed)},
         "mesh": [list(d) for d in distributed.mesh.dims],
         "contract": contract.to_json(),
-        "claims": _claims(distributed, one, related),
+        "claims": claims,
+        "outputs": {key: kept[name].index(i) for key, (name, i) in proved.items()},
     }
+    return {**document, "seal": seal(document)}
 
 
-def _claims(program: Program, one: Sequential, related: Related) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name in program.types:
-        rows: list[Any] = []
-        for fact in related.facts.get(name, []):
-            term = one.known.get(fact.ref.id)
-            rows.append(
-                {
-                    "factor": str(fact.ref.coef),
-                    "of": term,
-                    "layout": layout_to_json(fact.layout),
-                    "from": list(fact.premises),
-                    "rule": fact.rule,
-                }
-            )
-        out[name] = rows
+def _proves(fact: Fact, wanted: Ref, layout: Layout) -> bool:
+    zero = fact.ref.coef == wanted.coef == 0 and not fact.layout.partial
+    return zero or (fact.ref == wanted and fact.layout == layout)
+
+
+def seal(document: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of a certificate but for its seal: it shows damage, the checker shows truth."""
+    body = {k: v for k, v in document.items() if k != "seal"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _claims(
+    program: Program, one: Sequential, related: Related, used: dict[str, set[int]]
+) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Claims of one program, and by value the facts among `related` that they are."""
     bodies: dict[str, Any] = {}
-    for node in program.nodes:
-        found = related.bodies.get(node.outputs[0])
-        if node.body is not None and found is not None:
-            scan, inner = found
-            claims = _claims(node.body, scan.inner, inner)
-            bodies[node.outputs[0]] = {"block": scan.node.outputs[0], **claims}
-    return {"values": out, "bodies": bodies}
+    for node in reversed(program.nodes):
+        if not any(used[name] for name in node.outputs):
+            continue
+        if node.body is None:
+            (name,) = node.outputs
+            for index in used[name]:
+                for value, premise in zip(
+                    node.inputs, related.facts[name][index].premises, strict=True
+                ):
+                    used[value].add(premise)
+            continue
+        scan, inner = related.bodies[node.outputs[0]]
+        inside = {name: set[int]() for name in node.body.types}
+        for name in (*(i.name for i in node.body.inputs), *(o.value for o in node.body.outputs)):
+            inside[name] = set(range(len(inner.facts[name])))
+        claims, _ = _claims(node.body, scan.inner, inner, inside)
+        bodies[node.outputs[0]] = {"block": scan.node.outputs[0], **claims}
+        for value in node.inputs:
+            used[value] = set(range(len(related.facts[value])))
+    kept = {name: sorted(indices) for name, indices in used.items() if indices}
+    operands = {out: node.inputs for node in program.nodes for out in node.outputs}
+    values: dict[str, Any] = {}
+    for name, indices in kept.items():
+        values[name] = []
+        for fact in (related.facts[name][i] for i in indices):
+            premises: list[int] = []
+            if fact.premises and fact.rule != "scan":
+                pairs = zip(operands[name], fact.premises, strict=True)
+                premises = [kept[value].index(index) for value, index in pairs]
+            values[name].append(_row(one, fact, premises))
+    return {"values": values, "bodies": bodies}, kept
+
+
+def _row(one: Sequential, fact: Fact, premises: list[int]) -> dict[str, Any]:
+    name, factor = one.known.get(fact.ref.id), None
+    if name is not None:
+        base = one.values[name].coef
+        if base:
+            factor = fact.ref.coef / base
+        elif not fact.ref.coef:
+            factor = base + 1
+    return {
+        "of": None if factor is None else name,
+        "factor": None
+        if factor is None
+        else {"rational": f"{factor.numerator}/{factor.denominator}"},
+        "layout": layout_to_json(fact.layout),
+        "from": premises,
+        "rule": fact.rule,
+    }

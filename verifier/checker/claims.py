@@ -1,0 +1,123 @@
+"""Claims, as a certificate lists them, and what makes one well formed on a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from verifier.ir.jsondata import Cursor
+from verifier.ir.types import Mesh
+from verifier.layout import Atom, Layout
+from verifier.terms import Ref, Terms
+
+
+class NotShownError(Exception):
+    """A claim that does not follow: why."""
+
+
+def need(holds: bool, why: str) -> None:
+    """Raises NotShownError unless the condition holds."""
+    if not holds:
+        raise NotShownError(why)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The pieces of a value make up `ref`, read by `layout`."""
+
+    ref: Ref
+    layout: Layout
+
+    @property
+    def is_zero(self) -> bool:
+        """The piece on every rank is the constant 0."""
+        return self.ref.coef == 0 and not self.layout.partial
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a certificate, before it is checked."""
+
+    of: str | None
+    """The one-device value that the claim is a multiple of, None for an unnamed term."""
+    factor: Fraction | None
+    layout: Layout
+    premises: tuple[int, ...]
+    rule: str
+
+
+def read_row(at: Cursor) -> Row:
+    """Raises MalformedError."""
+    at.only("of", "factor", "layout", "from", "rule")
+    of = None if at["of"].value is None else at["of"].text()
+    factor = None if at["factor"].value is None else at["factor"]["rational"].rational()
+    if (of is None) != (factor is None):
+        raise at.fail("a claim names a value and a factor, or neither")
+    premises = tuple(item.integer() for item in at["from"].items())
+    return Row(of, factor, read_layout(at["layout"]), premises, at["rule"].text())
+
+
+def read_layout(at: Cursor) -> Layout:
+    """Raises MalformedError."""
+    at.only("dims", "partial")
+    dims = tuple(tuple(_atom(a) for a in dim.items()) for dim in at["dims"].items())
+    partial: list[tuple[str, str]] = []
+    for item in at["partial"].items():
+        pair = item.items()
+        if len(pair) != 2:
+            raise item.fail("a pending fold", "[mesh dim, fold]")
+        partial.append((pair[0].text(), pair[1].text()))
+    return Layout(dims, tuple(partial))
+
+
+def _atom(at: Cursor) -> Atom:
+    pair = at.items()
+    if len(pair) != 2:
+        raise at.fail("an atom", "[size, mesh dim or null]")
+    return Atom(pair[0].integer(), None if pair[1].value is None else pair[1].text())
+
+
+def fits(layout: Layout, mesh: Mesh, local: tuple[int, ...]) -> None:
+    """A layout that means something on the mesh, for pieces of shape `local`.
+
+    Atoms are in normal form, each mesh dim is used once and at its size, all pending folds are
+    one fold. Raises NotShownError.
+    """
+    used: list[str] = []
+    for dim in layout.dims:
+        free_before = False
+        for atom in dim:
+            need(atom.size > 1 or (atom.size == 0 and atom.mesh_dim is None), "an atom of size 1")
+            if atom.mesh_dim is None:
+                need(not free_before, "two free atoms side by side")
+            else:
+                need(atom.mesh_dim in mesh, f"no mesh dim {atom.mesh_dim}")
+                need(mesh[atom.mesh_dim] == atom.size, f"{atom} on a mesh {mesh}")
+                used.append(atom.mesh_dim)
+            free_before = atom.mesh_dim is None
+    for name, _ in layout.partial:
+        need(name in mesh and mesh[name] > 1, f"a fold over {name} on a mesh {mesh}")
+        used.append(name)
+    need(len(set(used)) == len(used), f"a mesh dim is used twice in {layout}")
+    need(layout.partial == tuple(sorted(layout.partial)), "pending folds out of order")
+    folds = {fold for _, fold in layout.partial}
+    need(folds in (set(), {"sum"}, {"max"}, {"min"}), f"unknown or mixed folds in {layout}")
+    need(layout.local_shape == local, f"{layout} gives pieces {layout.local_shape}, not {local}")
+
+
+def same(terms: Terms, a: Ref, b: Ref) -> bool:
+    """Whether two refs are one: the constant 0 has one term a shape."""
+    if a.coef == 0 and b.coef == 0:
+        return terms.shape(a) == terms.shape(b)
+    return a == b
+
+
+def named(row: Row, values: Mapping[str, Ref], terms: Terms, ref: Ref) -> None:
+    """The term that was derived is the one the row names. Raises NotShownError."""
+    if row.of is None or row.factor is None:
+        return
+    need(row.of in values, f"the one-device program has no value %{row.of}")
+    base = values[row.of]
+    claimed = Ref(row.factor * base.coef, base.id)
+    need(same(terms, claimed, ref), f"the value is not {row.factor} * %{row.of}")

@@ -1,0 +1,107 @@
+"""What must hold of collectives: the value stays, up to an exact factor; the layout moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+from verifier.checker.claims import need
+from verifier.checker.step import Step, others, pending, same_partial, sums
+from verifier.layout import Atom, Dim, Layout, normal
+from verifier.terms import Ref
+
+
+def _names(step: Step) -> tuple[str, ...]:
+    value = step.attrs["mesh_dim"]
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _opened(step: Step, dim: Dim, names: Iterable[str]) -> Dim:
+    """The dim after ranks along `names` (innermost first) joined their pieces in rank order."""
+    for name in names:
+        if step.mesh[name] == 1:
+            continue
+        places = [i for i, atom in enumerate(dim) if atom.mesh_dim == name]
+        need(len(places) == 1, f"the dim is not split over {name}")
+        (at,) = places
+        need(all(a.mesh_dim is not None for a in dim[:at]), f"{name} is not the outermost split")
+        dim = normal((*dim[:at], Atom(dim[at].size), *dim[at + 1 :]))
+    return dim
+
+
+def _reduced(step: Step) -> tuple[tuple[tuple[str, str], ...], Fraction]:
+    """Pending folds and exact factor after the reduction of a collective."""
+    names, how = _names(step), step.attrs["reduce"]
+    fold = "sum" if how == "avg" else how
+    need(all(f == fold for _, f in step.first.partial), f"a {how} of another pending fold")
+    need(not step.first.sharded & set(names), "a value that is split is reduced")
+    pending = step.first.pending
+    copies = math.prod(step.mesh[n] for n in names if n not in pending)
+    ranks = math.prod(step.mesh[n] for n in names)
+    factor = Fraction(copies if fold == "sum" else 1, ranks if how == "avg" else 1)
+    return tuple(p for p in step.first.partial if p[0] not in names), factor
+
+
+def _scaled(step: Step, factor: Fraction = Fraction(1)) -> Ref:
+    ref = step.args[0].ref
+    return Ref(ref.coef * factor, ref.id)
+
+
+def all_reduce(step: Step) -> Ref:
+    partial, factor = _reduced(step)
+    need(step.layout == Layout(step.first.dims, partial), "the result is laid out otherwise")
+    return _scaled(step, factor)
+
+
+def reduce_scatter(step: Step) -> Ref:
+    partial, factor = _reduced(step)
+    need(step.layout.partial == partial, "the result waits otherwise")
+    _split(step, step.at("dim"))
+    others(step, step.at("dim"))
+    return _scaled(step, factor)
+
+
+def _split(step: Step, dim: int) -> None:
+    """Joining the result's pieces along `dim` gives the operand back."""
+    back = _opened(step, step.layout.dims[dim], reversed(_names(step)))
+    need(back == step.first.dims[dim], "the pieces do not make up the operand")
+
+
+def all_gather(step: Step) -> Ref:
+    dim = step.at("dim")
+    same_partial(step)
+    others(step, dim)
+    joined = _opened(step, step.first.dims[dim], reversed(_names(step)))
+    need(step.layout.dims[dim] == joined, "the joined pieces are laid out otherwise")
+    return _scaled(step)
+
+
+def shard_slice(step: Step) -> Ref:
+    same_partial(step)
+    others(step, step.at("dim"))
+    _split(step, step.at("dim"))
+    return _scaled(step)
+
+
+def all_to_all(step: Step) -> Ref:
+    split, concat = step.at("split_dim"), step.at("concat_dim")
+    same_partial(step)
+    need(split != concat, "one dim is both split and joined")
+    joined = _opened(step, step.first.dims[concat], reversed(_names(step)))
+    need(step.layout.dims[concat] == joined, "the joined pieces are laid out otherwise")
+    _split(step, split)
+    for i, (a, b) in enumerate(zip(step.layout.dims, step.first.dims, strict=True)):
+        need(i in (split, concat) or a == b, "another dim changes")
+    return _scaled(step)
+
+
+def on_coord(step: Step) -> Ref:
+    names = _names(step)
+    need(len(names) == 1, "one coordinate of several mesh dims")
+    (name,) = names
+    need(0 <= step.at("index") < step.mesh[name], "no such coordinate")
+    sums(step.first)
+    need(step.layout.dims == step.first.dims, "the dims change")
+    pending(step, step.first.partial, [(name, "sum")] if step.mesh[name] > 1 else [])
+    return _scaled(step)

@@ -1,0 +1,268 @@
+"""Replays a certificate: every claim against the claims it comes from, every output at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from verifier.certificate import VERSION, seal
+from verifier.checker.claims import Claim, NotShownError, Row, fits, named, need, read_row, same
+from verifier.checker.induction import enters, follows, kept, likewise
+from verifier.checker.rules import derive, real
+from verifier.checker.step import Step
+from verifier.contract import Contract, ContractError, output_key
+from verifier.contract import check as check_contract
+from verifier.inline import inline
+from verifier.ir.errors import IRError, MalformedError
+from verifier.ir.jsondata import Cursor
+from verifier.ir.jsonio import digest, from_json, to_json
+from verifier.ir.program import Node, Program
+from verifier.ops import lookup
+from verifier.ops.control import scan_parts
+from verifier.relate import Sequential, as_terms
+from verifier.terms import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Every claim follows, and every output is as the contract asks."""
+
+    claims: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The first thing in the certificate that does not follow."""
+
+    reason: str
+    where: str
+    """A value of the distributed program, an output, or a path in the certificate."""
+
+
+Result = Accepted | Rejected
+Known = dict[str, list[Claim]]
+Shown = Callable[[Row, Ref], bool]
+
+
+class _BrokenError(Exception):
+    def __init__(self, reason: str, where: str) -> None:
+        super().__init__(reason)
+        self.rejected = Rejected(reason, where)
+
+
+def check(
+    certificate: Mapping[str, Any],
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+) -> Result:
+    """Whether the certificate shows that the distributed program meets the contract."""
+    try:
+        sequential, distributed = _prepared(sequential), _prepared(distributed)
+        check_contract(sequential, distributed, contract)
+        at = Cursor(certificate, "certificate")
+        _header(at, sequential, distributed, contract)
+        one = as_terms(sequential)
+        walk = _Walk(distributed, contract)
+        known = walk.top(one, at["claims"])
+        _outputs(at["outputs"], one, distributed, contract, known)
+        return Accepted(walk.count)
+    except _BrokenError as broken:
+        return broken.rejected
+    except NotShownError as error:
+        return Rejected(str(error), "the programs")
+    except ContractError as error:
+        return Rejected(str(error), "the contract")
+    except MalformedError as error:
+        return Rejected(error.what, error.where or "the programs")
+    except IRError as error:
+        return Rejected(str(error), "the programs")
+
+
+def _prepared(program: Program) -> Program:
+    """The program with all its types inferred anew, in primitive ops."""
+    fresh = from_json(to_json(program))
+    for holder, _ in fresh.walk():
+        need(holder.mesh == fresh.mesh, "the body of a scan has another mesh")
+    program = inline(fresh)
+    real(program)
+    return program
+
+
+def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
+    at.only("version", "sequential", "distributed", "mesh", "contract", "claims", "outputs", "seal")
+    if at["version"].value != VERSION:
+        raise at["version"].fail("another version of certificates", str(VERSION))
+    for key, program in (("sequential", sequential), ("distributed", distributed)):
+        expected = {"name": program.name, "digest": digest(program)}
+        if at[key].value != expected:
+            raise _BrokenError("the certificate is about another program", key)
+    if at["mesh"].value != [list(dim) for dim in distributed.mesh.dims]:
+        raise _BrokenError("the certificate is about another mesh", "mesh")
+    if at["contract"].value != contract.to_json():
+        raise _BrokenError("the certificate is about another contract", "contract")
+    if at["seal"].value != seal(at.object()):
+        raise _BrokenError("the certificate was changed after it was written", "seal")
+
+
+def _outputs(
+    at: Cursor, one: Sequential, program: Program, contract: Contract, known: Known
+) -> None:
+    """Each output of the one-device program is there, as the contract asks."""
+    keys = [output_key(o) for o in one.program.outputs]
+    values = {output_key(o): o.value for o in program.outputs}
+    at.only(*keys)
+    for out in one.program.outputs:
+        key, ref = output_key(out), one.values[out.value]
+        layout = contract.outputs[key]
+        where = f"output {key}"
+        if keys.count(key) > 1:
+            raise _BrokenError("two outputs of the one-device program share a name", where)
+        claims, chosen = known.get(values[key], []), at[key].integer()
+        if not 0 <= chosen < len(claims):
+            raise at[key].fail("no such claim")
+        claim = claims[chosen]
+        if not same(one.terms, claim.ref, ref):
+            raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
+        zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
+        if claim.layout != layout and not zero:
+            shown = f"laid out as {claim.layout}, the contract asks {layout}"
+            raise _BrokenError(shown, where)
+
+
+class _Walk:
+    """Goes through the distributed program once, bodies of scans included."""
+
+    def __init__(self, program: Program, contract: Contract) -> None:
+        self.program, self.contract, self.mesh = program, contract, program.mesh
+        self.count = 0
+
+    def top(self, one: Sequential, at: Cursor) -> Known:
+        """Claims about the inputs are the contract's; the rest follows from them."""
+        known: Known = {}
+        for item in self.program.inputs:
+
+            def given(row: Row, ref: Ref, name: str = item.name) -> bool:
+                return ref == one.values[name] and row.layout == self.contract.inputs[name]
+
+            known[item.name] = self._stated(one, self.program, item.name, at, "contract", given)
+        at.only("values", "bodies")
+        self._body(one, self.program, at, known)
+        return known
+
+    def _rows(self, at: Cursor, name: str) -> list[Cursor]:
+        values = at["values"]
+        return values[name].items() if name in values else []
+
+    def _stated(
+        self, one: Sequential, program: Program, name: str, at: Cursor, rule: str, shown: Shown
+    ) -> list[Claim]:
+        """Claims that name their term outright, each one of those that `shown` admits."""
+        out: list[Claim] = []
+        for item in self._rows(at, name):
+            row = read_row(item)
+            try:
+                need(row.rule == rule and not row.premises, f"expected rule {rule}, no premises")
+                base = one.values.get(row.of or "")
+                if base is None or row.factor is None:
+                    raise NotShownError(f"the one-device program has no value %{row.of}")
+                ref = Ref(row.factor * base.coef, base.id)
+                fits(row.layout, self.mesh, program.types[name].shape)
+                need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
+                need(shown(row, ref), f"nothing gives {row.factor} * %{row.of} as {row.layout}")
+            except NotShownError as error:
+                raise _BrokenError(str(error), f"%{name} ({item.path})") from None
+            out.append(Claim(ref, row.layout))
+        self.count += len(out)
+        return out
+
+    def _body(self, one: Sequential, program: Program, at: Cursor, known: Known) -> None:
+        at["values"].only(*program.types)
+        at["bodies"].only(*(n.outputs[0] for n in program.nodes if n.op == "scan"))
+        for node in program.nodes:
+            if node.op == "scan":
+                self._scan(one, program, node, at, known)
+            else:
+                (name,) = node.outputs
+                rows = self._rows(at, name)
+                known[name] = [self._step(one, program, node, row, known) for row in rows]
+
+    def _step(
+        self, one: Sequential, program: Program, node: Node, at: Cursor, known: Known
+    ) -> Claim:
+        """A claim about the result of an op, from one claim of each operand."""
+        row = read_row(at)
+        (name,) = node.outputs
+        local = program.types[name].shape
+        try:
+            need(len(row.premises) == len(node.inputs), "another number of premises than operands")
+            args: list[Claim] = []
+            for value, index in zip(node.inputs, row.premises, strict=True):
+                need(0 <= index < len(known[value]), f"%{value} has no claim {index}")
+                args.append(known[value][index])
+            attrs = lookup(node.op).with_defaults(node.attrs)
+            dtypes = tuple(program.types[v].dtype for v in node.inputs)
+            mesh_dim, layout = None, row.layout
+            fits(layout, self.mesh, local)
+            if row.rule != node.op:
+                mesh_dim = self._balanced(program, node, row.rule, args)
+                layout = layout.with_partial((*layout.partial, (mesh_dim, "sum")))
+                fits(layout, self.mesh, local)
+            ref = derive(Step(node, attrs, tuple(args), dtypes, layout, self.mesh, one.terms))
+            need(one.terms.shape(ref) == layout.global_shape, "another whole shape")
+            if mesh_dim is not None:
+                assumed = [b.value for b in self.contract.balanced if b.mesh_dim == mesh_dim]
+                about = [one.values[v].id for v in assumed if v in one.values]
+                need(ref.id in about, "no assumption is about this value")
+                ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)
+            named(row, one.values, one.terms, ref)
+        except NotShownError as error:
+            raise _BrokenError(str(error), f"%{name} ({at.path})") from None
+        self.count += 1
+        return Claim(ref, row.layout)
+
+    def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:
+        """The mesh dim along which the contract assumes a sum over the batch to be balanced."""
+        kind, _, mesh_dim = rule.partition(":")
+        need(kind == "balanced" and node.op == "sum", f"rule {rule} for {node.op}")
+        need(program is self.program, "an assumption inside a repeated block")
+        need(mesh_dim in self.mesh, f"no mesh dim {mesh_dim}")
+        lead = args[0].layout.dims[:1]
+        need(bool(lead and lead[0]) and lead[0][0].mesh_dim == mesh_dim, "not a split batch")
+        return mesh_dim
+
+    def _scan(
+        self, one: Sequential, program: Program, node: Node, at: Cursor, known: Known
+    ) -> None:
+        """By induction over the steps: claims about carries hold at the start and are kept."""
+        body, label = node.body, node.outputs[0]
+        assert body is not None
+        known.update((name, []) for name in node.outputs)
+        if label not in at["bodies"]:
+            if any(self._rows(at, name) for name in node.outputs):
+                raise _BrokenError("claims about a scan without claims about its body", f"%{label}")
+            return
+        inside = at["bodies"][label]
+        inside.only("block", "values", "bodies")
+        block = inside["block"].text()
+        scan = next((s for s in one.scans if s.node.outputs[0] == block), None)
+        if scan is None or not likewise(scan.node, node):
+            raise _BrokenError(f"%{block} is no repeated block of this length", f"%{label}")
+        inner: Known = {}
+        for item, value in zip(body.inputs, node.inputs, strict=True):
+            shown = enters(one, scan, node, len(inner), known[value])
+            inner[item.name] = self._stated(scan.inner, body, item.name, inside, "enter", shown)
+        entered = list(inner.values())
+        self._body(scan.inner, body, inside, inner)
+        results = [inner[o.value] for o in body.outputs]
+        carries = scan_parts(node.attrs, len(node.inputs))[0].stop
+        for k in range(carries):
+            if not all(kept(scan, claim, results[k]) for claim in entered[k]):
+                raise _BrokenError(
+                    "a step does not keep a claim about a carry", f"%{body.inputs[k].name}"
+                )
+        for k, name in enumerate(node.outputs):
+            claims = entered[k] if k < carries else results[k]
+            shown = follows(one, scan, node, k < carries, claims)
+            known[name] = self._stated(one, program, name, at, "scan", shown)
