@@ -8,7 +8,7 @@ owner wrote. The result is a candidate: only the verifier decides whether it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -27,6 +27,7 @@ from verifier.ops import Operands, Placed, Refused, lookup
 from verifier.ops.control import scan_parts
 
 ONE = Fraction(1)
+MAX_TRIES = 160
 
 
 class LoweringError(Exception):
@@ -53,6 +54,8 @@ class Choices:
     dp: str | None = None
     local_mean: bool = True
     """Data parallel ranks divide by their own count of labels and average, as FSDP does."""
+    gather_outputs: bool = True
+    """Outputs of the model are whole on tp; otherwise they stay as they come."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Lowering:
         self.program, self.mesh, self.choices, self.cluster = program, mesh, choices, cluster
         self.memo = memo
         self.b = Builder(program.name, mesh)
+        self.b.reserve(program.types)
         self.values: dict[str, list[Value]] = {}
         self.producer: dict[str, Node] = program.producers()
         self.read: dict[tuple[str, str], Layout] = {}
@@ -123,20 +127,19 @@ class Lowering:
         """Make a constant or a broadcast in a wanted layout."""
         name = node.outputs[0]
         inputs: list[str] = []
+        factor = ONE
         if node.inputs:
             shape = self.program.types[node.inputs[0]].shape
             extra = len(layout.dims) - len(shape)
             dims = tuple(layout.dims[extra + i] if n != 1 else () for i, n in enumerate(shape))
-            used = {a.mesh_dim for d in dims for a in d} | layout.pending
             source = self.get(node.inputs[0], Layout(dims, layout.partial))
             if source is None:
                 raise LoweringError(node, f"its operand is not to be had as {Layout(dims)}")
-            del used
-            inputs = [source.name]
+            inputs, factor = [source.name], source.factor
         readings = localize(node, (), self.mesh, self._reading(node, (), layout))
         attrs = next(r.attrs for r in readings)
         value = self._add(node, inputs, attrs)
-        made = Value(value, layout)
+        made = Value(value, layout, factor)
         self.bind(name, made)
         return made
 
@@ -192,7 +195,8 @@ class Lowering:
             (current,) = self.b.add_node(step.op, [current], dict(step.attrs), source=source)
             if dict(step.attrs).get("reduce") == "avg":
                 factor /= self.mesh[str(dict(step.attrs)["mesh_dim"])]
-            self.bind(name, Value(current, step.layout, factor))
+            if step.layout.global_shape == layout.global_shape:
+                self.bind(name, Value(current, step.layout, factor))
         return self.values[name][-1]
 
     def _through_view(self, name: str, layout: Layout, limit: float = float("inf")) -> Value | None:
@@ -308,7 +312,7 @@ class Lowering:
         return made
 
     def _add(self, node: Node, inputs: list[str], attrs: Mapping[str, Any]) -> str:
-        name = node.outputs[0] if node.outputs[0] not in self.b.types else self.b.fresh("r")
+        name = node.outputs[0] if node.outputs[0] not in self.b.types else self.b.fresh("again")
         self.b.add_node(node.op, inputs, dict(attrs), outputs=(name,), source=node.source)
         self.pairs.append((node, self.b.nodes[-1]))
         return name
@@ -395,17 +399,19 @@ class Lowering:
             self.values[name].insert(0, even)
             self.balanced.add(name)
 
-    def _combinations(self, node: Node, fixed: list[int]) -> list[tuple[Layout, ...]]:
+    def _combinations(self, node: Node, fixed: list[int]) -> Iterator[tuple[Layout, ...]]:
         """Layouts to try for the operands: as they are first, then with changes."""
-        pools: list[list[Layout]] = []
         present = [[v.layout for v in self._have(node.inputs[i])] for i in fixed]
+        for combo in product(*present):
+            yield combo
+        pools: list[list[Layout]] = []
         for k, i in enumerate(fixed):
-            pool = list(present[k])
-            pool += self._variants(node, i, present, k)
+            pool = [*present[k], *self._variants(node, i, present, k)]
             pools.append(list(dict.fromkeys(pool)))
-        combos = list(product(*pools))
-        combos.sort(key=lambda c: sum(p.index(x) for p, x in zip(pools, c, strict=True)))
-        return combos[:160]
+        ranked = product(*(range(len(p)) for p in pools))
+        for picks in sorted(ranked, key=sum)[:MAX_TRIES]:
+            if any(p >= len(have) for p, have in zip(picks, present, strict=True)):
+                yield tuple(pool[p] for pool, p in zip(pools, picks, strict=True))
 
     def _have(self, name: str) -> list[Value]:
         self.primary(name)
@@ -713,8 +719,8 @@ def lower(
     outputs: dict[str, Layout] = {}
     for out in program.outputs:
         key = output_key(out)
-        target = choices.outputs.get(key)
-        value = top.get(out.value, target) if target is not None else top.primary(out.value)
+        target = choices.outputs.get(key) or _result(top.primary(out.value).layout, out.role, choices)
+        value = top.get(out.value, target)
         if value is None:
             raise LoweringError(top.producer[out.value], f"{key} is not to be had as {target}")
         value = top.rescale(out.value, value, ONE)
@@ -727,6 +733,14 @@ def lower(
     )
     contract = Contract(dict(choices.inputs), outputs, balanced)
     return Lowered(top.b.build(), contract, tuple(top.pairs))
+
+
+def _result(natural: Layout, role: str, choices: Choices) -> Layout:
+    """Losses are whole everywhere; other outputs keep their batch split."""
+    names = natural.mentioned if role == "loss" else natural.pending
+    if choices.tp and choices.gather_outputs:
+        names = names | {choices.tp}
+    return without(natural, tuple(names))
 
 
 __all__ = ["Choices", "Lowered", "LoweringError", "lower", "regroup_whole"]

@@ -57,3 +57,16 @@ class _Expansion(Builder):
         return name
 
 
+
+
+def live(program: Program) -> Program:
+    """The program without the nodes that no output depends on. Bodies are left as they are."""
+    needed = {o.value for o in program.outputs}
+    kept: list[Node] = []
+    for node in reversed(program.nodes):
+        if needed & set(node.outputs):
+            kept.append(node)
+            needed |= set(node.inputs)
+    names = {i.name for i in program.inputs} | {v for n in kept for v in n.outputs}
+    types = {v: t for v, t in program.types.items() if v in names}
+    return program.with_nodes(kept[::-1], types)

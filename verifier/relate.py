@@ -282,6 +282,7 @@ def _induct(
         s_range = range(len(scan.operands))[s_parts[kind]]
         for facts in operands[d_parts[kind]]:
             entry.append(_enter(sequential, scan, facts, s_range, sliced=kind == 1))
+    _guess_zero_starts(inner, theirs, body, entry, operands, rules, label, carries)
     related = Related({}, [])
     for _ in range(len(entry) + 4):
         given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
@@ -324,6 +325,46 @@ def _induct(
                         facts.append(Fact(ref, layout, (i,), "scan"))
         results.append(facts)
     return related, results
+
+
+def _guess_zero_starts(
+    inner: Sequential,
+    theirs: Program,
+    body: Program,
+    entry: list[list[Fact]],
+    operands: list[list[Fact]],
+    rules: Rules,
+    label: str,
+    carries: int,
+) -> None:
+    """Guess the layouts of carries that start at zero from one step taken from zero.
+
+    Zero has every layout, so any guess holds at the start; the induction step then decides.
+    """
+    zero = [k for k in range(carries) if _starts_at_zero(operands[k])]
+    if not zero or not all(entry):
+        return
+    given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
+    for k in zero:
+        facts = [Fact(Ref(Fraction(0), f.ref.id), f.layout) for f in entry[k]]
+        given[body.inputs[k].name] = facts
+    related = relate(inner, body, given, NOTHING, rules, label)
+    slot = {inner.values[i.name].id: p for p, i in enumerate(theirs.inputs) if i.role == "carry"}
+    for k in zero:
+        guesses: list[Fact] = []
+        for fact in entry[k]:
+            target = inner.values[theirs.outputs[slot[fact.ref.id]].value]
+            weights = {a.id: a.coef for a in inner.terms[target.id].args}
+            for found in related.facts.get(body.outputs[k].value, []):
+                part = weights.get(found.ref.id, Fraction(0)) * target.coef
+                ratio = found.ref.coef / part if part else Fraction(1)
+                if found.layout.local_shape == fact.layout.local_shape:
+                    guesses.append(Fact(Ref(ratio, fact.ref.id), found.layout, (), "enter"))
+        entry[k] = (guesses or entry[k])[:MAX_FACTS]
+
+
+def _starts_at_zero(facts: list[Fact]) -> bool:
+    return any(f.ref.coef == 0 and not f.layout.partial for f in facts)
 
 
 def _enter(
@@ -375,7 +416,7 @@ def _invariant(
             if any(r.ref == want and r.layout == fact.layout for r in results):
                 good.append(fact)
                 continue
-            if any(f.ref.coef == 0 and not f.layout.partial for f in operands[k]):
+            if _starts_at_zero(operands[k]):
                 for r in results:
                     if r.ref.id == target.id and target.coef:
                         ref = Ref(r.ref.coef / target.coef, fact.ref.id)

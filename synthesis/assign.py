@@ -1,0 +1,128 @@
+"""From module styles to layouts: what a point of the search means for every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from synthesis.lower import Choices
+from synthesis.roles import Module, Param
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+from verifier.layout import Atom, Layout, normal, split_leading, whole
+
+
+class PlanError(ValueError):
+    """A mesh that the model cannot use: which extent, expected, got, what to try."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the search: a style for each module, and the layout of the residual stream."""
+
+    styles: tuple[tuple[str, str], ...]
+    stream: str = "R"
+
+    def style(self, path: str) -> str:
+        return dict(self.styles)[path]
+
+    def with_style(self, path: str, style: str) -> Point:
+        return Point(tuple((p, style if p == path else s) for p, s in self.styles), self.stream)
+
+
+def options(module: Module, tp: int) -> list[str]:
+    """Styles that fit the extents of a module's weight."""
+    out = ["replicate"]
+    shape = module.weight.shape
+    if module.use == "embedding":
+        if shape[0] % tp == 0:
+            out.append("vocab")
+    elif module.use == "linear" and len(shape) == 2:
+        wide, deep = shape[module.out_dim], shape[1 - module.out_dim]
+        if module.parts > 1 and wide % (module.parts * tp) == 0:
+            out.append("fused_column")
+        elif module.parts == 1 and wide % tp == 0:
+            out.append("column")
+        if deep % tp == 0:
+            out.append("row")
+    return out
+
+
+def split(module: Module, param: Param, style: str, name: str, size: int) -> Layout:
+    """Layout on tp of one parameter (of one layer) under a style."""
+    layout = Layout.replicate(param.shape)
+    if style == "replicate" or size == 1:
+        return layout
+    is_weight = param is module.weight and len(param.shape) > 1
+    if style == "row":
+        dim = (1 - module.out_dim) if is_weight else None
+    elif style == "vocab":
+        dim = 0 if is_weight else None
+    else:
+        dim = module.out_dim if is_weight else 0
+    if dim is None:
+        return layout
+    if style == "fused_column":
+        inner = param.shape[dim] // module.parts // size
+        return layout.with_dim(dim, normal((Atom(module.parts), Atom(size, name), Atom(inner))))
+    chunk = split_leading(layout.dims[dim], size, name)
+    if chunk is None:
+        raise PlanError(f"{param.path}: dim {dim} of extent {param.shape[dim]} does not divide by {size}")
+    return layout.with_dim(dim, chunk)
+
+
+def batch_extent(program: Program) -> int | None:
+    """The first extent of the first input that has dims: the batch."""
+    for item in program.inputs:
+        if item.role == "input" and len(item.type.shape) > 1:
+            return item.type.shape[0]
+    for item in program.inputs:
+        if item.role == "input" and item.type.shape:
+            return item.type.shape[0]
+    return None
+
+
+def choices(
+    program: Program,
+    owners: Mapping[str, tuple[Module, Param]],
+    point: Point,
+    mesh: Mesh,
+    tp: str | None,
+    dp: str | None,
+    loss_parallel: bool,
+) -> Choices:
+    """Layouts of every input and of the gradients at a point of the search."""
+    inputs: dict[str, Layout] = {}
+    compute: dict[str, Layout] = {}
+    grads: dict[str, Layout] = {}
+    batch = batch_extent(program)
+    for item in program.inputs:
+        shape = item.type.shape
+        layout = Layout.replicate(shape)
+        if item.role == "param":
+            module, param = owners[item.name]
+            if tp:
+                layout = split(module, param, point.style(module.path), tp, mesh[tp])
+            else:
+                layout = Layout.replicate(param.shape)
+            stored = layout
+            if dp and param.shape:
+                chunk = split_leading(layout.dims[0], mesh[dp], dp)
+                if chunk is not None:
+                    stored = layout.with_dim(0, chunk)
+            if param.stacked:
+                layout = Layout((whole(shape[0]), *layout.dims))
+                stored = Layout((whole(shape[0]), *stored.dims))
+            inputs[item.name], compute[item.name] = stored, layout
+            grads[f"grad:{item.path}"] = stored
+            continue
+        if dp and item.role in ("input", "cotangent") and shape and shape[0] == batch:
+            chunk = split_leading(layout.dims[0], mesh[dp], dp)
+            if chunk is None:
+                raise PlanError(
+                    f"the batch of {shape[0]} does not divide by {dp}={mesh[dp]}; "
+                    f"capture with --batch {mesh[dp]} or a multiple"
+                )
+            layout = layout.with_dim(0, chunk)
+        inputs[item.name] = layout
+    return Choices(inputs, compute, grads, point.stream, tp, dp, gather_outputs=not loss_parallel)

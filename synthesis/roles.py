@@ -1,0 +1,170 @@
+"""What each parameter does in a one-device program: which dim of a weight is its output, which
+parameters belong to one module, which weights are several fused in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from verifier.ir.program import Input, Node, Program
+from verifier.ops.control import scan_parts
+
+PASSES = frozenset({"reshape", "permute", "cast", "add", "neg", "mul_scalar"})
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of a module."""
+
+    name: str
+    """Input name in the program."""
+    path: str
+    shape: tuple[int, ...]
+    """Of one layer, where stacked."""
+    stacked: bool
+
+
+@dataclass
+class Module:
+    """A module with its parameters and what its weight is used for."""
+
+    path: str
+    kind: str
+    use: str
+    """`linear`, `embedding` or `other`."""
+    out_dim: int = 0
+    """Linear: the dim of the weight that indexes outputs."""
+    parts: int = 1
+    """Linear: equal pieces that its output is cut into at once."""
+    params: list[Param] = field(default_factory=list[Param])
+    order: int = 0
+    tied: bool = False
+    """Embedding: the same weight is the output projection."""
+
+    @property
+    def weight(self) -> Param:
+        return max(self.params, key=lambda p: len(p.shape))
+
+
+@dataclass
+class _Use:
+    kind: str
+    out_dim: int
+    parts: int
+    order: int
+
+
+def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:
+    """The modules that own parameters, in order of first use. `kinds` maps paths to class names."""
+    found: dict[str, Module] = {}
+    uses = _uses(program)
+    stacked = _stacked(program)
+    for item in program.inputs:
+        if item.role != "param":
+            continue
+        path, _, _ = item.path.rpartition(".")
+        shape = item.type.shape[1:] if item.name in stacked else item.type.shape
+        module = found.setdefault(path, Module(path, (kinds or {}).get(path, ""), "other", order=1 << 30))
+        module.params.append(Param(item.name, item.path, shape, item.name in stacked))
+        for use in uses.get(item.name, ()):
+            module.order = min(module.order, use.order)
+            if use.kind == "embedding":
+                module.tied = module.tied or module.use == "linear"
+                module.use = "embedding"
+            elif use.kind == "linear":
+                if module.use == "embedding":
+                    module.tied = True
+                else:
+                    module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
+    return sorted(found.values(), key=lambda m: m.order)
+
+
+def _stacked(program: Program) -> set[str]:
+    return {
+        v
+        for node in program.nodes
+        if node.op == "scan"
+        for v in node.inputs[scan_parts(node.attrs, len(node.inputs))[1]]
+    }
+
+
+def _uses(program: Program) -> dict[str, list[_Use]]:
+    out: dict[str, list[_Use]] = {}
+    counter = [0]
+    params = {i.name: i.name for i in program.inputs if i.role == "param"}
+    _visit(program, params, out, counter)
+    return out
+
+
+def _visit(
+    program: Program, params: dict[str, str], out: dict[str, list[_Use]], counter: list[int]
+) -> None:
+    readers: dict[str, list[Node]] = {}
+    for node in program.nodes:
+        for v in node.inputs:
+            readers.setdefault(v, []).append(node)
+    origin: dict[str, tuple[str, tuple[int, ...]]] = {
+        v: (p, tuple(range(len(program.types[v].shape)))) for v, p in params.items()
+    }
+    for node in program.nodes:
+        counter[0] += 1
+        if node.body is not None:
+            inner = {
+                i.name: params[v]
+                for i, v in zip(node.body.inputs, node.inputs, strict=True)
+                if v in params and isinstance(i, Input)
+            }
+            if not node.attrs.get("reverse"):
+                _visit(node.body, inner, out, counter)
+            continue
+        if node.op == "permute" and node.inputs[0] in origin:
+            name, dims = origin[node.inputs[0]]
+            order = node.attrs["dims"]
+            assert isinstance(order, tuple)
+            origin[node.outputs[0]] = (name, tuple(dims[int(d)] for d in order))
+        elif node.op == "cast" and node.inputs[0] in origin:
+            origin[node.outputs[0]] = origin[node.inputs[0]]
+        elif node.op == "take" and node.inputs[0] in origin:
+            name, _ = origin[node.inputs[0]]
+            out.setdefault(name, []).append(_Use("embedding", 0, 1, counter[0]))
+        elif node.op == "mm" and node.inputs[1] in origin:
+            name, dims = origin[node.inputs[1]]
+            if any(u.kind == "linear" for u in out.get(name, ())):
+                continue
+            use = _Use("linear", dims[1], _pieces(program, node, readers), counter[0])
+            out.setdefault(name, []).append(use)
+        elif node.inputs and _parameter_of(origin, node):
+            name = _parameter_of(origin, node)
+            assert name is not None
+            out.setdefault(name, []).append(_Use("other", 0, 1, counter[0]))
+
+
+def _parameter_of(origin: dict[str, tuple[str, tuple[int, ...]]], node: Node) -> str | None:
+    """The parameter that some operand of a node is, if any."""
+    return next((origin[v][0] for v in node.inputs if v in origin), None)
+
+
+def _pieces(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
+    """Into how many equal pieces the last dim of a product is cut at once; 1 where it is not."""
+    value = node.outputs[0]
+    width = program.types[value].shape[-1]
+    for _ in range(4):
+        users = readers.get(value, [])
+        slices = [u for u in users if u.op == "slice"]
+        if len(slices) > 1 and len(slices) == len(users):
+            last = len(program.types[value].shape) - 1
+            spans = [
+                (u.attrs["start"], u.attrs["stop"]) for u in slices if u.attrs["dim"] == last
+            ]
+            k = len(spans)
+            even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
+            return k if sorted(map(str, spans)) == sorted(map(str, even)) else 1
+        onward = [
+            u
+            for u in users
+            if u.op in PASSES and program.types[u.outputs[0]].shape[-1:] == (width,)
+        ]
+        if not onward:
+            return 1
+        value = onward[0].outputs[0]
+    return 1

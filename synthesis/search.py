@@ -1,0 +1,173 @@
+"""Beam search over module styles, with tactics as seeds and the cost model as judge.
+
+Repeated blocks are one module each, so a decision is made once however many layers there are.
+A point is scored by lowering it and pricing the result; what leaves here is still a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from synthesis.assign import PlanError, Point, choices, options
+from synthesis.cost import Estimate, estimate
+from synthesis.hardware import Cluster
+from synthesis.lower import Lowered, LoweringError, lower
+from synthesis.roles import Module, Param, modules
+from synthesis.tactics import TACTICS
+from verifier.inline import inline, live
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+
+ROOM = 1.1
+"""Parameters per rank, relative to the tactic that splits most, that a plan may keep: a mesh dim
+is asked for to split the model, so leaving it unused is not an answer however small the model."""
+
+Supported = Callable[[Module, str], bool]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A scored point."""
+
+    point: Point
+    score: float
+    """Seconds of a step, with a penalty for memory that is not there."""
+    estimate: Estimate
+    lowered: Lowered
+    origin: str = ""
+    """The tactic or the move it came from."""
+
+
+@dataclass
+class Found:
+    """The best candidate first, then the others that were scored, and those that failed."""
+
+    best: Candidate
+    others: list[Candidate]
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    modules: list[Module] = field(default_factory=list[Module])
+    scored: int = 0
+
+
+@dataclass
+class Search:
+    """What stays the same while points are scored."""
+
+    program: Program
+    mesh: Mesh
+    cluster: Cluster
+    tp: str | None
+    dp: str | None
+    owners: dict[str, tuple[Module, Param]]
+    modules: list[Module]
+    loss_parallel: bool
+    memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    seen: dict[Point, Candidate | str] = field(default_factory=dict[Point, "Candidate | str"])
+
+    def score(self, point: Point, origin: str) -> Candidate | str:
+        """A candidate, or why the point cannot be lowered."""
+        known = self.seen.get(point)
+        if known is not None:
+            return known
+        try:
+            picked = choices(
+                self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
+            )
+            lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo)
+            cost = estimate(lowered.program, self.cluster)
+            room = self.cluster.device.memory_bytes
+            over = max(0.0, cost.memory_bytes / room - 1.0)
+            out: Candidate | str = Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
+        except LoweringError as error:
+            out = str(error)
+        self.seen[point] = out
+        return out
+
+
+def axes(mesh: Mesh) -> tuple[str | None, str | None]:
+    """The tensor- and data-parallel dims of a mesh. Raises PlanError for any other dim."""
+    for name, size in mesh.dims:
+        if name not in ("tp", "dp"):
+            raise PlanError(f"mesh dim {name}={size}: only tp and dp are planned; try --mesh dp=2,tp=2")
+    tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
+    dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
+    return tp, dp
+
+
+def search(
+    program: Program,
+    mesh: Mesh,
+    cluster: Cluster,
+    kinds: Mapping[str, str] | None = None,
+    supported: Supported | None = None,
+    width: int = 2,
+    rounds: int = 2,
+    progress: Callable[[str], None] | None = None,
+) -> Found:
+    """The cheapest plan found for a one-device joint program.
+
+    Args:
+        kinds: class names of modules by path, for what the emitter supports.
+        supported: whether a style can be emitted for a module.
+
+    Raises:
+        PlanError: a mesh the model cannot use.
+    """
+    program = live(inline(program))
+    tp, dp = axes(mesh)
+    found = modules(program, kinds)
+    owners = {p.name: (m, p) for m in found for p in m.params}
+    state = Search(program, mesh, cluster, tp, dp, owners, found, loss_parallel=True)
+    size = mesh[tp] if tp else 1
+    allowed = {
+        m.path: [s for s in options(m, size) if supported is None or s == "replicate" or supported(m, s)]
+        for m in found
+    }
+    beam: list[Candidate] = []
+    least = float("inf")
+    failed: dict[str, str] = {}
+    for name, rule in TACTICS.items():
+        if tp is None and name != "replicate":
+            continue
+        point = rule(found, size)
+        point = Point(
+            tuple((p, s if s in allowed[p] else "replicate") for p, s in point.styles), point.stream
+        )
+        if progress:
+            progress(f"tactic {name}")
+        result = state.score(point, name)
+        if isinstance(result, Candidate):
+            beam.append(result)
+        else:
+            failed[name] = result
+    if not beam:
+        raise PlanError("; ".join(f"{k}: {v}" for k, v in failed.items()))
+    if tp:
+        least = min(c.estimate.parameters for c in beam)
+        beam = [c for c in beam if c.estimate.parameters <= least * ROOM]
+    movable = [m for m in found if len(allowed[m.path]) > 1]
+    for turn in range(rounds if tp else 0):
+        beam.sort(key=lambda c: c.score)
+        beam = beam[: max(width, 1)]
+        grown: list[Candidate] = []
+        for candidate in beam:
+            for module in movable:
+                for style in allowed[module.path]:
+                    if style == candidate.point.style(module.path):
+                        continue
+                    point = candidate.point.with_style(module.path, style)
+                    if point in state.seen:
+                        continue
+                    result = state.score(point, f"{module.path} -> {style}")
+                    if isinstance(result, Candidate) and result.estimate.parameters <= least * ROOM:
+                        grown.append(result)
+        if progress:
+            progress(f"round {turn + 1}: {len(state.seen)} points")
+        if not grown or min(c.score for c in grown) >= beam[0].score:
+            break
+        beam += grown
+    scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
+    ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
+    return Found(ranked[0], ranked[1:], failed, found, len(state.seen))
