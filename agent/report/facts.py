@@ -64,7 +64,7 @@ def stats(report: Report) -> tuple[Stat, ...]:
     if report.collectives:
         moved = sum(use.total for use in report.collectives)
         uses = sum(use.count for use in report.collectives)
-        out.append(Stat("Moved per step", size(moved), f"{count(uses)} collectives, per rank"))
+        out.append(Stat("Communicated per step", size(moved), f"{count(uses)} collectives"))
     if report.time:
         spent = sum(p.seconds for p in report.time.parts if p.mesh_dim is not None)
         share = spent / report.time.total if report.time.total > 0 else 0.0

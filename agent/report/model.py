@@ -83,7 +83,7 @@ class Collective:
     count: int
     """In one step."""
     bytes: int
-    """On one rank, each time."""
+    """Of the whole tensor, each time."""
     at: Place | None = None
     """The side of the module; `parameter` for gathers of weights and reductions of gradients."""
     source: SourceLine | None = None

@@ -14,8 +14,10 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 EXEC = (
-    "import os, sys; r, w = map(int, sys.argv[1:3]); a, b = os.dup(r), os.dup(w);"
-    "os.dup2(a, 3); os.dup2(b, 4); os.execvp(sys.argv[3], sys.argv[3:])"
+    "import fcntl, os, sys\n"
+    "pipes = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]\n"
+    "os.dup2(pipes[0], 3); os.dup2(pipes[1], 4)\n"
+    "os.execvp(sys.argv[3], sys.argv[3:])"
 )
 
 

@@ -45,28 +45,28 @@ logits = self.lm_head(hidden_states)|Splits the vocabulary; the loss is computed
 
 PENDING = "Closes the pending sum and splits by sequence in one step."
 DUAL = "Dual of the forward collective."
-SLICE, WHOLE = 2 * 32 * HIDDEN * 4 // 2, 2 * 32 * HIDDEN * 4
+WHOLE = 2 * 32 * HIDDEN * 4
 WEIGHTS = 4 * (2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * HIDDEN * FFN) // 2
 
 # operation | mesh dim | pass | module | times | bytes | side | reason
 COLLECTIVES = f"""
 reduce_scatter|tp|forward|model.embed_tokens|1|{WHOLE}|output|{PENDING}
-all_gather|tp|forward|{BLOCK}self_attn|{LAYERS}|{SLICE}|input|One gather serves q, k and v.
+all_gather|tp|forward|{BLOCK}self_attn|{LAYERS}|{WHOLE}|input|One gather serves q, k and v.
 reduce_scatter|tp|forward|{BLOCK}self_attn.o_proj|{LAYERS}|{WHOLE}|output|{PENDING}
-all_gather|tp|forward|{BLOCK}mlp|{LAYERS}|{SLICE}|input|gate and up need the whole sequence.
+all_gather|tp|forward|{BLOCK}mlp|{LAYERS}|{WHOLE}|input|gate and up need the whole sequence.
 reduce_scatter|tp|forward|{BLOCK}mlp.down_proj|{LAYERS}|{WHOLE}|output|{PENDING}
-all_gather|tp|forward|lm_head|1|{SLICE}|input|The logits need every position.
+all_gather|tp|forward|lm_head|1|{WHOLE}|input|The logits need every position.
 all_reduce|tp|forward|lm_head|2|512|output|Largest logit and sum of exponentials of each row.
 reduce_scatter|tp|backward|lm_head|1|{WHOLE}|input|{DUAL}
-all_gather|tp|backward|{BLOCK}mlp.down_proj|{LAYERS}|{SLICE}|output|{DUAL}
+all_gather|tp|backward|{BLOCK}mlp.down_proj|{LAYERS}|{WHOLE}|output|{DUAL}
 reduce_scatter|tp|backward|{BLOCK}mlp|{LAYERS}|{WHOLE}|input|{DUAL}
-all_gather|tp|backward|{BLOCK}self_attn.o_proj|{LAYERS}|{SLICE}|output|{DUAL}
+all_gather|tp|backward|{BLOCK}self_attn.o_proj|{LAYERS}|{WHOLE}|output|{DUAL}
 reduce_scatter|tp|backward|{BLOCK}self_attn|{LAYERS}|{WHOLE}|input|{DUAL}
-all_gather|tp|backward|model.embed_tokens|1|{SLICE}|output|{DUAL}
-all_gather|dp|forward|model.layers.*|{LAYERS}|{WEIGHTS // 2}|parameter|fsdp gathers the block.
+all_gather|tp|backward|model.embed_tokens|1|{WHOLE}|output|{DUAL}
+all_gather|dp|forward|model.layers.*|{LAYERS}|{WEIGHTS}|parameter|fsdp gathers the block.
 reduce_scatter|dp|backward|model.layers.*|{LAYERS}|{WEIGHTS}|parameter|fsdp sums the gradients.
 all_reduce|tp|backward|model.layers.*|{LAYERS}|{8 * HIDDEN}|parameter|Norm weights see a slice each.
-all_gather|dp|forward|model|1|{2 * VOCAB * HIDDEN}|parameter|fsdp gathers embedding, norm and head.
+all_gather|dp|forward|model|1|{4 * VOCAB * HIDDEN}|parameter|fsdp gathers embedding, norm and head.
 reduce_scatter|dp|backward|model|1|{4 * VOCAB * HIDDEN}|parameter|fsdp sums their gradients.
 """
 

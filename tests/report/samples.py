@@ -184,7 +184,7 @@ def proved() -> Report:
             applicability="safe",
         ),
         obligations=(
-            "Pass position_ids: the model would otherwise count positions on its slice of the sequence",
+            "Pass position_ids: the model would otherwise count positions on its slice",
             "Give every rank of one tp group the same batch, and each dp coordinate its own rows",
         ),
         candidates=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from agent.report.model import Memory, MemoryUse, TimeEstimate
-from agent.report.svg import box, canvas, label, line, picture
+from agent.report.svg import MONO, box, canvas, label, line, picture
 from agent.report.text import duration, size
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
@@ -76,7 +76,8 @@ def draw_traffic(
     most = max((moved for *_, moved in totals), default=0)
     if most <= 0:
         return None
-    drawn, names, y = canvas(width), 92.0, 0.0
+    longest = max(len(f"{dim} {phase}") for dim, phase, *_ in totals)
+    drawn, names, y = canvas(width), min(longest * 10.5 * MONO + 10, width * 0.42), 0.0
     room = width - names - 118
     for dim, phase, number, moved in totals:
         cls = "fw" if phase == "forward" else "bw"
@@ -87,4 +88,4 @@ def draw_traffic(
         drawn.add(label(names + span + 7, y + 12, text, "muted", size=10.5))
         y += 21
     told = "; ".join(f"{dim} {phase} {size(moved)} in {n}" for dim, phase, n, moved in totals)
-    return picture(drawn, y - 3, key, "Bytes moved by collectives in one step, per rank", told)
+    return picture(drawn, y - 3, key, "Bytes of collectives in one step", told)

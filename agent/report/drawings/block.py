@@ -14,6 +14,8 @@ from agent.report.svg import MONO, Canvas, arrow, box, canvas, element, label, l
 from agent.report.text import leaf, size
 
 BOX, PILL, MARGIN = 40.0, 19.0, 10.0
+LANE = 0.225
+"""Where the wire of the forward pass runs, as a share of the width."""
 
 
 def draw_block(report: Report, width: float, key: str) -> Markup | None:
@@ -46,8 +48,12 @@ def draw_block(report: Report, width: float, key: str) -> Markup | None:
 
 def _lanes(width: float) -> tuple[float, float]:
     """Where the wires of the forward and the backward pass run."""
-    share = 0.25 if width > 400 else 0.225
-    return width * share, width * (1 - share)
+    return width * LANE, width * (1 - LANE)
+
+
+def _middle(width: float) -> float:
+    """Room for the placement of the activation, between the wires and what stands on them."""
+    return width * (0.17 if width > 400 else 0.125)
 
 
 def _told(report: Report, flow: Flow) -> str:
@@ -86,7 +92,7 @@ def _gap(drawn: Canvas, before: Stage | None, stage: Stage, y: float) -> float:
     goes = stage.rows[0].input
     rows = _pill_rows(uses)
     height = max(24.0, rows * (PILL + 3) + 12, 36.0 if came and goes and came != goes else 0)
-    middle = drawn.width / 2
+    middle, room = drawn.width / 2, _middle(drawn.width)
     down, up = _lanes(drawn.width)
     drawn.add(arrow(down, y + 2, y + height - 2, "fw"))
     drawn.add(arrow(up, y + height - 2, y + 2, "bw"))
@@ -95,10 +101,12 @@ def _gap(drawn: Canvas, before: Stage | None, stage: Stage, y: float) -> float:
     if came and goes and came != goes and drawn.width > 400 and len(changes) <= 14:
         drawn.add(label(middle, y + height / 2 + 4, changes, "mono place", "middle", size=10.5))
     elif came and goes and came != goes:
-        drawn.add(label(middle, y + height / 2 - 3, came, "mono place", "middle"))
-        drawn.add(label(middle, y + height / 2 + 11, goes, "mono place", "middle"))
+        drawn.add(label(middle, y + height / 2 - 3, came, "mono place", "middle", room, 10.5))
+        drawn.add(label(middle, y + height / 2 + 11, goes, "mono place", "middle", room, 10.5))
     elif goes or came:
-        drawn.add(label(middle, y + height / 2 + 4, goes or came, "mono place", "middle"))
+        drawn.add(
+            label(middle, y + height / 2 + 4, goes or came, "mono place", "middle", room, 10.5)
+        )
     return y + height
 
 
@@ -109,10 +117,11 @@ def _pill_rows(uses: Iterable[Collective]) -> int:
 
 def _pills(drawn: Canvas, uses: tuple[Collective, ...], y: float) -> float:
     down, up = _lanes(drawn.width)
+    room = min(2 * down, up - down - _middle(drawn.width)) - 6
     for phase, x, cls in (("forward", down, "fw"), ("backward", up, "bw")):
         mine = [use for use in uses if use.phase == phase]
         for index, use in enumerate(mine):
-            _pill(drawn, use, x, y + index * (PILL + 3), 2 * down - 8, cls)
+            _pill(drawn, use, x, y + index * (PILL + 3), room, cls)
     return y + _pill_rows(uses) * (PILL + 3)
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from markupsafe import Markup
 
 from agent.report.model import MeshDim
-from agent.report.svg import Canvas, box, canvas, element, label, picture
+from agent.report.svg import MONO, Canvas, box, canvas, element, label, picture
 
 COLUMNS, ROWS, PANELS = 8, 4, 2
 """Ranks drawn along the last dim, the one before it, and the product of the others."""
@@ -21,14 +21,17 @@ def draw_mesh(mesh: tuple[MeshDim, ...], width: float, key: str) -> Markup | Non
     column = mesh[-1]
     row = mesh[-2] if len(mesh) > 1 else MeshDim("", 1)
     outer = mesh[:-2]
-    drawn, left = canvas(width), 46.0 if len(mesh) > 1 else 8.0
+    drawn, left = canvas(width), 8.0
+    if len(mesh) > 1:
+        left = min(max(46.0, len(f"{row.name} {row.size}") * 10.5 * MONO + 12), width / 3)
     shown = _shown(column.size, COLUMNS if width > 400 else 4)
     cell = min((width - left - 8) / len(shown), 224.0)
     y = 8.0
     for panel in list(product(*(range(dim.size) for dim in outer)))[:PANELS]:
         if outer:
             where = ", ".join(f"{d.name} {i}" for d, i in zip(outer, panel, strict=True))
-            drawn.add(label(left, y + 8, where, "muted mono", size=10.5))
+            room = width - left
+            drawn.add(label(left, y + 8, where, "muted mono", room=room, size=10.5))
             y += 14
         y = _panel(drawn, mesh, panel, row, column, left, y, cell, shown)
     ranks = math.prod(dim.size for dim in mesh)
@@ -63,7 +66,8 @@ def _panel(
     height = 62.0
     for i, c in enumerate(shown):
         name = f"{column.name} {c}" if c is not None else "…"
-        drawn.add(label(left + (i + 0.5) * cell, top + 10, name, "axis mono", "middle", size=10.5))
+        x = left + (i + 0.5) * cell
+        drawn.add(label(x, top + 10, name, "axis mono", "middle", cell - 2, 10.5))
     y = top + 16
     for r in _shown(row.size, ROWS):
         if r is None:
@@ -71,7 +75,8 @@ def _panel(
             y += 18
             continue
         if row.name:
-            drawn.add(label(left - 8, y + height / 2 + 4, f"{row.name} {r}", "axis mono", "end"))
+            name, room = f"{row.name} {r}", left - 9
+            drawn.add(label(left - 8, y + height / 2, name, "axis mono", "end", room, 10.5))
         span = cell * len(shown)
         drawn.add(box(left, y, span - 2, height - 6, "band", 6))
         for i, c in enumerate(shown):
