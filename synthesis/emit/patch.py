@@ -24,6 +24,8 @@ class Patch:
     """What the caller must do, one sentence each."""
     entry: str
     """How to call it: Python, a few lines."""
+    function: str = "parallelize"
+    """Name of the function that parallelizes a model."""
 
 
 def _lines(text: str) -> list[str]:
@@ -51,10 +53,13 @@ def unified(path: str, old: str | None, new: str) -> str:
 
 
 def patch(
-    files: Mapping[str, tuple[str | None, str]], obligations: tuple[str, ...], entry: str
+    files: Mapping[str, tuple[str | None, str]],
+    obligations: tuple[str, ...],
+    entry: str,
+    function: str = "parallelize",
 ) -> Patch:
     diff = "".join(unified(path, *files[path]) for path in sorted(files))
-    return Patch(dict(files), diff, obligations, entry)
+    return Patch(dict(files), diff, obligations, entry, function)
 
 
 def write_old(patched: Patch, root: Path) -> None:

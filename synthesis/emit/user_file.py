@@ -69,4 +69,4 @@ def user_patch(facts: ModelFacts, plan: Plan, path: Path, shown: str) -> Patch:
         edits.append(source.insertion(len(text), "\n\n\n" + added))
     module = Path(shown).stem
     entry = f"from {module} import {facts.class_name}, {name}\n\nmodel = {name}(model)\n"
-    return patch({shown: (text, source.apply(edits))}, obligations(plan, facts), entry)
+    return patch({shown: (text, source.apply(edits))}, obligations(plan, facts), entry, name)

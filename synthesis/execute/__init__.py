@@ -3,10 +3,9 @@
 from synthesis.execute.job import (
     Difference,
     ExecuteError,
-    InputSpec,
     RunResult,
     collect_facts,
     execute,
 )
 
-__all__ = ["Difference", "ExecuteError", "InputSpec", "RunResult", "collect_facts", "execute"]
+__all__ = ["Difference", "ExecuteError", "RunResult", "collect_facts", "execute"]

@@ -48,14 +48,12 @@ def run(job: Job, folder: Path) -> None:
     """Reference first, then all ranks; leaves `result.json`."""
     from synthesis.execute.compare import rank_run, reference_run
 
-    if job.target.startswith("hf:"):
+    if job.request.target.startswith("hf:"):
         importlib.import_module("transformers")  # once, before the forks
 
     torch.set_num_threads(1)
     wait([fork(lambda: reference_run(job, folder))])
-    size = 1
-    for extent in job.mesh.values():
-        size *= extent
+    size = job.plan.mesh.size
     wait([fork(lambda rank=rank: rank_run(job, folder, rank, size)) for rank in range(size)])
     worst: dict[tuple[str, str], dict[str, object]] = {}
     for rank in range(size):
@@ -76,7 +74,7 @@ def main() -> None:
         from synthesis.emit.facts import to_json
         from synthesis.execute.collect import collect
 
-        facts = collect(job.target, job.config, job.inputs)
+        facts = collect(job.request)
         (folder / "facts.json").write_text(to_json(facts))
     else:
         run(job, folder)

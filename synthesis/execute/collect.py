@@ -11,8 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
-from synthesis.execute.job import InputSpec
-from synthesis.execute.load import build, load_class, make_inputs
+from synthesis.execute.load import make_inputs, open_target, specs
+from verifier.frontend.request import CaptureRequest
 
 
 def _arguments(
@@ -54,11 +54,11 @@ def _forward(module: torch.nn.Module) -> ForwardFact | None:
         return None
 
 
-def collect(target: str, config: Mapping[str, Any], inputs: Mapping[str, InputSpec]) -> ModelFacts:
+def collect(request: CaptureRequest) -> ModelFacts:
     """Build the model on the meta device and run its forward on fake tensors."""
-    cls = load_class(target)
+    target, config = open_target(request)
     with torch.device("meta"):
-        model: Any = build(cls, config).eval()
+        model: Any = target.build().eval()
     names: dict[int, list[str]] = {}
     for name, param in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(param), []).append(name)
@@ -79,7 +79,7 @@ def collect(target: str, config: Mapping[str, Any], inputs: Mapping[str, InputSp
         model = model.to_empty(device="cpu")
         for path, module in model.named_modules():
             module.register_forward_hook(watch(path), with_kwargs=True)
-        model(**make_inputs(inputs, 0, torch.float32))
+        model(**make_inputs(specs(request, target, model, False), 0, torch.float32))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     module: Any
@@ -97,5 +97,6 @@ def collect(target: str, config: Mapping[str, Any], inputs: Mapping[str, InputSp
                 kind, shape, len(list(module.children())), dropout,
             )
         )  # fmt: skip
-    config_class = getattr(getattr(cls, "config_class", None), "__name__", "")
-    return ModelFacts(target, cls.__name__, config, config_class, tuple(modules), forwards, tied)
+    name = target.cls.__name__
+    config_class = getattr(getattr(target.cls, "config_class", None), "__name__", "")
+    return ModelFacts(request.target, name, config, config_class, tuple(modules), forwards, tied)

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from synthesis.execute.job import Job
-from synthesis.execute.load import build, load_class, load_file, make_inputs
+from synthesis.execute.load import make_inputs, open_target, patched_model, rows, specs
 
 NOISE = 1e-6
 
@@ -82,9 +82,11 @@ def reference_run(job: Job, folder: Path) -> None:
     """One process, the unpatched model: saves weights, inputs, outputs and gradients."""
     dtype = getattr(torch, job.dtype)
     cast(Any, torch).manual_seed(job.seed)
-    model = build(load_class(job.target), job.config).to(dtype).eval()
+    target, _ = open_target(job.request)
+    model = target.build().to(dtype).eval()
     randomize(model, job.seed)
-    inputs = make_inputs(job.inputs, job.seed, dtype)
+    found = specs(job.request, target, model, job.plan.sequence_parallel)
+    inputs = make_inputs(found, job.seed, dtype)
     with Promote(dtype):
         outputs = step(model, inputs, (0, 1))
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
@@ -127,36 +129,31 @@ def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
     )
-    mesh = init_device_mesh("cpu", tuple(job.mesh.values()), mesh_dim_names=tuple(job.mesh))
-    dp, dp_size = (mesh[job.dp].get_local_rank(), mesh[job.dp].size()) if job.dp else (0, 1)
-    tp, tp_size = (mesh[job.tp].get_local_rank(), mesh[job.tp].size()) if job.tp else (0, 1)
+    plan = job.plan
+    sizes = tuple(extent for _, extent in plan.mesh.dims)
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=plan.mesh.names)
+    dp, tp = (mesh[dim].get_local_rank() if dim else 0 for dim in (plan.dp, plan.tp))
+    dp_size, tp_size = plan.dp_size, plan.tp_size
     reference = torch.load(folder / "reference.pt", weights_only=False)
-    module = load_file(folder / "tree" / job.patched_file)
-    if job.target.startswith("hf:"):
-        model = module.build_model(**job.config)
-    else:
-        model = build(getattr(module, job.target.rpartition(":")[2]), job.config)
-    model = model.to(dtype).eval()
+    built, parallelize = patched_model(job, folder / "tree")
+    model = built.to(dtype).eval()
     model.load_state_dict(reference["state"])
-    model = getattr(module, job.parallelize)(model, mesh)
-    inputs = {
-        name: value.chunk(dp_size)[dp] if job.inputs[name].batched else value
-        for name, value in reference["inputs"].items()
-    }
+    model = parallelize(model, mesh)
+    inputs = rows(reference["inputs"], dp, dp_size)
     with Promote(dtype):
         outputs = step(model, inputs, (dp, dp_size))
-    rows: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     loss = outputs.pop("loss").clone()
     if isinstance(loss, DTensor):
         loss = loss.full_tensor()
     cast(Any, dist).all_reduce(loss)
     whole = reference["outputs"].pop("loss")
     scale = size if whole.shape == loss.shape else 1
-    rows.append(_row("loss", "loss", loss / scale, whole))
+    table.append(_row("loss", "loss", loss / scale, whole))
     for name, want in reference["outputs"].items():
         got = outputs[name]
         got = got.full_tensor() if isinstance(got, DTensor) else got
-        rows.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, tp_size))))
+        table.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, tp_size))))
     floor = NOISE * max(g.abs().max().item() for g in reference["gradients"].values())
     params = dict(model.named_parameters())
     for name, want in reference["gradients"].items():
@@ -164,8 +161,8 @@ def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
         if got is None:
             raise AssertionError(f"parameter {name} has no gradient on rank {rank}")
         got = got.full_tensor() if isinstance(got, DTensor) else got
-        rows.append(_row("gradient", name, got, want, floor))
-    (folder / f"rank{rank}.json").write_text(json.dumps(rows))
+        table.append(_row("gradient", name, got, want, floor))
+    (folder / f"rank{rank}.json").write_text(json.dumps(table))
     cast(Any, dist).barrier()
     dist.destroy_process_group()
     os._exit(0)

@@ -10,35 +10,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from synthesis import plan as plan_module
 from synthesis.emit import facts as facts_module
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
-from synthesis.plan import Plan, to_json
+from synthesis.plan import Plan
+from verifier.frontend.request import CaptureRequest
+from verifier.ir.types import Mesh
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class ExecuteError(Exception):
     """A run that gave no result: which process, what it said last."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """One example input: an integer tensor drawn from [low, high), or a normal float tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str = "i64"
-    low: int = 0
-    high: int = 2
-    batched: bool = True
-    """Dim 0 is the batch, split over data-parallel ranks."""
-    arange: bool = False
-    """Counts 0, 1, ... along the last dim (position ids)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +56,9 @@ class RunResult:
 class Job:
     """What a child process needs, written as JSON beside it."""
 
-    target: str
-    config: Mapping[str, Any]
-    inputs: Mapping[str, InputSpec]
+    request: CaptureRequest
+    plan: Plan
     dtype: str = "float64"
-    plan: str = ""
-    mesh: Mapping[str, int] = field(default_factory=dict[str, int])
-    tp: str | None = None
-    dp: str | None = None
     patched_file: str = ""
     """Path of the file that holds `parallelize`, relative to the scratch folder."""
     parallelize: str = "parallelize"
@@ -96,7 +79,7 @@ def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
     Raises:
         ExecuteError: it failed or ran past `timeout` seconds; every process of it is then killed.
     """
-    (folder / "job.json").write_text(json.dumps(asdict(job)))
+    (folder / "job.json").write_text(job_to_json(job))
     log = folder / f"{mode}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -111,14 +94,16 @@ def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise ExecuteError(
-                f"{job.target}: no result after {timeout:.0f} s; killed. {_tail(log)}"
+                f"{job.request.target}: no result after {timeout:.0f} s; killed. {_tail(log)}"
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code:
-        raise ExecuteError(f"{job.target}: {mode} ended with exit code {code}\n{_tail(log)}")
+        raise ExecuteError(
+            f"{job.request.target}: {mode} ended with exit code {code}\n{_tail(log)}"
+        )
 
 
 def _tail(log: Path, lines: int = 30) -> str:
@@ -126,23 +111,16 @@ def _tail(log: Path, lines: int = 30) -> str:
     return "\n".join(text[-lines:])
 
 
-def collect_facts(
-    target: str,
-    config: Mapping[str, Any],
-    inputs: Mapping[str, InputSpec],
-    timeout: float = 300,
-) -> ModelFacts:
+def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:
     """Facts about the model, from one forward pass without data in a child process."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        run_child("facts", Job(target, config, inputs), folder, timeout)
+        run_child("facts", Job(request, Plan(Mesh())), folder, timeout)
         return facts_module.from_json((folder / "facts.json").read_text())
 
 
 def execute(
-    target: str,
-    config: Mapping[str, Any],
-    inputs: Mapping[str, InputSpec],
+    request: CaptureRequest,
     patch: Patch,
     plan: Plan,
     dtype: str = "float64",
@@ -165,20 +143,7 @@ def execute(
         tree.mkdir()
         write_old(patch, tree)
         git_apply(patch, tree)
-        name = patch.entry.split("model = ")[1].split("(")[0]
-        job = Job(
-            target,
-            config,
-            inputs,
-            dtype,
-            to_json(plan),
-            dict(plan.mesh.dims),
-            plan.tp,
-            plan.dp,
-            next(iter(patch.files)),
-            name,
-            seed,
-        )
+        job = Job(request, plan, dtype, next(iter(patch.files)), patch.function, seed)
         run_child("run", job, folder, timeout)
         data = cast(dict[str, Any], json.loads((folder / "result.json").read_text()))
     differences = tuple(Difference(**d) for d in data["differences"])
@@ -191,12 +156,20 @@ def execute(
     )
 
 
+def job_to_json(job: Job) -> str:
+    data = {
+        "request": job.request.to_json(),
+        "plan": plan_module.to_json(job.plan),
+        "dtype": job.dtype,
+        "patched_file": job.patched_file,
+        "parallelize": job.parallelize,
+        "seed": job.seed,
+    }
+    return json.dumps(data)
+
+
 def job_from_json(text: str) -> Job:
     data = cast(dict[str, Any], json.loads(text))
-
-    def spec(data: dict[str, Any]) -> InputSpec:
-        data["shape"] = tuple(data["shape"])
-        return InputSpec(**data)
-
-    data["inputs"] = {name: spec(item) for name, item in data["inputs"].items()}
+    data["request"] = CaptureRequest.from_json(data["request"])
+    data["plan"] = plan_module.from_json(data["plan"])
     return Job(**data)

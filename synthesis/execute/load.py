@@ -1,21 +1,24 @@
-"""Loads a model class from a target and builds the model and its example inputs."""
+"""Builds the models and the example inputs that a run compares."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
-import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from synthesis.execute.job import InputSpec
+from synthesis.execute.job import Job
+from verifier.frontend.inputs import find_inputs
+from verifier.frontend.request import CaptureRequest, InputSpec, split_target
+from verifier.frontend.target import TORCH_DTYPES, Target, find
 
-DTYPES = {"i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+POSITIONS = "position_ids"
+NOT_CONFIG = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type")
 
 
 def load_file(path: Path) -> ModuleType:
@@ -30,48 +33,63 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
-def load_class(target: str) -> Any:
-    if target.startswith("hf:"):
-        import transformers
-
-        return getattr(transformers, target.removeprefix("hf:"))
-    path, _, name = target.rpartition(":")
-    return getattr(load_file(Path(path)), name)
+def open_target(request: CaptureRequest) -> tuple[Target, dict[str, Any]]:
+    """The target, and the config fields that build it."""
+    target = find(request)
+    config = {k: v for k, v in target.config.items() if k not in NOT_CONFIG}
+    return target, config
 
 
-def build(cls: Any, config: Mapping[str, Any]) -> torch.nn.Module:
-    """Build the model from `config`.
-
-    A transformers class gets its `config_class(**config)`; a class whose constructor takes one
-    argument that `config` does not name gets an instance of the argument's annotated class, or of
-    the one class of its file called `...Config`; any other gets `cls(**config)`.
-    """
-    if getattr(cls, "config_class", None) is not None:
-        return cls(cls.config_class(**config))
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [p for p in inspect.signature(cls).parameters.values() if p.kind in kinds]
-    if len(parameters) == 1 and parameters[0].name not in config:
-        module = vars(sys.modules[cls.__module__])
-        annotation = parameters[0].annotation
-        named = module.get(annotation) if isinstance(annotation, str) else annotation
-        if dataclasses.is_dataclass(named):
-            return cls(cast(Any, named)(**config))
-        found = [v for k, v in module.items() if k.endswith("Config") and inspect.isclass(v)]
-        if len(found) == 1:
-            return cls(found[0](**config))
-    return cls(**config)
+def is_library(request: CaptureRequest) -> bool:
+    return split_target(request.target)[0] == "hf"
 
 
-def make_inputs(specs: Mapping[str, InputSpec], seed: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Example inputs, the same for the same seed."""
+def patched_model(job: Job, tree: Path) -> tuple[torch.nn.Module, Any]:
+    """The model built from the patched source, and its `parallelize`."""
+    path = tree / job.patched_file
+    if is_library(job.request):
+        module = load_file(path)
+        fixed = {"attn_implementation": job.request.attention, "use_cache": False}
+        return module.build_model(**fixed), getattr(module, job.parallelize)
+    name = split_target(job.request.target)[1]
+    target = find(replace(job.request, target=f"{path}:{name}"))
+    return target.build(), getattr(target.module, job.parallelize)
+
+
+def specs(
+    request: CaptureRequest, target: Target, model: torch.nn.Module, positions: bool
+) -> tuple[InputSpec, ...]:
+    """The arguments of `forward`; with position ids where the caller is obliged to give them."""
+    found = find_inputs(request, target, model)
+    if positions and is_library(request) and POSITIONS not in {s.name for s in found}:
+        length = found[0].shape[-1]
+        found = (*found, InputSpec(POSITIONS, (1, length), "i64", length))
+    return found
+
+
+def make_inputs(
+    found: Sequence[InputSpec], seed: int, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Example inputs, the same for the same seed; floating ones in `dtype`."""
     generator = torch.Generator().manual_seed(seed)
-    out: dict[str, Any] = {}
-    for name, spec in specs.items():
-        if spec.arange:
-            out[name] = torch.arange(spec.shape[-1]).expand(spec.shape).contiguous()
-        elif spec.dtype in DTYPES:
-            ids = torch.randint(spec.low, spec.high, spec.shape, generator=generator)
-            out[name] = ids.to(DTYPES[spec.dtype])
+    out: dict[str, torch.Tensor] = {}
+    for spec in found:
+        kind = TORCH_DTYPES[spec.dtype]
+        if spec.name == POSITIONS:
+            out[spec.name] = torch.arange(spec.shape[-1]).expand(spec.shape).contiguous()
+        elif kind.is_floating_point:
+            values = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
+            out[spec.name] = values.to(dtype)
         else:
-            out[name] = torch.randn(spec.shape, generator=generator, dtype=torch.float64).to(dtype)
+            values = torch.randint(0, spec.below or 2, spec.shape, generator=generator)
+            out[spec.name] = values.to(kind)
     return out
+
+
+def rows(inputs: dict[str, torch.Tensor], index: int, count: int) -> dict[str, torch.Tensor]:
+    """The part of the batch (dim 0 of the first input) that data-parallel rank `index` gets."""
+    batch = next(iter(inputs.values())).shape[0]
+    return {
+        name: value.chunk(count)[index] if value.ndim and value.shape[0] == batch else value
+        for name, value in inputs.items()
+    }

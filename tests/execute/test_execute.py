@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from synthesis.emit import Patch, emit
-from synthesis.execute import ExecuteError, InputSpec, collect_facts, execute
+from synthesis.emit.patch import patch as make_patch
+from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.plan import LocalExtent, ModulePlan, Plan
+from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.ir.types import Mesh
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
@@ -40,8 +42,10 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 L = "model.layers.*."
-TOKENS = {"input_ids": InputSpec((4, 8), high=64), "labels": InputSpec((4, 8), high=64)}
-POSITIONS = {"position_ids": InputSpec((1, 8), batched=False, arange=True)}
+
+
+def hf(name: str, **config: Any) -> CaptureRequest:
+    return CaptureRequest(f"hf:{name}", {**SIZES, **config}, batch=4, seq=8, attention="sdpa")
 
 
 def llama(sequence: bool = False, loss: bool = False) -> tuple[ModulePlan, ...]:
@@ -60,70 +64,63 @@ def llama(sequence: bool = False, loss: bool = False) -> tuple[ModulePlan, ...]:
 
 
 @pytest.fixture
-def block(tmp_path: Path) -> tuple[str, dict[str, Any], dict[str, InputSpec], Plan]:
+def block(tmp_path: Path) -> tuple[CaptureRequest, Plan]:
     path = tmp_path / "block.py"
     path.write_text(models.SOURCE)
-    inputs = {"x": InputSpec((4, 4, 8), "f32")}
-    return f"{path}:Attention", {"n": 8, "heads": 4}, inputs, models.plan(str(path))
+    inputs = (InputSpec("x", (4, 4, 8)),)
+    request = CaptureRequest(f"{path}:Attention", {"n": 8, "heads": 4}, inputs=inputs)
+    return request, models.plan(str(path))
 
 
 def test_user_file_without_loss_equals_one_process(block: Any, tmp_path: Path) -> None:
-    target, config, inputs, plan = block
+    request, plan = block
     plan = replace(plan, mesh=Mesh.of(dp=2, tp=2), dp="dp", data="fsdp")
-    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
-    result = execute(target, config, inputs, patch, plan)
+    patch = emit(collect_facts(request), plan, tmp_path)
+    result = execute(request, patch, plan)
     assert result.max_rel_diff < 1e-9
     assert result.ranks == 4
     names = {d.name for d in result.differences if d.kind == "gradient"}
     assert names == {"qkv.weight", "qkv.bias", "out.weight", "out.bias"}
 
 
+def broken(block: Any, folder: Path, old: str, new: str) -> tuple[CaptureRequest, Patch, Plan]:
+    """The patch of the block with one text in it replaced."""
+    request, plan = block
+    patch = emit(collect_facts(request), plan, folder)
+    before, after = patch.files["block.py"]
+    assert old in after
+    files = {"block.py": (before, after.replace(old, new))}
+    return request, make_patch(files, patch.obligations, patch.entry), plan
+
+
 def test_heads_split_in_the_wrong_order_are_found(block: Any, tmp_path: Path) -> None:
-    target, config, inputs, plan = block
-    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
-    old, new = patch.files["block.py"]
-    wrong = new.replace("_StridedShard(0, split_factor=parts)", "_StridedShard(0, split_factor=1)")
-    assert wrong != new
-    result = execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan)
-    assert result.max_rel_diff > 1e-2
+    wrong = broken(block, tmp_path, "split_factor=parts", "split_factor=1")
+    assert execute(*wrong).max_rel_diff > 1e-2
 
 
 def test_bias_added_on_every_rank_is_found(block: Any, tmp_path: Path) -> None:
-    target, config, inputs, plan = block
-    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
-    old, new = patch.files["block.py"]
-    wrong = new.replace("return self.out(", "return self.out.bias.to_local() + self.out(")
-    result = execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan)
+    wrong = broken(
+        block, tmp_path, "return self.out(", "return self.out.bias.to_local() + self.out("
+    )
+    result = execute(*wrong)
     assert max(d.relative for d in result.differences if d.kind == "output") > 1e-2
 
 
-def _patch(patch: Patch, name: str, old: str | None, new: str) -> Patch:
-    from synthesis.emit.patch import patch as make
-
-    return make({name: (old, new)}, patch.obligations, patch.entry)
-
-
 def test_a_rank_that_raises_ends_the_run_with_its_message(block: Any, tmp_path: Path) -> None:
-    target, config, inputs, plan = block
-    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
-    old, new = patch.files["block.py"]
-    wrong = new.replace("    return model\n", "    raise RuntimeError('no mesh today')\n")
-    with pytest.raises(ExecuteError, match="no mesh today"):
-        execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan)
+    wrong = broken(block, tmp_path, "    return model\n", "    raise RuntimeError('no mesh')\n")
+    with pytest.raises(ExecuteError, match="no mesh"):
+        execute(*wrong)
 
 
 def test_a_run_that_hangs_is_killed(block: Any, tmp_path: Path) -> None:
-    target, config, inputs, plan = block
-    patch = emit(collect_facts(target, config, inputs), plan, tmp_path)
-    old, new = patch.files["block.py"]
-    wrong = new.replace("    return model\n", "    while True:\n        pass\n")
+    wrong = broken(block, tmp_path, "    return model\n", "    while True:\n        pass\n")
     with pytest.raises(ExecuteError, match="no result after 8 s; killed"):
-        execute(target, config, inputs, _patch(patch, "block.py", old, wrong), plan, timeout=8)
+        execute(*wrong, timeout=8)
 
 
 @pytest.mark.hf
 def test_llama_with_sequence_and_loss_parallel_equals_one_process() -> None:
-    target, inputs = "hf:LlamaForCausalLM", {**TOKENS, **POSITIONS}
+    request = hf("LlamaForCausalLM")
     plan = Plan(
         Mesh.of(dp=2, tp=2),
         tp="tp",
@@ -133,11 +130,11 @@ def test_llama_with_sequence_and_loss_parallel_equals_one_process() -> None:
         loss_parallel=True,
         modules=llama(sequence=True, loss=True),
     )
-    patch = emit(collect_facts(target, SIZES, inputs), plan)
+    patch = emit(collect_facts(request), plan)
     text = patch.files["parallel_llama.py"][1]
     assert text.count("PrepareModuleInput(") == 2
     assert any("position_ids" in o for o in patch.obligations)
-    result = execute(target, SIZES, inputs, patch, plan)
+    result = execute(request, patch, plan)
     assert result.max_rel_diff < 1e-9
     assert len(result.differences) == 23
 
@@ -155,10 +152,10 @@ def test_llama_with_tied_embeddings_and_shared_kv_heads_equals_one_process() -> 
         for m in llama()
     )
     plan = Plan(Mesh.of(tp=4), tp="tp", modules=modules, local_extents=(expand,))
-    config = {**SIZES, "tie_word_embeddings": True}
-    patch = emit(collect_facts("hf:LlamaForCausalLM", config, TOKENS), plan)
+    request = hf("LlamaForCausalLM", tie_word_embeddings=True)
+    patch = emit(collect_facts(request), plan)
     text = patch.files["parallel_llama.py"][1]
     assert "model.lm_head.weight = model.model.embed_tokens.weight" in text
     assert "block.self_attn.num_key_value_groups //= " in text or "num_key_value_groups = 1" in text
-    result = execute("hf:LlamaForCausalLM", config, TOKENS, patch, plan)
+    result = execute(request, patch, plan)
     assert result.max_rel_diff < 1e-9
