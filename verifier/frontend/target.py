@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import importlib.util
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def _library(name: str, fields: dict[str, Any], extra: dict[str, Any], request: 
     config_class: Any = cls.config_class
     known = set(config_class().to_dict()) | set(dir(config_class))
     for key in extra:
-        if key not in known and key not in fields:
+        if key not in known and key not in fields and not _mentioned(key, config_class):
             near = difflib.get_close_matches(key, known, 3)
             raise CaptureError(
                 f"{config_class.__name__} has no field {key!r}",
@@ -96,6 +97,14 @@ def _library(name: str, fields: dict[str, Any], extra: dict[str, Any], request: 
     target = Target(cls, make, {**fields, **extra}, "")
     target.hf_config = config_class(**{k: v for k, v in {**fields, **extra}.items() if k != "model_type"})
     return target
+
+
+def _mentioned(key: str, config_class: Any) -> bool:
+    """Whether the library's code knows an older name of a field, such as `rope_theta`."""
+    names = [config_class.__module__, "transformers.configuration_utils"]
+    names.append("transformers.modeling_rope_utils")
+    sources = [inspect.getsource(sys.modules[n]) for n in names if n in sys.modules]
+    return any(re.search(rf"\b{re.escape(key)}\b", text) for text in sources)
 
 
 def _no_dropout(config: Any) -> None:

@@ -66,6 +66,7 @@ def roll(
             found = find_run(Blocks(program, prefix, backward), middle)
             made = None
             if found and len(found[0].steps) == s.traced and found[0].period == s.period:
+                total = max(total, s.start + s.period * s.count)
                 group = Group(prefix, s.start, s.period, s.count, total, s.traced)
                 made = _Roll(program, *found, group).build()
             if made is None:

@@ -1,0 +1,134 @@
+"""The process in which the user's code runs: reads a request, writes a result or an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from verifier.frontend.errors import CaptureError
+
+
+def set_limits(limits: dict[str, int]) -> None:
+    """Lower the limits of this process; one that is lower already stays."""
+    wanted = {
+        resource.RLIMIT_CPU: limits["cpu"],
+        resource.RLIMIT_AS: limits["address_space"],
+        resource.RLIMIT_FSIZE: limits["file"],
+        resource.RLIMIT_NOFILE: limits["files"],
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, hard))
+
+
+def run(folder: Path) -> None:
+    """Do the task in `request.json`. Results are files in `folder`; `report.json` comes last."""
+    from verifier.frontend.captured import save
+    from verifier.frontend.request import CaptureRequest
+    from verifier.frontend.session import capture_here
+
+    task = json.loads((folder / "request.json").read_text())
+    request = CaptureRequest.from_json(task["request"])
+
+    def progress(phase: str) -> None:
+        with (folder / "progress").open("a") as file:
+            file.write(phase + "\n")
+
+    name, _, seed = task["task"].partition(":")
+    if name == "capture":
+        save(capture_here(request, progress), folder)
+    else:
+        from verifier.frontend.reference import save_reference
+
+        save_reference(request, int(seed), folder)
+
+
+def explain(problem: BaseException, root: str) -> dict[str, Any]:
+    """An exception as the fields of a CaptureError: message, and the user's line it came from."""
+    if isinstance(problem, CaptureError):
+        return {k: getattr(problem, k) for k in ("message", "file", "line", "text", "hint")}
+    frame = _frame(problem, root)
+    first = next((line for line in str(problem).strip().splitlines() if line.strip()), "")
+    if isinstance(problem, SystemExit):
+        message = f"the user's code called sys.exit({problem.code!r})"
+    elif isinstance(problem, SyntaxError) and problem.filename:
+        return _error(f"{type(problem).__name__}: {problem.msg}", problem.filename, problem.lineno or 0, problem.text or "", root)
+    elif isinstance(problem, MemoryError):
+        message = "out of memory"
+    else:
+        message = f"{type(problem).__name__}: {first[:500]}"
+    if frame is None:
+        return _error(message, "", 0, "", root, _hint(problem))
+    return _error(message, frame.filename, frame.lineno or 0, frame.line or "", root, _hint(problem))
+
+
+def _error(message: str, file: str, line: int, text: str, root: str, hint: str = "") -> dict[str, Any]:
+    if root and file and Path(file).is_relative_to(root):
+        file = str(Path(file).relative_to(root))
+    return {"message": message, "file": file, "line": line, "text": text.strip(), "hint": hint}
+
+
+def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
+    """The innermost frame in the user's folder, else in a library other than torch."""
+    frames: list[traceback.FrameSummary] = []
+    seen: set[int] = set()
+    current: BaseException | None = problem
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        frames = list(traceback.extract_tb(current.__traceback__)) + frames
+        current = current.__cause__ or current.__context__
+    own = str(Path(__file__).parent)
+    if root:
+        users = [f for f in frames if Path(f.filename).is_relative_to(root) and "site-packages" not in f.filename]
+        if users:
+            return users[-1]
+    library = [f for f in frames if "/transformers/" in f.filename and not f.filename.startswith(own)]
+    return library[-1] if library else None
+
+
+def _hint(problem: BaseException) -> str:
+    name = type(problem).__name__
+    if name in ("GuardOnDataDependentSymNode", "DataDependentOutputException"):
+        return "forward branches on a value of a tensor: use torch.where or torch.cond"
+    if name == "DynamicOutputShapeException":
+        return "a shape depends on a value of a tensor (a mask as an index?): use torch.where"
+    if name == "Unsupported":
+        return "torch.export does not support this construct: write it with tensor operations"
+    return ""
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    set_limits(json.loads(sys.argv[2]))
+    me = os.getpid()
+    root = ""
+    report: dict[str, Any] = {}
+    try:
+        target = json.loads((folder / "request.json").read_text())["request"]["target"]
+        if not target.startswith("hf:"):
+            root = str(Path(target.rpartition(":")[0]).resolve().parent)
+        run(folder)
+        report["done"] = True
+    except BaseException as problem:  # noqa: BLE001
+        report["error"] = explain(problem, root)
+        if not isinstance(problem, CaptureError):
+            traceback.print_exc()
+    if os.getpid() != me:
+        os._exit(1)
+    draft = folder / "report.json.draft"
+    draft.write_text(json.dumps(report))
+    draft.replace(folder / "report.json")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
