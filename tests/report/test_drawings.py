@@ -1,0 +1,149 @@
+"""Pictures: what is drawn, and that they stay small whatever they are given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic
+from agent.report.drawings.block import draw_block
+from agent.report.drawings.flow import flow_of, frame_of, side
+from agent.report.drawings.mesh import draw_mesh
+from agent.report.drawings.tensors import draw_tensors
+from agent.report.model import (
+    Collective,
+    Memory,
+    MemoryUse,
+    MeshDim,
+    ModuleRow,
+    Parameter,
+    TensorView,
+    TimeEstimate,
+    TimePart,
+)
+from tests.report import failures, samples
+
+
+def texts(svg: str | None) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)", svg or "")
+
+
+def test_siblings_of_one_style_stand_side_by_side() -> None:
+    report = samples.proved()
+    flow = flow_of(report.plan, report.collectives)
+    names = [[row.path.rpartition(".")[2] for row in stage.rows] for stage in flow.stages]
+    assert ["q_proj", "k_proj", "v_proj"] in names
+    assert ["gate_proj", "up_proj"] in names
+    assert ["input_layernorm"] in names
+
+
+def test_collective_of_a_container_stands_before_its_first_module() -> None:
+    report = samples.proved()
+    flow = flow_of(report.plan, report.collectives)
+    attention = next(s for s in flow.stages if s.rows[0].path.endswith("q_proj"))
+    assert [(use.op, use.phase) for use in attention.entering] == [
+        ("all_gather", "forward"),
+        ("reduce_scatter", "backward"),
+    ]
+
+
+def test_every_collective_is_drawn_once() -> None:
+    report = samples.proved()
+    flow = flow_of(report.plan, report.collectives)
+    drawn = [use for stage in flow.stages for use in (*stage.entering, *stage.leaving)]
+    drawn += [use for uses in flow.of_frame.values() for use in uses]
+    assert sorted(drawn, key=str) == sorted(report.collectives, key=str)
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"), [("column", "input"), ("fused_column", "input"), ("row", "output")]
+)
+def test_side_follows_from_the_style(style: str, expected: str) -> None:
+    use = Collective(op="all_reduce", mesh_dim="tp", phase="forward", where="m", count=1, bytes=1)
+    assert side(use, [ModuleRow(path="m", style=style)]) == expected
+    assert side(replace(use, at="parameter"), []) == "parameter"
+
+
+def test_frame_is_the_path_up_to_the_star() -> None:
+    assert frame_of("model.layers.*.mlp.up_proj") == "model.layers.*"
+    assert frame_of("model.norm") == ""
+
+
+def test_many_modules_are_cut_with_a_count() -> None:
+    report = samples.proved()
+    rows = tuple(
+        ModuleRow(path=f"m{i}", style="row", parameters=(Parameter("w", (2, 2)),))
+        for i in range(100)
+    )
+    drawn = draw_block(replace(report, plan=rows, collectives=()), 520, "k")
+    assert "and 60 modules more, in the table" in texts(drawn)
+
+
+def test_mesh_names_every_rank_of_a_small_mesh() -> None:
+    drawn = draw_mesh((MeshDim("dp", 2), MeshDim("tp", 2, "", True)), 520, "k")
+    assert {"rank 0", "rank 1", "rank 2", "rank 3"} <= set(texts(drawn))
+
+
+def test_mesh_of_many_ranks_stays_small() -> None:
+    mesh = tuple(MeshDim(name, 32, "", True) for name in ("pp", "dp", "cp", "tp"))
+    drawn = draw_mesh(mesh, 520, "k")
+    assert drawn is not None
+    assert len(drawn) < 40_000
+    assert str(32**4 - 1) not in texts(drawn)
+    assert "and 1022 more like these" in texts(drawn)
+
+
+def test_mesh_piece_follows_the_coordinates() -> None:
+    mesh = (MeshDim("dp", 2, "", True), MeshDim("tp", 4, "", True))
+    drawn = draw_mesh(mesh, 520, "k")
+    assert drawn is not None
+    pieces = re.findall(r'width="([\d.]+)" height="([\d.]+)"[^>]*class="piece"', drawn)
+    wholes = re.findall(r'width="([\d.]+)" height="([\d.]+)"[^>]*class="whole"', drawn)
+    assert len(pieces) == len(wholes) == 8
+    width, height = float(wholes[0][0]), float(wholes[0][1])
+    assert {(float(w), float(h)) for w, h in pieces} == {(width / 4, height / 2)}
+
+
+def test_nothing_to_draw_gives_no_picture() -> None:
+    empty = Memory(MemoryUse(), MemoryUse())
+    assert draw_mesh((), 520, "k") is None
+    assert draw_memory(None, 520, "k") is None
+    assert draw_memory(empty, 520, "k") is None
+    assert draw_time(TimeEstimate(()), 520, "k") is None
+    assert draw_traffic((), 520, "k") is None
+    assert draw_tensors((), 520, "k") is None
+    assert draw_block(failures.unknown(), 520, "k") is None
+
+
+def test_memory_bars_share_one_scale() -> None:
+    memory = Memory(MemoryUse(parameters=400), MemoryUse(parameters=100))
+    drawn = draw_memory(memory, 412, "k")
+    assert drawn is not None
+    widths = [float(w) for w in re.findall(r'width="([\d.]+)"[^>]*class="c0"', drawn)]
+    assert widths == [400, 100]
+
+
+def test_time_parts_fill_the_bar() -> None:
+    time = TimeEstimate((TimePart("compute", 3.0), TimePart("tp", 1.0, "tp")))
+    assert texts(draw_time(time, 400, "k")) == ["75%", "25%"]
+
+
+def test_wrong_element_is_marked_where_it_is() -> None:
+    view = TensorView(
+        name="y", owner="rank 0", shape=(2, 3), values=(0, 1, 2, 3, 4, 5), marked=((1, 2),)
+    )
+    drawn = draw_tensors((view,), 520, "k")
+    assert drawn is not None
+    assert re.findall(r'class="mono on-wrong"[^>]*>([^<]*)|>(5)<', drawn)
+    assert drawn.count('class="wrong"') == 1
+    assert "y on rank 0 is wrong at [1, 2]" in drawn
+
+
+def test_scalar_and_wide_tensors_are_drawn() -> None:
+    scalar = TensorView(name="loss", owner="one device", shape=(), values=(0.5,))
+    wide = TensorView(name="x", owner="one device", shape=(64, 64), values=tuple(range(64 * 64)))
+    drawn = draw_tensors((scalar, wide), 312, "k")
+    assert "0.5" in texts(drawn)
+    assert texts(drawn).count("…") == 15
