@@ -39,7 +39,9 @@ def options(module: Module, tp: int) -> list[str]:
             out.append("vocab")
     elif module.use == "linear" and len(shape) == 2:
         wide, deep = shape[module.out_dim], shape[1 - module.out_dim]
-        if module.parts > 1 and wide % (module.parts * tp) == 0:
+        if module.heads and module.heads % tp:
+            pass
+        elif module.parts > 1 and wide % (module.parts * tp) == 0:
             out.append("fused_column")
         elif module.parts == 1 and wide % tp == 0:
             out.append("column")

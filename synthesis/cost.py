@@ -29,6 +29,8 @@ class Use:
     """Of the whole tensor it works on."""
     seconds: float
     count: int
+    scope: str = ""
+    """First result of the enclosing scan."""
 
 
 @dataclass
@@ -94,15 +96,17 @@ def op_seconds(
     )
 
 
-def walk(program: Program, times: int = 1) -> Iterator[tuple[Program, Node, int]]:
-    """Every node with how often one step runs it."""
+def walk(
+    program: Program, times: int = 1, scope: str = ""
+) -> Iterator[tuple[Program, Node, int, str]]:
+    """Every node with how often one step runs it, and the scan that holds it."""
     for node in program.nodes:
         if node.body is not None:
             length = node.attrs["length"]
             assert isinstance(length, int)
-            yield from walk(node.body, times * length)
+            yield from walk(node.body, times * length, node.outputs[0])
         else:
-            yield program, node, times
+            yield program, node, times, scope
 
 
 def estimate(program: Program, cluster: Cluster, optimizer_bytes: int = 12) -> Estimate:
@@ -111,16 +115,16 @@ def estimate(program: Program, cluster: Cluster, optimizer_bytes: int = 12) -> E
     `optimizer_bytes` per parameter: float32 master copy and two Adam moments.
     """
     out = Estimate()
-    for scope, node, times in walk(program):
+    for holder, node, times, scope in walk(program):
         op = lookup(node.op)
-        operands = [scope.types[v] for v in node.inputs]
-        results = [scope.types[v] for v in node.outputs]
+        operands = [holder.types[v] for v in node.inputs]
+        results = [holder.types[v] for v in node.outputs]
         if op.kind == "collective":
             names = mesh_dims(node.attrs["mesh_dim"])  # type: ignore[arg-type]
             big = max(operands[0].nbytes, results[0].nbytes)
             seconds = collective_seconds(node.op, program.mesh, names, big, cluster)
             if node.op not in ("shard_slice", "on_coord"):
-                out.uses.append(Use(node, names, big, seconds, times))
+                out.uses.append(Use(node, names, big, seconds, times, scope))
                 out.comm_bytes += big * times
             out.comm_s += seconds * times
         else:

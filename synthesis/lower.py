@@ -28,6 +28,8 @@ from verifier.ops.control import scan_parts
 
 ONE = Fraction(1)
 MAX_TRIES = 160
+LATE = 1e3
+"""Seconds charged for putting off a reduction that the next op would have to repeat."""
 
 
 class LoweringError(Exception):
@@ -58,12 +60,23 @@ class Choices:
     """Outputs of the model are whole on tp; otherwise they stay as they come."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A one-device node beside the node that does its work on a rank."""
+
+    scope: str
+    """First result of the enclosing scan of the one-device program, '' at the top."""
+    one: Node
+    local: Node
+    operands: tuple[Layout, ...]
+    result: Layout
+
+
 @dataclass(frozen=True)
 class Lowered:
     program: Program
     contract: Contract
-    pairs: tuple[tuple[Node, Node], ...]
-    """One-device node beside the node that does its work on a rank."""
+    pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,8 @@ class Lowering:
         self.wanted: dict[str, Layout] = {}
         self.balanced: set[str] = set()
         self.counts = self._counts()
-        self.pairs: list[tuple[Node, Node]] = []
+        self.pairs: list[Pair] = []
+        self.scope = ""
         self.extents: dict[tuple[str, int], Layout] = {}
 
     # values
@@ -138,7 +152,7 @@ class Lowering:
             inputs, factor = [source.name], source.factor
         readings = localize(node, (), self.mesh, self._reading(node, (), layout))
         attrs = next(r.attrs for r in readings)
-        value = self._add(node, inputs, attrs)
+        value = self._add(node, inputs, attrs, (), layout)
         made = Value(value, layout, factor)
         self.bind(name, made)
         return made
@@ -274,7 +288,8 @@ class Lowering:
         factor = self._factor(node, values)
         if factor is None:
             return None
-        name = self._add(node, [v.name for v in values], attrs)
+        layouts = tuple(v.layout for v in values)
+        name = self._add(node, [v.name for v in values], attrs, layouts, option.layouts[0])
         made = Value(name, option.layouts[0], factor * option.scale)
         self.bind(node.outputs[0], made)
         return made
@@ -311,10 +326,17 @@ class Lowering:
         self.bind(name, made)
         return made
 
-    def _add(self, node: Node, inputs: list[str], attrs: Mapping[str, Any]) -> str:
+    def _add(
+        self,
+        node: Node,
+        inputs: list[str],
+        attrs: Mapping[str, Any],
+        operands: tuple[Layout, ...],
+        result: Layout,
+    ) -> str:
         name = node.outputs[0] if node.outputs[0] not in self.b.types else self.b.fresh("again")
         self.b.add_node(node.op, inputs, dict(attrs), outputs=(name,), source=node.source)
-        self.pairs.append((node, self.b.nodes[-1]))
+        self.pairs.append(Pair(self.scope, node, self.b.nodes[-1], operands, result))
         return name
 
     def run(self) -> None:
@@ -467,6 +489,15 @@ class Lowering:
             chosen[i] = Layout(tuple(dims))
         return tuple(chosen[i] for i in range(len(node.inputs)))
 
+    def _early(self, node: Node, layouts: tuple[Layout, ...]) -> bool:
+        """Whether an activation that waits for a sum would be scaled by a tensor: it is reduced
+        first, so that its other readers find it reduced."""
+        tp = self.choices.tp
+        if node.op != "mul" or not tp:
+            return False
+        small = any(not any(x.local_shape) or x.local_shape == () for x in layouts)
+        return not small and any(x.fold(tp) == "sum" for x in layouts)
+
     def _price(
         self, node: Node, fixed: list[int], layouts: tuple[Layout, ...], limit: float
     ) -> float | None:
@@ -493,6 +524,8 @@ class Lowering:
         placed = self.place(node, layouts, reading)
         if placed is None:
             return None
+        if self._early(node, layouts):
+            return total + LATE
         if total == 0.0:
             return 0.0
         result = placed[0].layouts[0]
@@ -572,6 +605,7 @@ class Lowering:
         assert body is not None
         inner = BodyLowering(body, self.mesh, self.choices, self.cluster, self.memo)
         inner.extents = self.extents
+        inner.scope = node.outputs[0]
         given = [*starts, *(replace(x, layout=Layout(x.layout.dims[1:], x.layout.partial)) for x in xs), *consts]
         for item, value in zip(body.inputs, given, strict=True):
             inner.enter(item.name, value, item.type.dtype, item.role, item.path)

@@ -36,6 +36,8 @@ class Module:
     """Linear: the dim of the weight that indexes outputs."""
     parts: int = 1
     """Linear: equal pieces that its output is cut into at once."""
+    heads: int = 0
+    """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
     tied: bool = False
@@ -52,6 +54,7 @@ class _Use:
     out_dim: int
     parts: int
     order: int
+    heads: int = 0
 
 
 def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:
@@ -76,6 +79,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
                     module.tied = True
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
+                    module.heads = use.heads
     return sorted(found.values(), key=lambda m: m.order)
 
 
@@ -131,7 +135,9 @@ def _visit(
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in out.get(name, ())):
                 continue
-            use = _Use("linear", dims[1], _pieces(program, node, readers), counter[0])
+            parts = _pieces(program, node, readers)
+            heads = _heads(program, node, readers)
+            use = _Use("linear", dims[1], parts, counter[0], heads)
             out.setdefault(name, []).append(use)
         elif node.inputs and _parameter_of(origin, node):
             name = _parameter_of(origin, node)
@@ -168,3 +174,26 @@ def _pieces(program: Program, node: Node, readers: dict[str, list[Node]]) -> int
             return 1
         value = onward[0].outputs[0]
     return 1
+
+
+def _heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
+    """Heads that the last dim of a product (or of its first piece) is reshaped into."""
+    value = node.outputs[0]
+    width = program.types[value].shape[-1]
+    for _ in range(6):
+        onward: list[str] = []
+        for user in readers.get(value, []):
+            shape = program.types[user.outputs[0]].shape
+            if user.op == "reshape" and len(shape) >= 3 and shape[-2] * shape[-1] == width:
+                rest = program.types[value].shape[:-1]
+                if shape[:-2] == rest and len(shape) > 3:
+                    return shape[-2]
+            if user.op == "slice" and user.attrs["dim"] == len(shape) - 1 and user.attrs["start"] == 0:
+                onward.append(user.outputs[0])
+            elif user.op in PASSES and shape[-1:] == (width,):
+                onward.append(user.outputs[0])
+        if not onward:
+            return 0
+        value = onward[0]
+        width = program.types[value].shape[-1]
+    return 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from synthesis.assign import PlanError, Point, choices, options
 from synthesis.cost import Estimate, estimate
+from synthesis.emittable import obstacle
 from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, lower
 from synthesis.roles import Module, Param, modules
@@ -20,9 +21,12 @@ from verifier.inline import inline, live
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 
-ROOM = 1.1
+ROOM = 1.02
 """Parameters per rank, relative to the tactic that splits most, that a plan may keep: a mesh dim
 is asked for to split the model, so leaving it unused is not an answer however small the model."""
+
+NEAR = 1.2
+"""Candidates of the beam whose score is further from the best than this are not grown."""
 
 Supported = Callable[[Module, str], bool]
 
@@ -76,6 +80,11 @@ class Search:
                 self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
             )
             lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo)
+            if self.tp:
+                why = obstacle(lowered.program, self.modules, self.tp, self.mesh[self.tp])
+                if why is not None:
+                    self.seen[point] = why
+                    return why
             cost = estimate(lowered.program, self.cluster)
             room = self.cluster.device.memory_bytes
             over = max(0.0, cost.memory_bytes / room - 1.0)
@@ -94,6 +103,22 @@ def axes(mesh: Mesh) -> tuple[str | None, str | None]:
     tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
     dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
     return tp, dp
+
+
+def check_heads(found: list[Module], tp: str, size: int) -> None:
+    """Raise PlanError where attention heads cannot be dealt out over tp."""
+    for module in found:
+        if not module.heads or module.heads % size == 0:
+            continue
+        if module.heads < size and size % module.heads == 0 and any(
+            other.heads and other.heads % size == 0 for other in found
+        ):
+            continue
+        fits = [n for n in range(1, module.heads + 1) if module.heads % n == 0]
+        raise PlanError(
+            f"{module.path}: {module.heads} heads do not divide over {tp}={size}; "
+            f"try {tp} in {', '.join(map(str, fits))}"
+        )
 
 
 def search(
@@ -121,10 +146,17 @@ def search(
     owners = {p.name: (m, p) for m in found for p in m.params}
     state = Search(program, mesh, cluster, tp, dp, owners, found, loss_parallel=True)
     size = mesh[tp] if tp else 1
+    if tp:
+        check_heads(found, tp, size)
     allowed = {
         m.path: [s for s in options(m, size) if supported is None or s == "replicate" or supported(m, s)]
         for m in found
     }
+    if tp and all(styles == ["replicate"] for styles in allowed.values()):
+        raise PlanError(
+            f"no module of the model can be split over {tp}={size}: no weight has a dim that "
+            f"{size} divides; try a smaller {tp}"
+        )
     beam: list[Candidate] = []
     least = float("inf")
     failed: dict[str, str] = {}
@@ -153,6 +185,8 @@ def search(
         beam = beam[: max(width, 1)]
         grown: list[Candidate] = []
         for candidate in beam:
+            if candidate.score > NEAR * beam[0].score:
+                continue
             for module in movable:
                 for style in allowed[module.path]:
                     if style == candidate.point.style(module.path):

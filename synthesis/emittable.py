@@ -1,0 +1,43 @@
+"""Whether a candidate can be written as module styles: collectives of the forward pass only where
+a module begins or ends, since the owner's code between modules runs on local tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from synthesis.forward import forward_values
+from synthesis.roles import Module
+from verifier.ir.program import Node, Program
+
+MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
+
+
+def obstacle(program: Program, modules: Sequence[Module], tp: str, size: int) -> str | None:
+    """The first collective over tp that no module style can stand for, in words; None where all can."""
+    if not any(n.source.module for _, n in program.walk()):
+        return None
+    leaves = {m.path for m in modules}
+    few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
+    forward = forward_values(program)
+    for scope, node in _scoped(program):
+        if node.op not in MOVES or node.attrs["mesh_dim"] != tp:
+            continue
+        if (scope, node.outputs[0]) not in forward:
+            continue
+        module = node.source.module
+        if node.op == "shard_slice" and module in few_heads:
+            continue
+        if node.op != "shard_slice" and (module in leaves or not module):
+            continue
+        where = node.source or "the model itself"
+        return f"needs a {node.op} over {tp} inside {where}"
+    return None
+
+
+def _scoped(program: Program) -> list[tuple[str, Node]]:
+    out: list[tuple[str, Node]] = []
+    for node in program.nodes:
+        out.append(("", node))
+        if node.body is not None:
+            out += [(node.outputs[0], inner) for inner in node.body.nodes]
+    return out

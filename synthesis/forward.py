@@ -1,0 +1,20 @@
+"""Which values belong to the forward pass: those that an output or the loss depends on."""
+
+from __future__ import annotations
+
+from verifier.ir.program import Program
+
+
+def forward_values(program: Program) -> set[tuple[str, str]]:
+    """(scope, value) pairs; the scope is the first result of the enclosing scan, '' at the top."""
+    needed = {o.value for o in program.outputs if o.role in ("output", "loss")}
+    out: set[tuple[str, str]] = set()
+    for node in reversed(program.nodes):
+        if not needed & set(node.outputs):
+            continue
+        needed |= set(node.inputs)
+        out |= {("", v) for v in node.outputs}
+        if node.body is not None:
+            scope = node.outputs[0]
+            out |= {(scope, v) for inner in node.body.nodes for v in inner.outputs}
+    return out
