@@ -28,13 +28,15 @@ Config = Annotated[
     list[str],
     typer.Option(
         metavar="ITEM",
-        help="key=value (dots for nested keys) or FILE.json; repeatable, later wins.",
+        help="key=value, or one .json or .toml file; repeatable, key=value wins.",
     ),
 ]
 Inputs = Annotated[
     list[str],
     typer.Option(
-        "--input", metavar="ITEM", help="name=dtype[extents], e.g. idx=i64[4,32]; repeatable."
+        "--input",
+        metavar="ITEM",
+        help="name=dtype[extents], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65).",
     ),
 ]
 Batch = Annotated[
@@ -111,25 +113,23 @@ def parallelize(
       shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --mesh tp=8 --out out/
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
     """
-    from agent.options import read_config, read_inputs, read_mesh
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        sizes, tensors, settings = read_mesh(mesh), read_inputs(inputs), read_config(config)
         from agent import pipeline
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
 
-        return pipeline.parallelize(
-            run,
-            pipeline.Job(
-                target=pipeline.Model(target, settings, tensors, batch, seq, full_depth),
-                mesh=sizes,
-                out=out,
-                execute=execute,
-                hardware=hardware,
-                force=force,
-            ),
-            sys.argv[1:],
+        job = pipeline.Job(
+            mesh=read_mesh(mesh),
+            request=pipeline.request(target, config, inputs, batch, seq, full_depth),
+            cluster=clusters.load(hardware),
+            out=out,
+            execute=execute,
+            force=force,
+            arguments=tuple(sys.argv[1:]),
         )
+        return pipeline.parallelize(run, job)
 
     return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
 
@@ -189,15 +189,15 @@ def capture(
       shardproof capture examples/nanogpt.py:GPT
       shardproof capture hf:LlamaForCausalLM --config num_hidden_layers=2 --batch 2 --seq 16
     """
-    from agent.options import read_config, read_inputs
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        tensors, settings = read_inputs(inputs), read_config(config)
         from agent import pipeline
 
-        model = pipeline.Model(target, settings, tensors, batch, seq, full_depth, not forward_only)
-        return pipeline.show_program(run, model)
+        request = pipeline.request(
+            target, config, inputs, batch, seq, full_depth, gradients=not forward_only
+        )
+        return pipeline.show_program(run, request)
 
     return conduct("capture", sys.argv[1:], work, json=json, timeout=timeout)
 

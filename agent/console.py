@@ -48,6 +48,9 @@ class JsonLines:
     def show(self, event: events.Event) -> None:
         self.pipe.line(event.model_dump_json())
 
+    def note(self, doing: str) -> None:
+        return None
+
     def close(self) -> None:
         return None
 
@@ -96,6 +99,10 @@ class Console:
                 self._problem(event)
             case events.RunStarted() | events.RunCompleted():
                 pass
+
+    def note(self, doing: str) -> None:
+        if self.status is not None:
+            self.status.update(printable(doing))
 
     def close(self) -> None:
         self._rest()

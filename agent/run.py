@@ -27,6 +27,8 @@ class Sink(Protocol):
 
     def show(self, event: events.Event) -> None: ...
 
+    def note(self, doing: str) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -56,6 +58,8 @@ class Run:
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self.sinks = list(sinks)
+        self.seen: list[events.Event] = []
+        """Every event so far."""
         self.started = time.monotonic()
         self.seconds: dict[str, float] = {}
         """Phase to seconds, in order."""
@@ -65,8 +69,14 @@ class Run:
 
     def emit(self, event: events.Event) -> None:
         stamped = event.model_copy(update={"at": round(self.elapsed(), 6)})
+        self.seen.append(stamped)
         for sink in self.sinks:
             sink.show(stamped)
+
+    def note(self, doing: str) -> None:
+        """What the phase under way is at; not kept."""
+        for sink in self.sinks:
+            sink.note(doing)
 
     def warn(self, message: str) -> None:
         self.emit(events.Warned(message=message))

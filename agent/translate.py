@@ -9,7 +9,13 @@ def as_ours(error: BaseException) -> ShardproofError | None:
     """The error as one with an exit code, or None where it is a fault of ours."""
     if isinstance(error, ShardproofError):
         return error
-    return _captured(error) or _described(error) or _contracted(error) or _system(error)
+    return (
+        _captured(error)
+        or _described(error)
+        or _planned(error)
+        or _contracted(error)
+        or _system(error)
+    )
 
 
 def _captured(error: BaseException) -> ShardproofError | None:
@@ -31,6 +37,15 @@ def _described(error: BaseException) -> ShardproofError | None:
     if not isinstance(error, HardwareError):
         return None
     return InputError("the cluster description cannot be used", where="--hardware", got=str(error))
+
+
+def _planned(error: BaseException) -> ShardproofError | None:
+    from synthesis.assign import PlanError
+    from synthesis.emit import EmitError
+
+    if isinstance(error, PlanError):
+        return InputError(str(error), where="--mesh")
+    return InputError(str(error)) if isinstance(error, EmitError) else None
 
 
 def _contracted(error: BaseException) -> ShardproofError | None:

@@ -1,0 +1,277 @@
+"""The road of one model: capture, plan, prove, emit, run, report. One phase, one event."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent import events, outdir, summary, verdicts
+from agent.errors import Exit
+from agent.execution import reason_not_to_run
+from agent.machine import peak_memory, versions
+from agent.report import write_report
+from agent.report.model import Candidate
+from agent.run import Outcome, Run, completed
+from synthesis.emit import emit
+from synthesis.execute import ExecuteError, collect_facts, execute
+from synthesis.hardware import Cluster
+from synthesis.plan import to_json as plan_json
+from synthesis.planner import Synthesis, rejected, synthesize
+from verifier.checker import Accepted, Rejected, check
+from verifier.frontend.capture import capture
+from verifier.frontend.captured import Captured
+from verifier.frontend.request import CaptureRequest, InputSpec, read_config
+from verifier.ir.jsonio import dumps
+from verifier.ir.text import to_text
+from verifier.ir.types import Mesh
+from verifier.verdict import Proof, Unknown, Verdict
+from verifier.verify import verify
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `parallelize` was asked for."""
+
+    request: CaptureRequest
+    mesh: Mesh
+    cluster: Cluster
+    out: Path
+    execute: bool | None = None
+    """Whether to run the patch; None: where the model is small enough."""
+    force: bool = False
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        return shlex.join(("shardproof", *self.arguments))
+
+
+def request(
+    target: str,
+    config: Sequence[str],
+    inputs: Sequence[str],
+    batch: int | None,
+    seq: int | None,
+    full_depth: bool,
+    gradients: bool = True,
+) -> CaptureRequest:
+    """What to capture, from the words of the command line.
+
+    Raises:
+        CaptureError: a word that cannot be read.
+    """
+    file, fields = read_config(config)
+    return CaptureRequest(
+        target=target,
+        config=fields,
+        config_file=file,
+        inputs=tuple(InputSpec.parse(text) for text in inputs),
+        batch=batch,
+        seq=seq,
+        gradients=gradients,
+        full_depth=full_depth,
+    )
+
+
+def show_program(run: Run, asked: CaptureRequest) -> Outcome:
+    """Capture a model and answer with its program as text."""
+    captured = captured_in(run, asked)
+    return Outcome(Exit.PROVED, answer=to_text(captured.program).rstrip("\n"))
+
+
+def captured_in(run: Run, asked: CaptureRequest) -> Captured:
+    """Capture in a phase of its own."""
+    with run.phase("capture") as phase:
+        captured = capture(asked, run.note)
+        program, facts = captured.program, captured.facts
+        grads = sum(o.role == "grad" for o in program.outputs)
+        layers = "".join(f", {g.count} x {g.pattern()}" for g in facts.groups)
+        phase.summary = (
+            f"{facts.class_name}: {facts.param_count:,} parameters, "
+            f"{sum(1 for _ in program.walk())} ops, {grads} gradients{layers}"
+        )
+        phase.facts.update(captured.timings)
+        phase.facts["peak_bytes"] = captured.peak_bytes
+    return captured
+
+
+def parallelize(run: Run, job: Job) -> Outcome:
+    """Take a model down the whole road.
+
+    Raises:
+        ShardproofError, or an error of a lower package that reads as one: nothing was written.
+    """
+    outdir.check_free(job.out, force=job.force)
+    captured = captured_in(run, job.request)
+    made = _planned(run, job, captured)
+    verdict = _verified(run, captured, made)
+    found = summary.Findings(
+        target=job.request.target,
+        command=job.command,
+        captured=captured,
+        cluster=job.cluster,
+        plan=made.plan,
+        verdict=verdict,
+        before=made.baseline,
+        after=made.found.best.estimate,
+        candidates=[Candidate(name=name, reason=why) for name, why in rejected(made.found)],
+        versions=versions(),
+        seconds=run.seconds,
+    )
+    if isinstance(verdict, Proof):
+        _check(run, made, verdict, found)
+    if isinstance(found.verdict, Proof):
+        _emit(run, job, made, found)
+    outcome = verdicts.report(run, found.verdict)
+    found.exit_code = int(outcome.exit)
+    found.peak_memory = max(peak_memory(), captured.peak_bytes)
+    return _write(run, job, found, made, outcome)
+
+
+def _planned(run: Run, job: Job, captured: Captured) -> Synthesis:
+    with run.phase("plan") as phase:
+        made = synthesize(
+            captured.program, job.mesh, job.cluster, kinds(captured), progress=run.note
+        )
+        plan = made.plan
+        phase.summary = (
+            f"{len(plan.modules)} modules planned, {made.found.scored} candidates priced"
+        )
+        phase.facts["candidates"] = made.found.scored
+    run.emit(
+        events.PlanChosen(
+            mesh=dict(plan.mesh.dims),
+            strategy=summary.strategy(plan),
+            estimates=dict(plan.estimates),
+        )
+    )
+    return made
+
+
+def kinds(captured: Captured) -> dict[str, str]:
+    """Class names of modules by path, with one path for all layers of a repeated block."""
+    found = {path: module.kind for path, module in captured.facts.modules.items()}
+    for group in captured.facts.groups:
+        for offset, pattern in enumerate(group.patterns):
+            head = f"{group.prefix}.{group.start + offset}"
+            found |= {
+                pattern + path.removeprefix(head): module.kind
+                for path, module in captured.facts.modules.items()
+                if path == head or path.startswith(head + ".")
+            }
+    return found
+
+
+def _verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
+    with run.phase("verify") as phase:
+        verdict = verify(
+            made.sequential, made.lowered.program, made.lowered.contract, consts=captured.consts
+        )
+        phase.summary = verdicts.word(verdict)
+        phase.facts.update(verdict.stats)
+    return verdict
+
+
+def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> None:
+    """The second opinion. A certificate that it rejects is no proof."""
+    with run.phase("check") as phase:
+        lowered = made.lowered
+        result = check(proof.certificate, made.sequential, lowered.program, lowered.contract)
+        match result:
+            case Accepted(claims=claims):
+                phase.summary = f"certificate accepted, {claims} claims"
+            case Rejected(reason=reason, where=where):
+                phase.summary = "certificate rejected"
+                found.verdict = Unknown(f"the checker rejects the certificate: {reason} ({where})")
+    found.checked, found.checked_s = result, run.seconds["check"]
+
+
+def _emit(run: Run, job: Job, made: Synthesis, found: summary.Findings) -> None:
+    """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
+    with run.phase("emit") as phase:
+        found.patch = emit(collect_facts(job.request), made.plan)
+        added = sum(
+            line.startswith("+") and not line.startswith("+++")
+            for line in found.patch.diff.split("\n")
+        )
+        phase.summary = f"{added} lines added, git apply --check passes"
+    found.run_note = reason_not_to_run(job.execute, found.captured, made.plan)
+    if found.run_note:
+        run.warn(found.run_note)
+        return
+    with run.phase("run") as phase:
+        try:
+            ran = execute(job.request, found.patch, made.plan)
+        except ExecuteError as error:
+            found.verdict = Unknown(f"the plan is proved, but its patch did not run: {error}")
+            phase.summary = "no result"
+        else:
+            found.ran = ran
+            phase.summary = f"{ran.ranks} processes against one, {len(ran.differences)} tensors"
+            if not ran.max_rel_diff <= found.tolerance:
+                worst = max(ran.differences, key=lambda d: d.relative)
+                found.verdict = Unknown(
+                    f"the plan is proved, but its patch differs from one process: {worst.kind} "
+                    f"{worst.name} by {worst.relative:.1e}, tolerance {found.tolerance:.0e}"
+                )
+    if found.ran is not None:
+        run.emit(
+            events.Executed(
+                processes=found.ran.ranks,
+                agrees=found.ran.max_rel_diff <= found.tolerance,
+                largest_relative_difference=found.ran.max_rel_diff,
+                tolerance=found.tolerance,
+            )
+        )
+    if not isinstance(found.verdict, Proof):
+        found.patch = None
+
+
+def _write(
+    run: Run, job: Job, found: summary.Findings, made: Synthesis, outcome: Outcome
+) -> Outcome:
+    """The out-directory, whole or not at all."""
+    lowered, verdict = made.lowered, found.verdict
+    with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
+        out.write("plan.json", plan_json(made.plan))
+        out.write("program.json", dumps(made.sequential))
+        out.write("distributed.json", dumps(lowered.program))
+        out.write("contract.json", json.dumps(lowered.contract.to_json(), indent=1) + "\n")
+        claims: dict[str, list[str]] = {}
+        if isinstance(verdict, Proof):
+            text = json.dumps(verdict.certificate, separators=(",", ":")) + "\n"
+            found.certificate_sha256 = hashlib.sha256(text.encode()).hexdigest()
+            out.write("certificate.json", text)
+            claims = {"scope": list(verdict.scope), "assumptions": list(verdict.assumptions)}
+        if found.patch is not None:
+            out.write("patch.diff", found.patch.diff)
+        write_report(summary.build(found), out.staging)
+        outcome = replace(
+            outcome,
+            directory=str(job.out),
+            report=str(job.out / "report.html"),
+            answer=_answer(job, found),
+        )
+        lines = [event.model_dump_json() for event in (*run.seen, completed(run, outcome))]
+        out.write("events.jsonl", "\n".join(lines) + "\n")
+        out.seal({"command": job.command, "verdict": outcome.verdict, **claims})
+    run.emit(events.Written(directory=outcome.directory, report=outcome.report))
+    return outcome
+
+
+def _answer(job: Job, found: summary.Findings) -> str:
+    """What a person reads last."""
+    lines = [f"{verdicts.word(found.verdict)}: {job.request.target} on {job.mesh}"]
+    if found.ran is not None:
+        lines.append(
+            f"largest relative difference: {found.ran.max_rel_diff:.2e} "
+            f"({found.ran.ranks} processes against one, float64)"
+        )
+    if found.patch is not None:
+        lines.append(f"patch: {job.out / 'patch.diff'}")
+    lines.append(f"report: {job.out / 'report.html'}")
+    return "\n".join(lines)

@@ -1,0 +1,352 @@
+"""Fills the data model of a report from what a run found."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from agent.report import model as m
+from agent.verdicts import message, word
+from synthesis.cost import Estimate
+from synthesis.emit import Patch
+from synthesis.execute import RunResult
+from synthesis.hardware import Cluster
+from synthesis.plan import Plan
+from verifier.checker import Accepted, Result
+from verifier.domains.field import P as PRIME
+from verifier.frontend.captured import Captured
+from verifier.ir.program import Program
+from verifier.ir.types import Source
+from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict
+
+NOT_PROVED = (
+    "Equality is over the real numbers: the order of floating-point sums changes, and so their "
+    "rounding.",
+    "Capture by torch.export, PyTorch's parallel styles and the communication library are trusted; "
+    "a run on local processes is the check on them.",
+    "Times are estimates on a described cluster, not measurements.",
+)
+
+
+@dataclass
+class Findings:
+    """What the phases of a run found, as far as it got."""
+
+    target: str
+    command: str
+    captured: Captured
+    cluster: Cluster
+    plan: Plan
+    verdict: Verdict
+    before: Estimate
+    after: Estimate
+    checked: Result | None = None
+    checked_s: float | None = None
+    certificate_sha256: str = ""
+    patch: Patch | None = None
+    ran: RunResult | None = None
+    run_note: str = ""
+    tolerance: float = 1e-9
+    candidates: Sequence[m.Candidate] = ()
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    peak_memory: int | None = None
+    exit_code: int = 0
+
+
+def strategy(plan: Plan) -> str:
+    """The plan in plain words."""
+    parts: list[str] = []
+    if plan.tp and plan.tp_size > 1:
+        styles = Counter(module.style for module in plan.modules if module.style != "replicate")
+        what = ", ".join(f"{n} {style.replace('_', ' ')}" for style, n in styles.most_common())
+        parts.append(f"{plan.tp}={plan.tp_size}: {what or 'everything replicated'}")
+        if plan.sequence_parallel:
+            parts.append("activations between blocks split along the sequence")
+        if plan.loss_parallel:
+            parts.append("loss on split vocabulary")
+    if plan.dp and plan.dp_size > 1:
+        how = "parameters, gradients and optimizer split" if plan.data == "fsdp" else "replicas"
+        parts.append(f"{plan.dp}={plan.dp_size}: batch split, {how}")
+    return "; ".join(parts) or "one device"
+
+
+def build(found: Findings) -> m.Report:
+    """The report of one run of `parallelize`."""
+    plan, verdict, captured = found.plan, found.verdict, found.captured
+    proof = verdict if isinstance(verdict, Proof) else None
+    return m.Report(
+        title=f"{found.target} on {plan.mesh}",
+        verdict=word(verdict),
+        headline=message(verdict).split("\n")[0],
+        command=found.command,
+        created_with=dict(found.versions),
+        strategy=strategy(plan),
+        mesh=tuple(_mesh_dim(plan, name, size) for name, size in plan.mesh.dims),
+        scope=proof.scope if proof else (),
+        assumptions=(*(proof.assumptions if proof else ()), *captured.assumptions),
+        not_proved=NOT_PROVED,
+        plan=tuple(_module_rows(plan, captured)),
+        collectives=tuple(
+            m.Collective(
+                op=use.op,
+                mesh_dim=use.mesh_dim,
+                phase=cast("m.Phase", use.phase),
+                where=use.where,
+                count=use.count,
+                bytes=use.bytes,
+                reason=use.reason,
+            )
+            for use in plan.collectives
+        ),
+        memory=m.Memory(
+            _memory(found.before), _memory(found.after), int(found.cluster.device.memory_bytes)
+        ),
+        time=_time(found.after, found.cluster),
+        proof=_proof(found, proof) if proof else None,
+        refuter=_refuter(verdict),
+        execution=_execution(found),
+        patch=_patch(found.patch),
+        obligations=found.patch.obligations if found.patch else plan.obligations,
+        candidates=tuple(found.candidates),
+        counterexample=_counterexample(verdict) if isinstance(verdict, Counterexample) else None,
+        missing=_missing(verdict) if isinstance(verdict, Unknown) else None,
+        capture=_capture(captured),
+        timings=dict(found.seconds),
+        peak_memory=found.peak_memory,
+        reproduce=m.Reproduce(
+            commands=(found.command, "shardproof verify ."),
+            versions=dict(found.versions),
+            hashes={f.path: f.sha256 for f in captured.facts.files if f.location},
+        ),
+        exit_code=found.exit_code,
+    )
+
+
+def _mesh_dim(plan: Plan, name: str, size: int) -> m.MeshDim:
+    does = ""
+    if name == plan.tp:
+        does = "splits heads, hidden units and the vocabulary"
+    elif name == plan.dp:
+        does = "splits the batch" + (", parameters and gradients" if plan.data == "fsdp" else "")
+    return m.MeshDim(name, size, does, name == plan.tp or plan.data == "fsdp")
+
+
+def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:
+    types = {i.path: i.type for i in captured.program.inputs if i.role == "param"}
+    rows: list[m.ModuleRow] = []
+    for module in plan.modules:
+        prefix = module.path + "." if module.path else ""
+        owned = [p for p in plan.params if p.startswith(prefix) and "." not in p[len(prefix) :]]
+        params: list[m.Parameter] = []
+        whole = local = 0
+        for path in owned:
+            placed = {n: p for n, p in plan.params[path].items() if p != "R"}
+            words = {n: p.replace("S(", "Shard(") for n, p in placed.items()}
+            tensor = types.get(path)
+            if tensor is not None:
+                ways = 1
+                for name in placed:
+                    ways *= plan.mesh[name]
+                whole += tensor.nbytes
+                local += tensor.nbytes // ways
+                shape = tensor.shape[stacked(path) :]
+                params.append(m.Parameter(path[len(prefix) :], shape, words, tensor.dtype))
+        fact = captured.facts.modules.get(one_of(module.path))
+        rows.append(
+            m.ModuleRow(
+                path=module.path,
+                kind=module.kind,
+                style=module.style,
+                input=module.input,
+                output=module.output,
+                parameters=tuple(params),
+                bytes=whole or None,
+                local_bytes=local or None,
+                source=m.SourceLine(fact.file, fact.line) if fact and fact.line else None,
+                reason=module.reason,
+            )
+        )
+    return rows
+
+
+_MANY = re.compile(r"\*|\[(\d+):\d+:\d+\]")
+
+
+def stacked(path: str) -> int:
+    """Leading dims of a parameter in which the layers of repeated blocks are stacked."""
+    return len(_MANY.findall(path))
+
+
+def one_of(path: str) -> str:
+    """The first concrete path that a path with `*` or a slice stands for."""
+    return _MANY.sub(lambda found: found[1] or "0", path)
+
+
+def _memory(estimate: Estimate) -> m.MemoryUse:
+    return m.MemoryUse(
+        parameters=estimate.parameters,
+        gradients=estimate.gradients,
+        optimizer=estimate.optimizer,
+        activations=estimate.activations,
+    )
+
+
+def _time(estimate: Estimate, cluster: Cluster) -> m.TimeEstimate:
+    spent: dict[str, float] = {}
+    for use in estimate.uses:
+        name = ",".join(use.mesh_dims)
+        spent[name] = spent.get(name, 0.0) + use.seconds * use.count
+    parts = [m.TimePart("compute", estimate.compute_s)]
+    parts += [m.TimePart(f"{name} communication", s, name) for name, s in spent.items()]
+    return m.TimeEstimate(tuple(parts), f"{cluster.name}; not calibrated")
+
+
+def _proof(found: Findings, proof: Proof) -> m.ProofFacts:
+    stats = proof.stats
+    checker = "not run"
+    if found.checked is not None:
+        checker = "accepted" if isinstance(found.checked, Accepted) else "rejected"
+    return m.ProofFacts(
+        rules=dict(sorted(_rules(proof.certificate.get("claims", {})).items())),
+        z3_queries=int(stats["z3_queries"]) if "z3_queries" in stats else None,
+        z3_seconds=stats.get("z3_s"),
+        seconds=stats.get("relate_s"),
+        segments=_segments(found.captured.program),
+        certificate="certificate.json",
+        certificate_sha256=found.certificate_sha256,
+        checker=checker,
+        checker_seconds=found.checked_s,
+    )
+
+
+def _rules(claims: dict[str, Any]) -> Counter[str]:
+    """How often each rule stands in a certificate."""
+    rows: Counter[str] = Counter()
+    for facts in cast("dict[str, list[dict[str, Any]]]", claims.get("values", {})).values():
+        rows.update(str(fact["rule"]) for fact in facts)
+    for body in cast("dict[str, dict[str, Any]]", claims.get("bodies", {})).values():
+        rows.update(_rules(body))
+    return rows
+
+
+def _segments(program: Program) -> str:
+    lengths = [node.attrs["length"] for node in program.nodes if node.body is not None]
+    if not lengths:
+        return ""
+    covered = ", ".join(map(str, lengths))
+    return f"{len(lengths)} repeated blocks proved once each, by induction over {covered} layers"
+
+
+def _refuter(verdict: Verdict) -> m.RefuterFacts:
+    stats = verdict.stats
+    if not stats.get("refuter_ran"):
+        return m.RefuterFacts(result="not run: the programs are too large to evaluate")
+    wrong = isinstance(verdict, Counterexample)
+    return m.RefuterFacts(
+        result=f"differs at {verdict.witness.output}" if wrong else "no difference",
+        prime=str(PRIME),
+        seconds=stats.get("refute_s"),
+    )
+
+
+def _execution(found: Findings) -> m.Execution | None:
+    if found.ran is None:
+        return None
+    return m.Execution(
+        agrees=found.ran.max_rel_diff <= found.tolerance,
+        world_size=found.ran.ranks,
+        tolerance=found.tolerance,
+        differences=tuple(m.Difference(d.name, d.relative, d.kind) for d in found.ran.differences),
+        dtype="float64",
+        seconds=found.ran.seconds,
+        note=found.run_note,
+    )
+
+
+def _patch(patch: Patch | None) -> m.Patch | None:
+    if patch is None:
+        return None
+    return m.Patch(
+        diff=patch.diff,
+        path="patch.diff",
+        apply="git apply patch.diff",
+        run=patch.entry,
+        revert="git apply -R patch.diff",
+        applies=True,
+        applicability="safe",
+    )
+
+
+def _source(source: Source) -> m.SourceLine | None:
+    return m.SourceLine(source.file, source.line, source.text) if source.file else None
+
+
+def _counterexample(verdict: Counterexample) -> m.Counterexample:
+    witness = verdict.witness
+    location = verdict.location or Location("", "", "")
+    return m.Counterexample(
+        check=location.op or "equality",
+        message=location.reason or "the programs differ",
+        mesh=verdict.mesh,
+        rank=_flat(verdict.mesh, witness.rank),
+        output=witness.output,
+        index=witness.index,
+        expected=f"{witness.expected:.9g}",
+        got=f"{witness.got:.9g}",
+        op=location.text,
+        source=_source(location.source),
+        fixes=tuple(m.Fix(text=text) for text in verdict.fixes),
+        coordinates=dict(witness.rank),
+    )
+
+
+def _flat(mesh: str, coordinates: Mapping[str, int]) -> int:
+    """Rank number of coordinates on a mesh written as `dp=2,tp=2`, last dim fastest."""
+    rank = 0
+    for part in mesh.split(","):
+        name, _, size = part.partition("=")
+        rank = rank * int(size or 1) + coordinates.get(name, 0)
+    return rank
+
+
+def _missing(verdict: Unknown) -> m.Missing:
+    location = verdict.location
+    return m.Missing(
+        reason=verdict.reason + (f": {location.reason}" if location else ""),
+        op=location.text if location else "",
+        source=_source(location.source) if location else None,
+        next_steps=verdict.fixes,
+    )
+
+
+def _capture(captured: Captured) -> m.Capture:
+    program = captured.program
+    kinds = {True: "joint forward and backward", False: "forward"}
+    joint = any(o.role == "grad" for o in program.outputs)
+    return m.Capture(
+        origin=f"torch.export, {kinds[joint]}",
+        ops=sum(1 for _ in program.walk()),
+        parameters=captured.facts.param_count,
+        rolled={
+            pattern: group.count for group in captured.facts.groups for pattern in group.patterns
+        },
+        inputs=tuple(f"{i.path} {i.type}" for i in program.inputs if i.role == "input"),
+        casts=tuple(_casts(program)),
+    )
+
+
+def _casts(program: Program) -> list[str]:
+    """Edges on which a float changes its dtype, with how often each stands in the text."""
+    seen: Counter[str] = Counter()
+    for scope, node in program.walk():
+        if node.op != "cast":
+            continue
+        old, new = scope.types[node.inputs[0]], scope.types[node.outputs[0]]
+        if old.is_float and new.is_float and old.dtype != new.dtype:
+            at = node.source.module or str(node.source)
+            seen[f"{old.dtype} -> {new.dtype} at {at}"] += 1
+    return [edge if n == 1 else f"{edge} ({n} times)" for edge, n in seen.items()]

@@ -1,0 +1,73 @@
+"""Verdicts as the command line shows them: a word, a line, a place, an exit code."""
+
+from __future__ import annotations
+
+from agent import events
+from agent.errors import Exit
+from agent.run import Outcome, Run
+from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict
+
+
+def word(verdict: Verdict) -> events.VerdictWord:
+    match verdict:
+        case Proof():
+            return "proved"
+        case Counterexample():
+            return "refuted"
+        case Unknown():
+            return "unknown"
+
+
+def exit_of(verdict: Verdict) -> Exit:
+    return Exit.PROVED if isinstance(verdict, Proof) else Exit.NOT_PROVED
+
+
+def message(verdict: Verdict) -> str:
+    """What was found, for a person; several lines where there is more to say."""
+    match verdict:
+        case Proof():
+            return "; ".join(verdict.scope)
+        case Counterexample(witness=w):
+            rank = ", ".join(f"{name}={at}" for name, at in w.rank.items())
+            index = ", ".join(map(str, w.index))
+            lines = [
+                f"{w.output}[{index}] on rank {rank or '0'}: got {w.got:.6g}, "
+                f"one device gives {w.expected:.6g} (mesh {verdict.mesh})"
+            ]
+        case Unknown():
+            lines = [verdict.reason]
+            if verdict.open_outputs:
+                lines.append("open: " + ", ".join(verdict.open_outputs[:6]))
+    if verdict.location is not None:
+        lines += located(verdict.location)
+    if verdict.fixes:
+        lines.append("verified fixes: " + "   |   ".join(verdict.fixes))
+    return "\n".join(lines)
+
+
+def located(location: Location) -> list[str]:
+    """The first op without the relation that is asked for, and what its operands are."""
+    operands = [f"  {operand}" for operand in location.operands]
+    return [location.text or location.op, location.reason, *operands]
+
+
+def place(verdict: Verdict) -> str:
+    """`file:line  module  text` of the first op whose relation breaks."""
+    if isinstance(verdict, Proof) or verdict.location is None:
+        return ""
+    source = verdict.location.source
+    return "   ".join(part for part in (str(source), source.text) if part)
+
+
+def report(run: Run, verdict: Verdict) -> Outcome:
+    """Emit the verdict, and end with its exit code."""
+    run.emit(
+        events.VerdictReached(
+            verdict=word(verdict),
+            message=message(verdict),
+            where=place(verdict),
+            scope=list(verdict.scope) if isinstance(verdict, Proof) else [],
+            assumptions=list(verdict.assumptions) if isinstance(verdict, Proof) else [],
+        )
+    )
+    return Outcome(exit_of(verdict), word(verdict), answer=word(verdict))
