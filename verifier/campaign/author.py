@@ -15,7 +15,7 @@ from verifier.contract import Contract, output_key
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
 from verifier.ir.types import Affine, Mesh, TensorType
-from verifier.layout import Layout, from_placements
+from verifier.layout import Atom, Layout, from_placements, normal, whole
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,19 @@ class Author:
         )
 
     def param(self, name: str, *shape: int, **placements: str) -> str:
-        return self._input(name, shape, "f32", "param", placements)
+        return self._input(name, self.layout(shape, **placements), "f32", "param")
+
+    def fused(self, name: str, rows: int, parts: int, columns: int) -> str:
+        """A weight `[rows, parts * columns]`, each part split over tp by columns."""
+        size = self.size("tp")
+        bound = (Atom(size, "tp"),) if "tp" in self.mesh else ()
+        dim = normal((Atom(parts), *bound, Atom(columns // size)))
+        return self._input(name, Layout((whole(rows), dim)), "f32", "param")
 
     def input(self, name: str, *shape: int, dtype: str = "f32", **placements: str) -> str:
-        return self._input(name, shape, dtype, "input", placements)
+        return self._input(name, self.layout(shape, **placements), dtype, "input")
 
-    def _input(
-        self, name: str, shape: tuple[int, ...], dtype: str, role: str, placements: dict[str, str]
-    ) -> str:
-        layout = self.layout(shape, **placements)
+    def _input(self, name: str, layout: Layout, dtype: str, role: str) -> str:
         self.layouts[name] = layout
         return self.b.input(name, TensorType(layout.local_shape, dtype), role)
 

@@ -140,6 +140,27 @@ def ulysses(a: Author) -> None:
         a.sync(param, "tp")
 
 
+def fused(a: Author) -> None:
+    """A fused gate and up weight, cut by slices, and rotary halves; the two reductions are apart."""
+    d = 4
+    x, turn = a.input("x", T, H), a.input("turn", T, 1, d)
+    both = a.fused("both", H, 2, F)
+    down, wq = a.param("down", F, H, tp="S(0)"), a.param("wq", H, 4 * d, tp="S(1)")
+    wo = a.param("wo", 4 * d, H, tp="S(0)")
+    seen, own, heads = a.enter(x), a.split(F), a.split(4)
+    wide = a.add("mm", seen, both)
+    gate = a.add("slice", wide, dim=1, start=0, stop=own)
+    up = a.add("slice", wide, dim=1, start=own, stop=2 * own)
+    inner = a.add("mul", a.add("gelu_tanh", gate), up)
+    q = a.add("reshape", a.add("mm", seen, wq), shape=(T, heads, d))
+    low = a.add("slice", q, dim=2, start=0, stop=d // 2)
+    high = a.add("slice", q, dim=2, start=d // 2, stop=d)
+    turned = a.add("mul", a.add("concat", a.add("neg", high), low, dim=2), turn)
+    flat = a.add("reshape", a.add("add", q, turned), shape=(T, heads * d))
+    sides = (a.all_reduce(a.add("mm", inner, down)), a.all_reduce(a.add("mm", flat, wo)))
+    a.output(a.add("add", *sides), "y")
+
+
 def layers(a: Author) -> None:
     """Two gated blocks as one scan over stacked parameters."""
     L = 2
@@ -188,6 +209,7 @@ def bases() -> list[Base]:
         base("attention", attention, TP2),
         base("vocabulary", vocabulary, TP2),
         base("vocabulary", vocabulary, BOTH),
+        base("fused", fused, TP2),
         base("sequence", sequence, TP2),
         base("sharded", sharded, DP2),
         base("ulysses", ulysses, TP2),
