@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -120,7 +121,12 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str) -> str:
 
 
 def _read(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
+    """Text of a library's file; `transformers/models/...` is found where the library lies."""
+    place = Path(path)
+    spec = None if place.is_absolute() else importlib.util.find_spec(place.parts[0])
+    if spec is not None and spec.submodule_search_locations:
+        place = Path(spec.submodule_search_locations[0]).parent / place
+    return place.read_text(encoding="utf-8")
 
 
 def library_patch(facts: ModelFacts, plan: Plan) -> Patch:
