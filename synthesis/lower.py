@@ -442,6 +442,10 @@ class Lowering:
     def _variants(self, node: Node, i: int, present: list[list[Layout]], k: int) -> list[Layout]:
         out: list[Layout] = []
         mine = present[k][0]
+        tp = self.choices.tp
+        if tp and mine.fold(tp) == "sum" and len(mine.dims) == 3 and self.choices.stream != "R":
+            split = place_on(without(mine, (tp,)), tp, self.mesh[tp], 1)
+            out += [split] if split is not None else []
         for name in mine.mentioned:
             out.append(without(mine, (name,)))
         if len(mine.mentioned) > 1:
@@ -489,6 +493,18 @@ class Lowering:
             chosen[i] = Layout(tuple(dims))
         return tuple(chosen[i] for i in range(len(node.inputs)))
 
+    def _later(self, node: Node, layouts: tuple[Layout, ...], result: Layout) -> float:
+        """Seconds of the reduction that a product with a newly pending sum will need."""
+        if node.op not in ("mm", "bmm"):
+            return 0.0
+        new = result.pending - {n for x in layouts for n in x.pending}
+        size = ITEMSIZE[self.program.types[node.outputs[0]].dtype]
+        for extent in result.local_shape:
+            size *= extent
+        return sum(
+            collective_seconds("reduce_scatter", self.mesh, (n,), size, self.cluster) for n in new
+        )
+
     def _early(self, node: Node, layouts: tuple[Layout, ...]) -> bool:
         """Whether an activation that waits for a sum would be scaled by a tensor: it is reduced
         first, so that its other readers find it reduced."""
@@ -526,6 +542,7 @@ class Lowering:
             return None
         if self._early(node, layouts):
             return total + LATE
+        total += self._later(node, layouts, placed[0].layouts[0])
         if total == 0.0:
             return 0.0
         result = placed[0].layouts[0]
