@@ -26,6 +26,13 @@ $(OK): pyproject.toml constraints.txt
 .PHONY: install
 install: $(OK)  ## the environment, in .venv
 
+.PHONY: demo
+demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user file
+	$(BIN)/shardproof parallelize hf:LlamaForCausalLM --config examples/llama-small.json \
+	  --mesh tp=2 --batch 4 --seq 16 --run --force --out out/llama
+	$(BIN)/shardproof parallelize examples/nanogpt.py:GPT \
+	  --mesh dp=2,tp=2 --run --force --out out/nanogpt
+
 .PHONY: test
 test: $(OK)  ## the tests
 	$(BIN)/pytest -q -n 2 --dist loadgroup
