@@ -33,11 +33,14 @@ def find_inputs(request: CaptureRequest, target: Target, model: nn.Module) -> tu
                 f"{target.cls.__name__}.forward has no argument {spec.name!r}",
                 hint=f"it takes {', '.join(list(signature.parameters)[1:])}",
             )
-    return tuple(_bounded(spec, model) for spec in found)
+    return tuple(_fitted(spec, model, request.dtype) for spec in found)
 
 
-def _bounded(spec: InputSpec, model: nn.Module) -> InputSpec:
-    """Integers index some table: without a bound they stay below the smallest embedding."""
+def _fitted(spec: InputSpec, model: nn.Module, dtype: str) -> InputSpec:
+    """Floats have the dtype of the parameters. Integers index some table: without a bound they
+    stay below the smallest embedding."""
+    if spec.dtype in ("f32", "f64", "bf16", "f16"):
+        return InputSpec(spec.name, spec.shape, dtype)
     if spec.below or spec.dtype not in ("i64", "i32"):
         return spec
     rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]

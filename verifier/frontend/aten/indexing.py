@@ -8,8 +8,20 @@ from typing import Any
 from verifier.frontend.aten.table import Emit, aten
 
 
+def _rows_in_order(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
+    """(first, last + 1) where `ids` counts up through rows of a table, as positions do."""
+    ramp = e.ramp(ids)
+    if ramp is None:
+        return None
+    first, stop = ramp, ramp + e.type(ids).size
+    return (first, stop) if 0 <= first and stop <= size else None
+
+
 @aten("embedding.default")
 def embedding(e: Emit, weight: str, ids: str, *_: Any) -> str:
+    rows = _rows_in_order(e, ids, e.shape(weight)[0])
+    if rows is not None:
+        return e.reshape(e.slice(weight, 0, *rows), (*e.shape(ids), e.shape(weight)[1]))
     return e.add("take", weight, ids, dim=0)
 
 
@@ -23,6 +35,10 @@ def embedding_dense_backward(
         keep = e.add("ne", ids, e.full(padding, (), e.type(ids).dtype))
         keep = e.reshape(keep, (*e.shape(ids), 1))
         g = e.add("where", keep, g, e.full(0, (), e.type(g).dtype))
+    rows = _rows_in_order(e, ids, size)
+    if rows is not None:
+        lines = e.reshape(g, (e.type(ids).size, e.shape(g)[-1]))
+        return e.pad(lines, 0, rows[0], size - rows[1])
     return e.add("index_add", g, ids, size=size)
 
 

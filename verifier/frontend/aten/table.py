@@ -99,6 +99,17 @@ class Emit:
     def iota(self, shape: Sequence[int], dim: int, offset: int = 0, dtype: str = "i64") -> str:
         return self.add("iota", shape=tuple(shape), dim=dim, offset=offset, dtype=dtype)
 
+    def ramp(self, x: str) -> int | None:
+        """First entry of an index ramp along the only dim with several entries."""
+        for node in reversed(self.b.nodes):
+            if x in node.outputs:
+                if node.op != "iota":
+                    return None
+                attrs: dict[str, Any] = node.attrs
+                along = self.shape(x)[attrs["dim"]] == self.type(x).size
+                return attrs["offset"] if along else None
+        return None
+
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """`shape` may hold one -1."""
         shape = list(shape)
