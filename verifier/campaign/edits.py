@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count as counted
+from itertools import islice
 
 from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
@@ -34,7 +36,7 @@ class Site:
 
     def fresh(self, count: int = 1) -> list[str]:
         """Names that the scope does not use."""
-        return [f"new{k}" for k in range(10_000) if f"new{k}" not in self.types][:count]
+        return list(islice((n for k in counted() if (n := f"new{k}") not in self.types), count))
 
     def producer(self, value: str) -> Node | None:
         return self.scope.producers().get(value)

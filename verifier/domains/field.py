@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
+from verifier.domains.base import Array, Domain, is_index
 
 P = 2**31 - 1
 _P = np.uint64(P)
@@ -75,11 +75,19 @@ class Field(Domain):
         below = strict & ~equal
         return {"lt": below, "le": below | equal, "gt": ~below & ~equal, "ge": ~below}[name]
 
+    def _above(self, a: Array, b: Array) -> Array:
+        """A keyed total order, so that 0 is not below everything."""
+        key = self._key("rank")
+        return _mix(a, key) >= _mix(b, key)
+
     def _maximum(self, a: Array, b: Array) -> Array:
-        return np.maximum(a, b)
+        return np.where(self._above(a, b), a, b)
 
     def minimum(self, a: Array, b: Array) -> Array:
-        return np.minimum(a, b)
+        if is_index(a) and is_index(b):
+            return np.minimum(a, b)
+        a, b = self.lift(a), self.lift(b)
+        return np.where(self._above(a, b), b, a)
 
     def unary(self, name: str, a: Array) -> Array:
         a = self.lift(a)
