@@ -43,6 +43,8 @@ class MeshDim:
     """What it does, in a few plain words: "splits heads, hidden units and the vocabulary"."""
     splits_parameters: bool = False
     """True where each coordinate stores a piece of the parameters (tensor parallel, fsdp)."""
+    data: bool = False
+    """True where it splits the batch: it communicates parameters and gradients only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +113,7 @@ class MemoryUse:
 @dataclass(frozen=True, slots=True)
 class Memory:
     before: MemoryUse
-    """The model on one device."""
     after: MemoryUse
-    """One rank of the plan."""
     capacity: int | None = None
     """What a device of the described cluster holds."""
 

@@ -82,7 +82,7 @@ def proved() -> Report:
         strategy="Tensor parallel on heads, hidden units and vocabulary with the sequence split "
         "between blocks; fsdp over dp.",
         mesh=(
-            MeshDim("dp", 2, "splits the batch and stores parameters in slices (fsdp)", True),
+            MeshDim("dp", 2, "splits the batch and stores parameters in slices (fsdp)", True, True),
             MeshDim("tp", 2, "splits heads, hidden units and the vocabulary", True),
         ),
         scope=(

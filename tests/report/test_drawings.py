@@ -32,7 +32,7 @@ def texts(svg: str | None) -> list[str]:
 
 def test_siblings_of_one_style_stand_side_by_side() -> None:
     report = samples.proved()
-    flow = flow_of(report.plan, report.collectives)
+    flow = flow_of(report.plan, report.collectives, report.mesh)
     names = [[row.path.rpartition(".")[2] for row in stage.rows] for stage in flow.stages]
     assert ["q_proj", "k_proj", "v_proj"] in names
     assert ["gate_proj", "up_proj"] in names
@@ -41,7 +41,7 @@ def test_siblings_of_one_style_stand_side_by_side() -> None:
 
 def test_collective_of_a_container_stands_before_its_first_module() -> None:
     report = samples.proved()
-    flow = flow_of(report.plan, report.collectives)
+    flow = flow_of(report.plan, report.collectives, report.mesh)
     attention = next(s for s in flow.stages if s.rows[0].path.endswith("q_proj"))
     assert [(use.op, use.phase) for use in attention.entering] == [
         ("all_gather", "forward"),
@@ -49,12 +49,35 @@ def test_collective_of_a_container_stands_before_its_first_module() -> None:
     ]
 
 
+def test_collectives_over_a_data_dim_belong_to_parameters() -> None:
+    row = ModuleRow(path="h.*.up", style="column", parameters=(Parameter("w", (2, 2)),))
+    use = Collective(
+        op="reduce_scatter", mesh_dim="dp", phase="backward", where="h.*.up", count=1, bytes=1
+    )
+    flow = flow_of((row,), (use,), (MeshDim("dp", 2, "", True, True),))
+    assert flow.of_frame == {"h.*": (use,)}
+    assert flow_of((row,), (use,)).stages[0].entering == (use,)
+
+
+def test_equal_collectives_at_one_place_share_a_pill() -> None:
+    base = samples.proved()
+    row = ModuleRow(path="h.*.down", style="row", parameters=(Parameter("w", (2, 2)),))
+    use = Collective(
+        op="all_reduce", mesh_dim="tp", phase="forward", where="h.*.down", count=1, bytes=1024
+    )
+    drawn = draw_block(replace(base, plan=(row,), collectives=(use, use)), 520, "k")
+    assert texts(drawn).count("all_reduce tp 2 KiB") == 1
+
+
 def test_every_collective_is_drawn_once() -> None:
     report = samples.proved()
-    flow = flow_of(report.plan, report.collectives)
-    drawn = [use for stage in flow.stages for use in (*stage.entering, *stage.leaving)]
-    drawn += [use for uses in flow.of_frame.values() for use in uses]
-    assert sorted(drawn, key=str) == sorted(report.collectives, key=str)
+    flow = flow_of(report.plan, report.collectives, report.mesh)
+    placed = [use for stage in flow.stages for use in (*stage.entering, *stage.leaving)]
+    placed += [use for uses in flow.of_frame.values() for use in uses]
+    assert sorted(placed, key=str) == sorted(report.collectives, key=str)
+    drawn = draw_block(report, 520, "k")
+    assert drawn is not None
+    assert drawn.count("times a step.") == len(report.collectives)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,7 @@ def test_side_follows_from_the_style(style: str, expected: str) -> None:
 
 def test_frame_is_the_path_up_to_the_star() -> None:
     assert frame_of("model.layers.*.mlp.up_proj") == "model.layers.*"
+    assert frame_of("model.layers.[1:9:2].mlp.up") == "model.layers.[1:9:2]"
     assert frame_of("model.norm") == ""
 
 

@@ -19,7 +19,7 @@ LANE = 0.225
 
 
 def draw_block(report: Report, width: float, key: str) -> Markup | None:
-    flow = flow_of(report.plan, report.collectives)
+    flow = flow_of(report.plan, report.collectives, report.mesh)
     if not flow.stages:
         return None
     drawn, y, frame, top = canvas(width), 22.0, "", 0.0
@@ -41,6 +41,7 @@ def draw_block(report: Report, width: float, key: str) -> Markup | None:
     if frame:
         frames.append(_frame(width, top, y + 8))
         y += 8
+    y = _gap(drawn, flow.stages[-1], None, y)
     y = _tail(drawn, flow, y)
     drawn.parts[:0] = frames
     return picture(drawn, y, key, "The model under the plan", _told(report, flow))
@@ -77,7 +78,7 @@ def _frame_head(drawn: Canvas, report: Report, frame: str, flow: Flow, y: float)
 def _tail(drawn: Canvas, flow: Flow, y: float) -> float:
     uses = flow.of_frame.get("", ())
     if uses:
-        drawn.add(label(0, y + 20, "on parameters outside the blocks", "muted", size=10.5))
+        drawn.add(label(0, y + 20, "at no module above", "muted", size=10.5))
         y = _pills(drawn, uses, y + 27)
     if flow.hidden:
         drawn.add(label(0, y + 16, f"and {flow.hidden} modules more, in the table", "muted"))
@@ -85,11 +86,11 @@ def _tail(drawn: Canvas, flow: Flow, y: float) -> float:
     return y + 4
 
 
-def _gap(drawn: Canvas, before: Stage | None, stage: Stage, y: float) -> float:
+def _gap(drawn: Canvas, before: Stage | None, stage: Stage | None, y: float) -> float:
     """Everything between two rows of boxes: wires, pills, the placement of the activation."""
-    uses = (*(before.leaving if before else ()), *stage.entering)
+    uses = (*(before.leaving if before else ()), *(stage.entering if stage else ()))
     came = before.rows[0].output if before else ""
-    goes = stage.rows[0].input
+    goes = stage.rows[0].input if stage else ""
     rows = _pill_rows(uses)
     height = max(24.0, rows * (PILL + 3) + 12, 36.0 if came and goes and came != goes else 0)
     middle, room = drawn.width / 2, _middle(drawn.width)
@@ -111,26 +112,39 @@ def _gap(drawn: Canvas, before: Stage | None, stage: Stage, y: float) -> float:
 
 
 def _pill_rows(uses: Iterable[Collective]) -> int:
-    phases = [use.phase for use in uses]
-    return max(phases.count("forward"), phases.count("backward"))
+    return max(len(_merged(uses, "forward")), len(_merged(uses, "backward")))
+
+
+def _merged(uses: Iterable[Collective], phase: str) -> list[tuple[Collective, ...]]:
+    """Those of one direction, the same operation over the same mesh dim together."""
+    alike: dict[tuple[str, str], tuple[Collective, ...]] = {}
+    for use in uses:
+        if use.phase == phase:
+            alike[use.op, use.mesh_dim] = (*alike.get((use.op, use.mesh_dim), ()), use)
+    return list(alike.values())
 
 
 def _pills(drawn: Canvas, uses: tuple[Collective, ...], y: float) -> float:
     down, up = _lanes(drawn.width)
     room = min(2 * down, up - down - _middle(drawn.width)) - 6
     for phase, x, cls in (("forward", down, "fw"), ("backward", up, "bw")):
-        mine = [use for use in uses if use.phase == phase]
-        for index, use in enumerate(mine):
-            _pill(drawn, use, x, y + index * (PILL + 3), room, cls)
+        for index, alike in enumerate(_merged(uses, phase)):
+            _pill(drawn, alike, x, y + index * (PILL + 3), room, cls)
     return y + _pill_rows(uses) * (PILL + 3)
 
 
-def _pill(drawn: Canvas, use: Collective, x: float, y: float, room: float, cls: str) -> None:
-    short = f"{use.op} {use.mesh_dim}"
-    full = f"{short} {size(use.bytes)}"
+def _pill(
+    drawn: Canvas, alike: tuple[Collective, ...], x: float, y: float, room: float, cls: str
+) -> None:
+    short = f"{alike[0].op} {alike[0].mesh_dim}"
+    full = f"{short} {size(sum(use.bytes for use in alike))}"
     text = full if drawn.width > 400 and len(full) * 10.5 * MONO + 14 <= room else short
     span = min(len(text) * 10.5 * MONO + 14, room)
-    tip = f"{use.phase} {full} at {use.where}, {use.count} times a step. {use.reason}"
+    tip = "\n".join(
+        f"{use.phase} {use.op} over {use.mesh_dim} at {use.where or 'no module'}: "
+        f"{size(use.bytes)}, {use.count} times a step. {use.reason}"
+        for use in alike
+    )
     drawn.add(box(x - span / 2, y, span, PILL, f"pill {cls}", PILL / 2, tip))
     drawn.add(label(x, y + 13, text, f"mono on-{cls}", "middle", span - 8, 10.5))
 

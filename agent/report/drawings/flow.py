@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from agent.report.model import Collective, ModuleRow
+from agent.report.model import Collective, MeshDim, ModuleRow
 
 MOST_STAGES = 40
 
@@ -25,12 +26,16 @@ class Stage:
 class Flow:
     stages: tuple[Stage, ...]
     of_frame: dict[str, tuple[Collective, ...]]
-    """Frame to the collectives on its parameters; "" is everything outside frames."""
+    """Frame to the collectives on its parameters; "" is what stands at no module."""
     hidden: int
     """Modules beyond what fits."""
 
 
-def flow_of(plan: tuple[ModuleRow, ...], collectives: tuple[Collective, ...]) -> Flow:
+def flow_of(
+    plan: tuple[ModuleRow, ...],
+    collectives: tuple[Collective, ...],
+    mesh: tuple[MeshDim, ...] = (),
+) -> Flow:
     """Only modules that own parameters are drawn; a collective at another module (a container) goes
     to the first stage inside it when it stands at the input, to the last one otherwise."""
     drawn = [row for row in plan if row.parameters]
@@ -41,8 +46,9 @@ def flow_of(plan: tuple[ModuleRow, ...], collectives: tuple[Collective, ...]) ->
         else:
             stages.append(Stage((row,), frame_of(row.path)))
     of_frame: dict[str, tuple[Collective, ...]] = {}
+    data = {dim.name for dim in mesh if dim.data}
     for use in collectives:
-        at = side(use, plan)
+        at = "parameter" if use.at is None and use.mesh_dim in data else side(use, plan)
         index = None if at == "parameter" else _stage_of(stages, use.where, at == "input")
         if index is None:
             frame = frame_of(use.where)
@@ -56,9 +62,9 @@ def flow_of(plan: tuple[ModuleRow, ...], collectives: tuple[Collective, ...]) ->
 
 
 def frame_of(path: str) -> str:
-    """ "model.layers.*" of "model.layers.*.mlp.up_proj"."""
-    head, star, _ = path.partition("*")
-    return head + star if star else ""
+    """Path of the repeated block around a module: `model.layers.*`, or a slice for the star."""
+    found = re.match(r".*?(\*|\[\d+:\d+:\d+\])", path)
+    return found[0] if found else ""
 
 
 def side(use: Collective, plan: Iterable[ModuleRow]) -> str:
@@ -81,6 +87,6 @@ def _stage_of(stages: list[Stage], where: str, first: bool) -> int | None:
         for index, stage in enumerate(stages)
         if any(row.path == where or row.path.startswith(where + ".") for row in stage.rows)
     ]
-    if not inside or not where:
+    if not inside or where in ("", frame_of(where)):
         return None
     return inside[0] if first else inside[-1]
