@@ -113,9 +113,7 @@ def _row(one: Sequential, fact: Fact, premises: list[int]) -> dict[str, Any]:
             factor = base + 1
     return {
         "of": None if factor is None else name,
-        "factor": None
-        if factor is None
-        else {"rational": f"{factor.numerator}/{factor.denominator}"},
+        "factor": None if factor is None else f"{factor.numerator}/{factor.denominator}",
         "layout": layout_to_json(fact.layout),
         "from": premises,
         "rule": fact.rule,

@@ -51,7 +51,7 @@ def read_row(at: Cursor) -> Row:
     """Raises MalformedError."""
     at.only("of", "factor", "layout", "from", "rule")
     of = None if at["of"].value is None else at["of"].text()
-    factor = None if at["factor"].value is None else at["factor"]["rational"].rational()
+    factor = None if at["factor"].value is None else at["factor"].rational()
     if (of is None) != (factor is None):
         raise at.fail("a claim names a value and a factor, or neither")
     premises = tuple(item.integer() for item in at["from"].items())
@@ -113,11 +113,11 @@ def same(terms: Terms, a: Ref, b: Ref) -> bool:
     return a == b
 
 
-def named(row: Row, values: Mapping[str, Ref], terms: Terms, ref: Ref) -> None:
-    """The term that was derived is the one the row names. Raises NotShownError."""
+def meant(row: Row, values: Mapping[str, Ref]) -> Ref | None:
+    """The term a row names, None where it names none. Raises NotShownError."""
     if row.of is None or row.factor is None:
-        return
+        return None
     need(row.of in values, f"the one-device program has no value %{row.of}")
     base = values[row.of]
-    claimed = Ref(row.factor * base.coef, base.id)
-    need(same(terms, claimed, ref), f"the value is not {row.factor} * %{row.of}")
+    need(base.coef != 0 or row.factor == 1, "a multiple of the constant 0")
+    return Ref(row.factor * base.coef, base.id)

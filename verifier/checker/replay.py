@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from verifier.certificate import VERSION, seal
-from verifier.checker.claims import Claim, NotShownError, Row, fits, named, need, read_row, same
+from verifier.checker.claims import Claim, NotShownError, Row, fits, meant, need, read_row, same
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
@@ -92,16 +93,16 @@ def _prepared(program: Program) -> Program:
 
 def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
     at.only("version", "sequential", "distributed", "mesh", "contract", "claims", "outputs", "seal")
-    if at["version"].value != VERSION:
-        raise at["version"].fail("another version of certificates", str(VERSION))
-    for key, program in (("sequential", sequential), ("distributed", distributed)):
-        expected = {"name": program.name, "digest": digest(program)}
-        if at[key].value != expected:
-            raise _BrokenError("the certificate is about another program", key)
-    if at["mesh"].value != [list(dim) for dim in distributed.mesh.dims]:
-        raise _BrokenError("the certificate is about another mesh", "mesh")
-    if at["contract"].value != contract.to_json():
-        raise _BrokenError("the certificate is about another contract", "contract")
+    expected = {
+        "version": VERSION,
+        "sequential": {"name": sequential.name, "digest": digest(sequential)},
+        "distributed": {"name": distributed.name, "digest": digest(distributed)},
+        "mesh": [list(dim) for dim in distributed.mesh.dims],
+        "contract": contract.to_json(),
+    }
+    for key, value in expected.items():
+        if json.dumps(at[key].value, sort_keys=True) != json.dumps(value, sort_keys=True):
+            raise _BrokenError(f"the certificate is about another {key}", key)
     if at["seal"].value != seal(at.object()):
         raise _BrokenError("the certificate was changed after it was written", "seal")
 
@@ -155,6 +156,12 @@ class _Walk:
         values = at["values"]
         return values[name].items() if name in values else []
 
+    def _once(self, name: str, claims: list[Claim]) -> list[Claim]:
+        if len(set(claims)) != len(claims):
+            raise _BrokenError("a claim is made twice", f"%{name}")
+        self.count += len(claims)
+        return claims
+
     def _stated(
         self, one: Sequential, program: Program, name: str, at: Cursor, rule: str, shown: Shown
     ) -> list[Claim]:
@@ -164,18 +171,16 @@ class _Walk:
             row = read_row(item)
             try:
                 need(row.rule == rule and not row.premises, f"expected rule {rule}, no premises")
-                base = one.values.get(row.of or "")
-                if base is None or row.factor is None:
-                    raise NotShownError(f"the one-device program has no value %{row.of}")
-                ref = Ref(row.factor * base.coef, base.id)
+                ref = meant(row, one.values)
+                if ref is None:
+                    raise NotShownError(f"a claim by {rule} names a value")
                 fits(row.layout, self.mesh, program.types[name].shape)
                 need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
                 need(shown(row, ref), f"nothing gives {row.factor} * %{row.of} as {row.layout}")
             except NotShownError as error:
                 raise _BrokenError(str(error), f"%{name} ({item.path})") from None
             out.append(Claim(ref, row.layout))
-        self.count += len(out)
-        return out
+        return self._once(name, out)
 
     def _body(self, one: Sequential, program: Program, at: Cursor, known: Known) -> None:
         at["values"].only(*program.types)
@@ -185,8 +190,8 @@ class _Walk:
                 self._scan(one, program, node, at, known)
             else:
                 (name,) = node.outputs
-                rows = self._rows(at, name)
-                known[name] = [self._step(one, program, node, row, known) for row in rows]
+                steps = [self._step(one, program, node, row, known) for row in self._rows(at, name)]
+                known[name] = self._once(name, steps)
 
     def _step(
         self, one: Sequential, program: Program, node: Node, at: Cursor, known: Known
@@ -216,10 +221,11 @@ class _Walk:
                 about = [one.values[v].id for v in assumed if v in one.values]
                 need(ref.id in about, "no assumption is about this value")
                 ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)
-            named(row, one.values, one.terms, ref)
+            named = meant(row, one.values)
+            said = f"the value is not {row.factor} * %{row.of}"
+            need(named is None or same(one.terms, named, ref), said)
         except NotShownError as error:
             raise _BrokenError(str(error), f"%{name} ({at.path})") from None
-        self.count += 1
         return Claim(ref, row.layout)
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:

@@ -1,0 +1,232 @@
+"""Certificates of proofs replay; changed certificates, programs and contracts do not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.checker.pairs import PAIRS, Pair
+from verifier.campaign import rewrites
+from verifier.campaign.mutants import mutations
+from verifier.campaign.truth import equal
+from verifier.campaign.zoo import bases
+from verifier.certificate import seal
+from verifier.checker import Accepted, Rejected, Result, check
+from verifier.contract import Contract
+from verifier.inline import inline
+from verifier.ir import Program
+from verifier.ir.errors import MalformedError
+from verifier.ir.jsondata import parse
+from verifier.ir.jsonio import digest
+from verifier.layout import Layout
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+BASES = {str(base): base for base in bases()}
+
+
+@cache
+def pair(name: str) -> Pair:
+    if name in PAIRS:
+        return PAIRS[name]()
+    base = BASES[name]
+    return base.sequential, base.distributed, base.contract
+
+
+@cache
+def written(name: str) -> str:
+    """The certificate of a pair, as text."""
+    verdict = verify(*pair(name))
+    assert isinstance(verdict, Proof), verdict
+    return json.dumps(verdict.certificate)
+
+
+def certificate(name: str) -> dict[str, Any]:
+    return json.loads(written(name))
+
+
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "seal": seal(document)}
+
+
+def forged(document: dict[str, Any], distributed: Program) -> dict[str, Any]:
+    """The certificate, made out to another distributed program."""
+    try:
+        known = inline(distributed)
+    except ValueError:
+        return document
+    return sealed({**document, "distributed": {"name": known.name, "digest": digest(known)}})
+
+
+@pytest.mark.parametrize("name", [*PAIRS, *BASES])
+def test_proved_program_replays(name: str) -> None:
+    assert isinstance(check(certificate(name), *pair(name)), Accepted)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_proof_of_a_rewritten_program_replays(name: str) -> None:
+    base, rng = BASES[name], np.random.default_rng(1)
+    for kind in rewrites.kinds():
+        program = rewrites.apply(base.distributed, kind, base.contract, rng)
+        if program is None:
+            continue
+        verdict = verify(base.sequential, program, base.contract)
+        if isinstance(verdict, Proof):
+            got = check(verdict.certificate, base.sequential, program, base.contract)
+            assert isinstance(got, Accepted), f"{kind}: {got}"
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_certificate_of_another_program_is_rejected(name: str) -> None:
+    """Forged to name the mutant, it passes only where the mutant is equal as well."""
+    base, rng = BASES[name], random.Random(2)
+    known = inline(base.distributed)
+    pool = list(mutations(base.distributed))
+    for mutation in rng.sample(pool, min(40, len(pool))):
+        program = mutation.edit()
+        if program is None or digest(inline(program)) == digest(known):
+            continue
+        stale = check(certificate(name), base.sequential, program, base.contract)
+        assert isinstance(stale, Rejected)
+        got = check(forged(certificate(name), program), base.sequential, program, base.contract)
+        assert isinstance(got, Rejected) or equal(base, program), mutation.text
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every part of a document with the way to it."""
+    if path:
+        yield path, value
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*path, key))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from places(item, (*path, i))
+
+
+def changed(value: Any) -> list[Any]:
+    """Other values for a part of a document."""
+    if isinstance(value, bool) or value is None:
+        return [not value, "x", 0]
+    if isinstance(value, int):
+        return [value + 1, value - 1, value * 2 or 4, str(value), None, True]
+    if isinstance(value, str):
+        digit = value.replace("1", "2", 1) if "1" in value else f"{value}1"
+        return [digit, "", "x", None, 3, value[:-1]]
+    if isinstance(value, list):
+        return [[], value[1:], [*value, *value[-1:]], value[::-1], None, {}]
+    return [{}, None, [], {**value, "more": 1}]
+
+
+def put(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    out = copy.deepcopy(document)
+    at: Any = out
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return out
+
+
+def without(document: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    out = copy.deepcopy(document)
+    at: Any = out
+    for key in path[:-1]:
+        at = at[key]
+    del at[path[-1]]
+    return out
+
+
+def tampered(document: dict[str, Any], rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
+    for path, value in rng.sample(found := list(places(document)), min(count, len(found))):
+        yield without(document, path)
+        for other in changed(value):
+            if other != value or type(other) is not type(value):
+                yield put(document, path, other)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_any_change_of_a_certificate_is_rejected(name: str) -> None:
+    """Also where the one who changed it sealed it anew."""
+    rng, original = random.Random(3), certificate(name)
+    for document in tampered(original, rng, 25):
+        assert isinstance(check(document, *pair(name)), Rejected)
+        if "seal" in document and document["seal"] == original["seal"]:
+            got = check(sealed(document), *pair(name))
+            assert isinstance(got, Rejected)
+
+
+@pytest.mark.parametrize("name", ["mlp", "layers"])
+def test_any_changed_byte_is_rejected(name: str) -> None:
+    rng, text = random.Random(4), written(name)
+    for _ in range(400):
+        at = rng.randrange(len(text))
+        other = text[:at] + chr(rng.choice((rng.randrange(32, 127), ord(text[at]) ^ 1)))
+        other += text[at + 1 :]
+        try:
+            document = parse(other, "certificate")
+        except MalformedError:
+            continue
+        if document != json.loads(text):
+            assert isinstance(check(document, *pair(name)), Rejected)
+
+
+def contracts(contract: Contract) -> Iterator[Contract]:
+    """Contracts that ask or promise something else."""
+    for name in contract.inputs:
+        other = Layout.replicate(contract.inputs[name].global_shape)
+        yield replace(contract, inputs={**contract.inputs, name: other})
+        yield replace(contract, inputs={k: v for k, v in contract.inputs.items() if k != name})
+    for key, layout in contract.outputs.items():
+        for other in (Layout.replicate(layout.global_shape), layout.with_partial([("tp", "sum")])):
+            yield replace(contract, outputs={**contract.outputs, key: other})
+        yield replace(contract, outputs={k: v for k, v in contract.outputs.items() if k != key})
+    yield replace(contract, assumptions=("trust me",))
+    if contract.balanced:
+        yield replace(contract, balanced=())
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_certificate_under_another_contract_is_rejected(name: str) -> None:
+    sequential, distributed, contract = pair(name)
+    for other in contracts(contract):
+        if other == contract:
+            continue
+        got = check(certificate(name), sequential, distributed, other)
+        assert isinstance(got, Rejected)
+        if other.assumptions == contract.assumptions:
+            document = sealed({**certificate(name), "contract": other.to_json()})
+            got = check(document, sequential, distributed, other)
+            assert isinstance(got, Rejected), other
+
+
+def test_rejection_says_where() -> None:
+    def claim(document: dict[str, Any]) -> dict[str, Any]:
+        return document["claims"]["values"]["1"][0]
+
+    cases: list[tuple[Result, str, str]] = []
+    document = certificate("mlp")
+    claim(document)["factor"] = "2/1"
+    cases.append((check(sealed(document), *pair("mlp")), "is not 2 \\* %1", "%1"))
+    document = certificate("mlp")
+    claim(document)["layout"]["partial"] = [["tp", "sum"]]
+    cases.append((check(sealed(document), *pair("mlp")), "used twice", "%1"))
+    document = certificate("mlp")
+    document["outputs"]["output:y"] = 7
+    cases.append((check(sealed(document), *pair("mlp")), "no such claim", "output:y"))
+    sequential, _, contract = pair("mlp")
+    cases.append(
+        (check(document, sequential, sequential, contract), "does not fit the mesh", "contract")
+    )
+    for got, reason, where in cases:
+        assert isinstance(got, Rejected)
+        assert where in got.where
+        with pytest.raises(AssertionError, match=reason):
+            raise AssertionError(got.reason)
