@@ -147,3 +147,11 @@ def test_text_has_contrast(theme: str) -> None:
     poor = [(a, b) for a, b in PAIRS if contrast(colours[a], colours[b]) < 4.5]
     poor += [(f"t{i}", "white") for i in range(5) if contrast(colours[f"t{i}"], "#ffffff") < 4.5]
     assert poor == []
+
+
+def test_stylesheet_has_no_broken_rule() -> None:
+    css = stylesheet()
+    assert css.count("{") == css.count("}")
+    assert all(not line.endswith(" @media") for line in css.split("{"))
+    for selector in re.findall(r"([^{}]+)\{", css):
+        assert "@" not in selector.strip()[1:]
