@@ -113,6 +113,20 @@ def test_hostile_strings_run_nothing(browser: Chromium, pages: dict[str, Path]) 
     assert elements == pytest.approx(browser.evaluate(counts)[2], rel=0.2)
 
 
+@pytest.mark.parametrize("name", ["proved", "refuted", "unknown"])
+def test_print_style_is_light_and_fits_the_paper(
+    name: str, browser: Chromium, pages: dict[str, Path]
+) -> None:
+    browser.open(pages[name], 720, script=False)
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.call("Emulation.setEmulatedMedia", media="print", features=dark)
+    wide = browser.evaluate("document.documentElement.scrollWidth")
+    colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert wide <= 720
+    assert colour == "rgb(255, 255, 255)"
+
+
 def test_page_prints(browser: Chromium, pages: dict[str, Path]) -> None:
     browser.open(pages["proved"], 800, dark=True, script=False)
     assert len(browser.call("Page.printToPDF")["data"]) > 10_000
