@@ -93,8 +93,9 @@ def layers(s: Side) -> tuple[dict[str, Layout], dict[str, Layout]]:
     g = back.input("g", (4, 6), inputs["x"], role="carry")
     total = back.input("total", (4, 6), inputs["x"], role="carry")
     kept = back.input("kept", (4, 6), inputs["x"], role="xs")
-    back.b.output(back.b.add("mul", g, kept), "carry")
-    back.b.output(back.b.add("add", total, back.b.add("mul", g, kept)), "carry")
+    product = back.b.add("mul", g, kept)
+    back.b.output(product, "carry")
+    back.b.output(back.b.add("add", total, product), "carry")
     attrs = {"length": 2, "carry": 2, "xs": 1, "reverse": True}
     grad, total = b.add_node("scan", (out, zero, saved), attrs, body=back.b.build())
     for path, value in (("y", out), ("g", grad), ("t", total)):

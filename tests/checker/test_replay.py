@@ -144,23 +144,30 @@ def without(document: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
     return out
 
 
-def tampered(document: dict[str, Any], rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
+def tampered(
+    document: dict[str, Any], rng: random.Random, count: int
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The document with one part changed or gone, and the way to that part."""
     for path, value in rng.sample(found := list(places(document)), min(count, len(found))):
-        yield without(document, path)
+        yield path, without(document, path)
         for other in changed(value):
             if other != value or type(other) is not type(value):
-                yield put(document, path, other)
+                yield path, put(document, path, other)
+
+
+ZERO = ("claims", "values", "3", 0, "layout")
+"""In `layers`: the layout of a constant 0 that starts a carry. Any other is as true."""
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_any_change_of_a_certificate_is_rejected(name: str) -> None:
     """Also where the one who changed it sealed it anew."""
-    rng, original = random.Random(3), certificate(name)
-    for document in tampered(original, rng, 25):
+    original = certificate(name)
+    for path, document in tampered(original, random.Random(3), 25):
         assert isinstance(check(document, *pair(name)), Rejected)
-        if "seal" in document and document["seal"] == original["seal"]:
+        if path != ("seal",) and path[:5] != ZERO:
             got = check(sealed(document), *pair(name))
-            assert isinstance(got, Rejected)
+            assert isinstance(got, Rejected), (path, document)
 
 
 @pytest.mark.parametrize("name", ["mlp", "layers"])
