@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation of programs: a joint forward and backward program from a forward one.
+"""Reverse-mode differentiation: a joint forward and backward program from a forward one.
 
 Each op brings its own vector-Jacobian product. Composites that have none are expanded. A `scan`
 keeps its carries step by step and is pulled back by a reversed scan that computes each step anew.
@@ -110,7 +110,9 @@ def _recorded(b: Builder, node: Node) -> Node:
     )
     kept = tuple(b.fresh("start") for _ in starts)
     full = Node(node.op, node.inputs, (*node.outputs, *kept), node.attrs, node.source, body)
-    b.add_node(full.op, full.inputs, full.attrs, outputs=full.outputs, source=full.source, body=body)
+    b.add_node(
+        full.op, full.inputs, full.attrs, outputs=full.outputs, source=full.source, body=body
+    )
     return full
 
 

@@ -181,7 +181,8 @@ def _domains(case: Case, seed: int) -> list[Domain]:
 
 def survey(op: Op, limit: int, seed: int = 0) -> tuple[Tally, list[Broken]]:
     """Check the claims of one op on floats, on the prime field and by Z3."""
-    tally, broken = Tally(op.name), []
+    tally = Tally(op.name)
+    broken: list[Broken] = []
     begin = time.perf_counter()
     rng = np.random.default_rng(seed)
     for case, claims in placed_cases(op, limit, limit * 125, seed):

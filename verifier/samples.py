@@ -57,7 +57,7 @@ class Form:
 
 
 def layouts(shape: Shape, mesh: Mesh, partial: bool = True) -> list[Layout]:
-    """Every way to split dims of `shape` over the mesh in one block or strided, or to leave a fold."""
+    """Every way to split dims of `shape` over the mesh, in blocks or strided, or leave a fold."""
     out = [Layout.replicate(shape)]
     for name, size in mesh.dims:
         found: list[Layout] = []
@@ -157,7 +157,7 @@ def fixed(*attrs: Attrs) -> Callable[[tuple[Shape, ...], Mesh], Iterator[Attrs]]
     return lambda local, mesh: iter(attrs)
 
 
-ATTRS: dict[str, list[Attrs]] = {
+ATTRS: dict[str, Sequence[Attrs]] = {
     "pow": [{"exponent": Fraction(e)} for e in (3, -2)] + [{"exponent": Fraction(1, 2)}],
     "mul_scalar": [{"value": Fraction(-3, 2)}],
     "add_scalar": [{"value": Fraction(5, 4)}],
@@ -318,25 +318,24 @@ def _iota(a: int, b: int) -> Iterator[Form]:
     yield Form((), (), attrs)
 
 
-def _groups(mesh: Mesh) -> Iterator[str | tuple[str, ...]]:
-    yield from mesh.names
-    if len(mesh.names) > 1:
-        yield from permutations(mesh.names)
+def _groups(mesh: Mesh) -> Iterator[tuple[str, ...]]:
+    for count in range(1, len(mesh.names) + 1):
+        yield from permutations(mesh.names, count)
 
 
 def _collective(**choices: Sequence[Attr]) -> Callable[[int, int], Iterator[Form]]:
     def form(a: int, b: int) -> Iterator[Form]:
         def attrs(local: tuple[Shape, ...], mesh: Mesh) -> Iterator[Attrs]:
-            for group, *values in product(_groups(mesh), *choices.values()):
+            for group, values in product(_groups(mesh), product(*choices.values())):
                 chosen = dict(zip(choices, values, strict=True))
-                size = math.prod(mesh[g] for g in ((group,) if isinstance(group, str) else group))
+                size = math.prod(mesh[name] for name in group)
                 split = chosen.get("split_dim", chosen.get("dim") if "cut" in chosen else None)
                 if isinstance(split, int) and local[0][split] % size:
                     continue
                 if "split_dim" in chosen and chosen["split_dim"] == chosen["concat_dim"]:
                     continue
                 chosen.pop("cut", None)
-                yield {"mesh_dim": group, **chosen}
+                yield {"mesh_dim": group[0] if len(group) == 1 else group, **chosen}
 
         yield Form(((a, 2 * b),), ("f32",), attrs)
 
@@ -399,4 +398,3 @@ FORMS: dict[str, Callable[[int, int], Iterator[Form]]] = {
     "rms_norm": _composite("ij", "j", attrs={"eps": Fraction(1, 1000)}),
     "sdpa": _composite("ahid", "ahjd", "ahjd", attrs={"causal": True, "scale": Fraction(1, 2)}),
 }
-

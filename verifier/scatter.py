@@ -115,6 +115,4 @@ def _shares(
         return {**noise, keys[0]: rest}
     owner = rng.integers(len(keys), size=whole.shape)
     clip = domain.minimum if fold == "max" else domain.maximum
-    return {
-        key: np.where(owner == i, whole, clip(whole, noise[key])) for i, key in enumerate(keys)
-    }
+    return {key: np.where(owner == i, whole, clip(whole, noise[key])) for i, key in enumerate(keys)}

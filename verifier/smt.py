@@ -95,7 +95,7 @@ class Solver:
             self._z3.pop()
 
     def prove(self, goal: Term) -> Answer:
-        """Whether the premises imply `goal`. Signal handlers run when Z3 returns; see `interrupt`."""
+        """Whether the premises imply `goal`. Signal handlers run once Z3 returns: `interrupt`."""
         with self.scope(z3.Not(goal)):
             result, answer = self._check(self._z3)
             if isinstance(answer, Undecided):
@@ -166,6 +166,10 @@ def integers(names: str) -> Sequence[Term]:
 
 def real(name: str) -> Term:
     return z3.Real(name)
+
+
+def whole(value: int) -> Term:
+    return z3.IntVal(value)
 
 
 def rational(value: Fraction) -> Term:

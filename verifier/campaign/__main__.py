@@ -1,4 +1,4 @@
-"""`python -m verifier.campaign`: mutants and rewrites, judged by float64 simulation of every rank."""
+"""`python -m verifier.campaign`: mutants and rewrites, judged by simulating every rank."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ def campaign(count: int, seed: int, keep: Sequence[Base]) -> Iterator[Outcome]:
             yield outcome(base, kind, mutation.text, program)
 
 
-def _pools(keep: Sequence[Base], rng: np.random.Generator) -> dict[str, list[tuple[Base, Mutation]]]:
+def _pools(
+    keep: Sequence[Base], rng: np.random.Generator
+) -> dict[str, list[tuple[Base, Mutation]]]:
     """Mutations by kind, of the bases and of one rewriting of each."""
     pools: dict[str, list[tuple[Base, Mutation]]] = defaultdict(list)
     for base in keep:
@@ -169,7 +171,8 @@ def markdown(rows: Sequence[tuple[str, ...]], count: int, seed: int, seconds: fl
         f"docs/mutants.md` in {seconds:.0f} s on one core.",
         "",
         "Truth is float64 simulation of every rank. A variant that differs and is proved, or that",
-        "the relations alone accept, is a false accept; one that is equal and refuted, a false alarm.",
+        "the relations alone accept, is a false accept; one that is equal and refuted is a false",
+        "alarm.",
         "",
         "| " + " | ".join(h.strip() for h in rows[0]) + " |",
         "|---" * len(rows[0]) + "|",
@@ -196,7 +199,10 @@ def main() -> int:
     rows = table(outcomes)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        cells = (c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        cells = (
+            c.ljust(w) if i == 0 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        )
         sys.stdout.write("  ".join(cells) + "\n")
     bad = [o for o in outcomes if o.false_accept or o.false_alarm]
     bad += [o for o in outcomes if o.kind == "unmutated" and o.verdict != "proved"]

@@ -45,7 +45,7 @@ class Author:
 
     def size(self, name: str) -> int:
         """Extent of a mesh dim, 1 where the mesh has none of that name."""
-        return self.mesh[name] if name in self.mesh else 1
+        return dict(self.mesh.dims).get(name, 1)
 
     def split(self, extent: int, name: str = "tp") -> int:
         """What is left of an extent on one rank."""
@@ -143,7 +143,9 @@ def base(name: str, model: Model, mesh: Mesh) -> Base:
     for out in sequential.outputs:
         key, shape = output_key(out), sequential[out.value].shape
         if out.role == "grad":
-            outputs[key] = many.layouts[next(i.name for i in sequential.inputs if i.path == out.path)]
+            outputs[key] = many.layouts[
+                next(i.name for i in sequential.inputs if i.path == out.path)
+            ]
         else:
             outputs[key] = many.layout(shape, **many.outputs[key])
             for item in sequential.inputs:

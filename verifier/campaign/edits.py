@@ -68,9 +68,7 @@ def rebuilt(program: Program, nodes: Sequence[Node], outputs: Sequence[Output]) 
         for item in program.inputs:
             b.input(item.name, item.type, item.role, item.path)
         for n in nodes:
-            b.add_node(
-                n.op, n.inputs, n.attrs, outputs=n.outputs, source=n.source, body=n.body
-            )
+            b.add_node(n.op, n.inputs, n.attrs, outputs=n.outputs, source=n.source, body=n.body)
         for out in outputs:
             b.output(out.value, out.role, out.path)
     except (IRError, KeyError, IndexError):
@@ -83,7 +81,9 @@ def rebuilt(program: Program, nodes: Sequence[Node], outputs: Sequence[Output]) 
     return done if same else None
 
 
-def splice(root: Program, site: Site, nodes: Sequence[Node], rename: tuple[str, str] | None = None) -> Program | None:
+def splice(
+    root: Program, site: Site, nodes: Sequence[Node], rename: tuple[str, str] | None = None
+) -> Program | None:
     """`root` with the node at `site` replaced; `rename` (old, new) redirects later uses."""
     before, after = site.scope.nodes[: site.index], list(site.scope.nodes[site.index + 1 :])
     outputs = list(site.scope.outputs)

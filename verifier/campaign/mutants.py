@@ -178,9 +178,14 @@ def _off_by_one(site: Site) -> Iterator[Variant]:
     pairs = {"slice": (("start", "stop"),), "pad": (("lo", "hi"),)}.get(node.op, ())
     for low, high in pairs:
         a, b = node.attrs[low], node.attrs[high]
-        assert isinstance(a, int) and isinstance(b, int)
+        assert isinstance(a, int)
+        assert isinstance(b, int)
         for da, db in ((1, 1), (-1, -1), (1, 0), (0, -1), (1, -1), (-1, 1)):
-            yield f"{low}{da:+} {high}{db:+}", [with_attrs(node, **{low: a + da, high: b + db})], None
+            yield (
+                f"{low}{da:+} {high}{db:+}",
+                [with_attrs(node, **{low: a + da, high: b + db})],
+                None,
+            )
 
 
 @rule("wrong offset")
@@ -264,10 +269,11 @@ def _reshape(site: Site) -> Iterator[Variant]:
         order = list(range(len(shape)))
         order[i], order[j] = j, i
         cut = replace(
-            with_attrs(node, shape=tuple(shape[k] for k in order)), outputs=(fresh,)  # type: ignore[arg-type]
+            with_attrs(node, shape=tuple(int(shape[k]) for k in order)),
+            outputs=(fresh,),  # type: ignore[arg-type]
         )
         back = Node("permute", (fresh,), node.outputs, {"dims": tuple(order)}, node.source)
-        yield f"through {list(shape[k] for k in order)}", [cut, back], None
+        yield f"through {[shape[k] for k in order]}", [cut, back], None
 
 
 @rule("bias before the reduce")

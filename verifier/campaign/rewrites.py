@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.contract import Contract
 from verifier.campaign.edits import Site, rebuilt, sites, splice, with_attrs, with_scope
+from verifier.contract import Contract
 from verifier.ir.program import Node, Program
 from verifier.ops import lookup
 
@@ -33,9 +33,11 @@ def apply(
     if kind == "reordered independent ops":
         return _shuffled(program, rng)
     layouts = contract.inputs.items()
-    same = frozenset((i, n) for i, lay in layouts for n in program.mesh.names if n not in lay.mentioned)
+    same = frozenset(
+        (i, n) for i, lay in layouts for n in program.mesh.names if n not in lay.mentioned
+    )
     places = sites(program, replicated=same)
-    found = [(site, nodes) for site in places for nodes in RULES[kind](site)]
+    found: list[tuple[Site, Variant]] = [(site, nodes) for site in places for nodes in RULES[kind](site)]
     for at in rng.permutation(len(found)):
         site, nodes = found[at]
         made = splice(program, site, nodes)
@@ -98,7 +100,9 @@ def _reduce_slice(site: Site) -> Iterator[Variant]:
         over = node.attrs["mesh_dim"]
         how = node.attrs.get("reduce", "sum")
         yield [
-            Node("all_reduce", node.inputs, (total,), {"mesh_dim": over, "reduce": how}, node.source),
+            Node(
+                "all_reduce", node.inputs, (total,), {"mesh_dim": over, "reduce": how}, node.source
+            ),
             Node(
                 "shard_slice",
                 (total,),
@@ -117,8 +121,12 @@ def _gather_slice(site: Site) -> Iterator[Variant]:
         over = node.attrs["mesh_dim"]
         concat, split = node.attrs["concat_dim"], node.attrs["split_dim"]
         yield [
-            Node("all_gather", node.inputs, (total,), {"mesh_dim": over, "dim": concat}, node.source),
-            Node("shard_slice", (total,), node.outputs, {"mesh_dim": over, "dim": split}, node.source),
+            Node(
+                "all_gather", node.inputs, (total,), {"mesh_dim": over, "dim": concat}, node.source
+            ),
+            Node(
+                "shard_slice", (total,), node.outputs, {"mesh_dim": over, "dim": split}, node.source
+            ),
         ]
 
 
@@ -185,7 +193,7 @@ def _bias(site: Site) -> Iterator[Variant]:
 
 
 def replicated(site: Site, value: str, mesh_dim: str) -> bool:
-    """Whether a value is the same along the mesh dim: a replicated input, or gathered or reduced."""
+    """Whether a value is the same along the mesh dim: gathered, reduced or a replicated input."""
     maker = site.producer(value)
     if maker is None:
         return not site.path and (value, mesh_dim) in site.replicated

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verifier.contract import output_key
 from verifier.campaign.author import Base
+from verifier.contract import output_key
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate

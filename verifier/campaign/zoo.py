@@ -141,7 +141,7 @@ def ulysses(a: Author) -> None:
 
 
 def fused(a: Author) -> None:
-    """A fused gate and up weight, cut by slices, and rotary halves; the two reductions are apart."""
+    """A fused gate and up weight, cut by slices; rotary halves; two reductions, then their sum."""
     d = 4
     x, turn = a.input("x", T, H), a.input("turn", T, 1, d)
     both = a.fused("both", H, 2, F)
@@ -216,5 +216,3 @@ def bases() -> list[Base]:
         base("layers", layers, TP2),
         base("averaged", averaged, DP2),
     ]
-
-

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def _gelu_grad(x: Array) -> Array:
     return 0.5 * (1 + _erf(x / math.sqrt(2))) + x * pdf
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "log": np.log,
     "sqrt": np.sqrt,

@@ -1,0 +1,41 @@
+"""The lemmas for all sizes: each is proved, and none from premises that cannot hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier import smt
+from verifier.lemmas import LEMMAS
+
+
+@pytest.mark.parametrize("name", LEMMAS)
+def test_lemma_is_proved(name: str) -> None:
+    assert LEMMAS[name].prove() == smt.Valid()
+
+
+@pytest.mark.parametrize("name", LEMMAS)
+def test_premises_of_the_lemma_have_a_model(name: str) -> None:
+    assert LEMMAS[name].satisfiable() == smt.Valid()
+
+
+def test_overlapping_windows_are_not_proved_apart() -> None:
+    v, r, q, k = smt.integers("v r q k")
+    inside = [0 <= v - r * k, v - r * k <= k, 0 <= v - q * k, v - q * k <= k]
+    assert isinstance(smt.prove(r == q, [k > 0, *inside]), smt.Invalid)
+
+
+def test_unknown_is_no_proof() -> None:
+    x, y, z = (smt.real(n) for n in "xyz")
+    f = smt.function("f", "real", "real")
+    hard = f(x * y * z) * f(x**3 + y**3) == f(z**3) * f(x + y * z)
+    answer = smt.prove(smt.implies(x**5 + y**5 == z**5 + 1, hard), rlimit=100)
+    assert isinstance(answer, smt.Undecided)
+
+
+def test_contradictory_premises_are_seen() -> None:
+    x = smt.real("x")
+    solver = smt.Solver(keep=True)
+    solver.assume(x > 1, x < 0)
+    assert solver.consistent() == smt.Invalid(())
+    assert solver.stats.queries == 1
+    assert "(assert" in solver.archive[0]
