@@ -41,6 +41,18 @@ test: $(OK)  ## the tests
 laws: $(OK)  ## the laws of every op and every rule
 	$(BIN)/pytest -q -n 2 tests/laws
 
+.PHONY: mutants
+mutants: $(OK)  ## 2,000 wrong programs and the rewrites that keep their meaning
+	$(BIN)/python -m verifier.campaign --count 2000
+
+.PHONY: zoo-smoke
+zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run on 2 processes
+	$(BIN)/python -m benchmarks.roads zoo
+
+.PHONY: bench
+bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory
+	$(BIN)/python -m benchmarks.roads full
+
 .PHONY: check
 check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/ruff check .

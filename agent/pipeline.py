@@ -21,6 +21,7 @@ from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.hardware import Cluster
 from synthesis.plan import to_json as plan_json
 from synthesis.planner import Synthesis, rejected, synthesize
+from synthesis.search import axes
 from verifier.checker import Accepted, Rejected, check
 from verifier.frontend.capture import capture
 from verifier.frontend.captured import Captured
@@ -105,6 +106,7 @@ def parallelize(run: Run, job: Job) -> Outcome:
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
+    axes(job.mesh)
     outdir.check_free(job.out, force=job.force)
     captured = captured_in(run, job.request)
     made = _planned(run, job, captured)

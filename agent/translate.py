@@ -23,7 +23,7 @@ def _captured(error: BaseException) -> ShardproofError | None:
 
     if not isinstance(error, CaptureError):
         return None
-    where = f"{error.file}:{error.line}" if error.file else ""
+    where = f"{error.file}:{error.line}" if error.line else error.file
     return InputError(
         error.message,
         where="   ".join(part for part in (where, error.text) if part),

@@ -1,0 +1,1 @@
+"""Measurements that anyone can repeat; the numbers in `docs/` come from here."""

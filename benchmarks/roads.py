@@ -1,0 +1,143 @@
+"""`python -m benchmarks.roads zoo|full`: whole runs of `shardproof parallelize`, one row each.
+
+`zoo` takes small configs of transformers models, on two processes each; `full` takes Llama 3 at
+its true sizes, planned and proved for eight ranks but not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PHASES = ("capture", "plan", "verify", "check", "emit", "run")
+
+
+@dataclass(frozen=True)
+class Road:
+    name: str
+    target: str
+    config: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+def _small(name: str, **config: int) -> Road:
+    items = tuple(f"{key}={value}" for key, value in config.items())
+    options = ("--mesh", "tp=2", "--batch", "4", "--seq", "8", "--run")
+    return Road(name, f"hf:{name}", items, options)
+
+
+def _decoder(name: str, **more: int) -> Road:
+    return _small(
+        name,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=64,
+        **more,
+    )
+
+
+ZOO = (
+    _small("GPT2LMHeadModel", n_embd=32, n_layer=2, n_head=4, n_positions=32, vocab_size=64),
+    _decoder("LlamaForCausalLM"),
+    _decoder("Qwen3ForCausalLM", head_dim=8),
+    _decoder("MistralForCausalLM", head_dim=8),
+    _decoder("GemmaForCausalLM", head_dim=8),
+    _small(
+        "BertForMaskedLM",
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        vocab_size=64,
+    ),
+)
+FULL = tuple(
+    Road(
+        f"Llama 3 {size}",
+        "hf:LlamaForCausalLM",
+        (str(ROOT / "examples" / f"llama3-{size.lower()}.json"),),
+        ("--mesh", "tp=8", "--no-run"),
+    )
+    for size in ("8B", "70B", "405B")
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    code: int
+    verdict: str
+    seconds: dict[str, float]
+    total: float
+    peak_bytes: int
+    difference: float | None
+    error: str
+
+
+def measure(road: Road) -> Row:
+    """Run one road in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
+        config = [x for item in road.config for x in ("--config", item)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agent", "parallelize", road.target, *config, *road.options]
+            + ["--out", str(Path(scratch) / "out"), "--json"],
+            stdout=out,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        events: list[dict[str, Any]] = [json.loads(line) for line in out]
+    ran = next((e for e in events if e["event"] == "executed"), None)
+    said = [e["message"] for e in events if e["event"] in ("error", "verdict")]
+    return Row(
+        road.name,
+        process.returncode,
+        events[-1]["verdict"],
+        {e["phase"]: e["seconds"] for e in events if e["event"] == "phase.completed"},
+        events[-1]["seconds"],
+        usage.ru_maxrss * 1024,
+        ran["largest_relative_difference"] if ran else None,
+        "" if process.returncode == 0 else said[-1].split("\n")[0],
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown."""
+    head = ["model", "verdict", *(f"{p} s" for p in PHASES), "total s", "peak GB", "difference"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        times = [f"{row.seconds[p]:.2f}" if p in row.seconds else "" for p in PHASES]
+        difference = "" if row.difference is None else f"{row.difference:.1e}"
+        end = [f"{row.total:.1f}", f"{row.peak_bytes / 1e9:.2f}", difference]
+        lines.append("| " + " | ".join([row.name, row.verdict, *times, *end]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """0 if every road ended proved (and, where it was run, agreed)."""
+    parser = argparse.ArgumentParser(prog="benchmarks.roads")
+    parser.add_argument("which", choices=("zoo", "full"))
+    chosen = ZOO if parser.parse_args().which == "zoo" else FULL
+    rows: list[Row] = []
+    for road in chosen:
+        row = measure(road)
+        rows.append(row)
+        print(f"{row.name}: {row.verdict} in {row.total:.1f} s {row.error}", file=sys.stderr)
+    print(table(rows))
+    return max(row.code for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
