@@ -2,7 +2,8 @@
 
 from synthesis.emit.emit import emit
 from synthesis.emit.facts import ModelFacts
+from synthesis.emit.loss import loss_obstacle
 from synthesis.emit.patch import EmitError, Patch
 from synthesis.emit.styles import supported
 
-__all__ = ["EmitError", "ModelFacts", "Patch", "emit", "supported"]
+__all__ = ["EmitError", "ModelFacts", "Patch", "emit", "loss_obstacle", "supported"]

@@ -52,15 +52,43 @@ def _site(node: ast.AST) -> _Site | None:
     return _Site(node, method, tuple(arguments))
 
 
-def _sites(tree: ast.AST, line: int) -> list[_Site]:
-    """Calls with extents whose text covers `line`."""
+def _sites(tree: ast.AST, line: int, rank: int = 0) -> list[_Site]:
+    """Calls with extents whose text covers `line`; of shapes those with `rank` extents.
+
+    A shape given by name (`x.view(shape)`) is looked up where the function assigns it; `*sizes` in
+    a shape stands for as many extents as are missing.
+    """
     out: list[_Site] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or line):
-            site = _site(node)
-            if site:
-                out.append(site)
+        if not isinstance(node, ast.Call) or not node.lineno <= line <= (node.end_lineno or line):
+            continue
+        site = _site(node)
+        if site is None:
+            continue
+        extents = site.extents
+        if len(extents) == 1 and isinstance(extents[0], ast.Name) and rank > 1:
+            extents = _assigned(tree, line, extents[0].id) or extents
+        stars = [i for i, e in enumerate(extents) if isinstance(e, ast.Starred)]
+        if len(stars) == 1 and rank >= len(extents) - 1:
+            at, missing = stars[0], rank - len(extents) + 1
+            extents = (*extents[:at], *[extents[at]] * missing, *extents[at + 1 :])
+        if site.method == "split" or len(extents) == rank:
+            out.append(_Site(site.call, site.method, extents))
     return out
+
+
+def _assigned(tree: ast.AST, line: int, name: str) -> tuple[ast.expr, ...] | None:
+    """The elements of the tuple last assigned to `name` above `line` in the same function."""
+    found: tuple[ast.expr, ...] | None = None
+    for node in ast.walk(_function_at(tree, line) or tree):
+        if (
+            isinstance(node, ast.Assign)
+            and node.lineno <= line
+            and isinstance(node.value, ast.Tuple)
+            and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+        ):
+            found = tuple(node.value.elts)
+    return found
 
 
 def _is_minus_one(node: ast.expr) -> bool:
@@ -108,16 +136,12 @@ def _split_edit(source: SourceText, site: _Site, extent: LocalExtent) -> list[Ed
 
 def _shape_edit(source: SourceText, site: _Site, extent: LocalExtent) -> list[Edit]:
     """The argument of the sharded dim becomes `-1` (or the operand's own last extent)."""
-    if any(isinstance(e, ast.Starred) for e in site.extents):
-        return []
-    if len(site.extents) != len(extent.whole):
-        raise _error(extent, f"the call is written with {len(site.extents)} extents")
     edits: list[Edit] = []
     free = [i for i, e in enumerate(site.extents) if _is_minus_one(e)]
     for index in _differing(extent):
-        if index in free:
-            continue
         node = site.extents[index]
+        if index in free or isinstance(node, ast.Starred) or _reads_shape(node):
+            continue
         if site.method == "expand":
             raise _error(extent, f"write {source.of(node)!r} from the operand's own shape")
         if not free:
@@ -135,6 +159,9 @@ def _shape_edit(source: SourceText, site: _Site, extent: LocalExtent) -> list[Ed
 def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edit]:
     """Edits of the user's file that make its literal extents local; right on one device too.
 
+    An extent whose line writes no shape of that rank comes from inside an operation (a linear
+    flattens its input) and needs no edit.
+
     Raises:
         EmitError: an extent that cannot be made local, with file and line.
     """
@@ -142,28 +169,27 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
     for extent in extents:
         if not _differing(extent) and extent.op not in SPLITS:
             continue
-        sites = _sites(source.tree, extent.line)
+        sites = _sites(source.tree, extent.line, len(extent.whole))
         splits = [s for s in sites if s.method == "split"]
-        shaped = [
-            s
-            for s in sites
-            if s.method != "split"
-            and (len(s.extents) == len(extent.whole) or any(map(_starred, s.extents)))
-        ]
-        if extent.op in ("slice", *SPLITS) and splits:
+        shaped = [s for s in sites if s.method != "split"]
+        if splits and (extent.op in ("slice", *SPLITS) or not shaped):
             edits += _split_edit(source, splits[0], extent)
         elif shaped:
-            edits += _shape_edit(source, shaped[0], extent)
-        elif splits:
-            edits += _split_edit(source, splits[0], extent)
-        else:
-            text = source.text.split("\n")[extent.line - 1].strip()
-            raise _error(extent, f"no call with literal extents is found in {text!r}")
+            written = [list(map(ast.dump, s.extents)) for s in shaped]
+            for site in [s for s, w in zip(shaped, written, strict=True) if w == written[0]]:
+                edits += _shape_edit(source, site, extent)
+        elif extent.op in SPLITS:
+            raise _error(extent, f"no split is found in {_line(source, extent.line)!r}")
     return list(dict.fromkeys(edits))
 
 
-def _starred(node: ast.expr) -> bool:
-    return isinstance(node, ast.Starred)
+def _line(source: SourceText, number: int) -> str:
+    return source.text.split("\n")[number - 1].strip()
+
+
+def _reads_shape(node: ast.expr) -> bool:
+    """`x.size(-1)`, `x.shape[2]`: the extent of a tensor at hand, local where the tensor is."""
+    return any(isinstance(n, ast.Attribute) and n.attr in ("size", "shape") for n in ast.walk(node))
 
 
 def _function_at(tree: ast.AST, line: int) -> ast.FunctionDef | None:
@@ -236,13 +262,11 @@ def attribute_changes(
         function = _function_at(tree, extent.line)
         if fact is None or function is None:
             continue
-        for site in _sites(tree, extent.line):
+        for site in _sites(tree, extent.line, len(extent.whole)):
             if site.method == "split":
                 names = _attributes(tree, function, site.extents[0])
                 for name in [n for n in names if n in fact.ints]:
                     out.append(_change(fact, extent.module, name, fact.ints[name] // tp, tp))
-                continue
-            if len(site.extents) != len(extent.whole):
                 continue
             for index in _differing(extent):
                 for name in _attributes(tree, function, site.extents[index]):

@@ -72,6 +72,8 @@ class ModelFacts:
     modules: tuple[ModuleFact, ...] = ()
     forwards: Mapping[str, ForwardFact] = field(default_factory=dict[str, ForwardFact])
     """By class name."""
+    loss: str = ""
+    """Name of the loss function a transformers model holds, where its forward calls it."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Groups of parameter paths that are one parameter, owner first."""
 

@@ -28,7 +28,9 @@ def import_lines(
     for module, name in dict.fromkeys(imports):
         if bound_name(name, module) in bound:
             continue
-        if name:
+        if " as " in name:
+            statements.append((False, module, f"import {module}.{name}"))
+        elif name:
             modules.setdefault(module, []).append(name)
         else:
             statements.append((False, module, f"import {module}"))

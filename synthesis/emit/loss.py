@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 from synthesis.emit import snippets
 from synthesis.emit.facts import ModelFacts
@@ -18,15 +19,27 @@ def library_loss(facts: ModelFacts) -> tuple[str, Snippet]:
     """The line that installs the loss of a transformers causal LM, and the function it needs.
 
     Raises:
-        EmitError: the model does not compute its loss by `self.loss_function`.
+        EmitError: the model does not take its loss from `self.loss_function`, or another loss.
     """
-    text = facts.text_of(facts.class_name)
-    if "self.loss_function(" not in text or "CausalLM" not in facts.class_name:
+    if facts.loss != "ForCausalLMLoss":
         raise EmitError(
-            f"{facts.class_name} does not take its loss from self.loss_function; "
-            "plan it without a vocab-parallel loss"
+            f"{facts.class_name} computes its loss by {facts.loss or 'its own forward'}, which has "
+            "no vocab-parallel form here; plan it with whole logits"
         )
     return "    model.loss_function = partial(causal_lm_loss, tp=tp)", snippets.CAUSAL_LM_LOSS
+
+
+def loss_obstacle(facts: ModelFacts) -> str | None:
+    """Why the loss cannot be computed on split logits; None where it can."""
+    try:
+        if facts.file is None:
+            library_loss(facts)
+        else:
+            text = Path(facts.file).read_bytes().decode("utf-8")
+            user_loss(SourceText(facts.file, text), facts.class_name)
+    except EmitError as error:
+        return str(error)
+    return None
 
 
 def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[str, Snippet]]:

@@ -98,7 +98,7 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
         if len(set(splits.values())) > 1:
             uses = ", ".join(f"{path} {split}" for path, split in splits.items())
             raise EmitError(f"one shared parameter is split in different ways: {uses}")
-        source = next((p for p in splits if splits[p] != "R"), None)
+        source = next((p for p in splits if splits[p] != "R"), next(iter(splits), None))
         lines += [f"    model.{p} = model.{source}" for p in paths if source and p != source]
     return lines
 
@@ -196,7 +196,7 @@ def parallelize_code(
     ]
     body: list[str] = []
     needs: list[Snippet] = []
-    if plan.tp and plan.tp_size > 1:
+    if plan.tp and plan.tp_size > 1 and plan.modules:
         entries, styles, more = _entries(plan, facts)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
         body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan)]

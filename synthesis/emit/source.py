@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -79,6 +80,20 @@ class SourceText:
             if isinstance(node, ast.Import | ast.ImportFrom) or (docstring and line == 0):
                 line = node.end_lineno or node.lineno
         return self.starts[line] if line < len(self.starts) else len(self.text)
+
+    def after_standard_imports(self) -> int:
+        """Where imports of the standard library go: after the last one, else with the others."""
+        for node in reversed(self.tree.body):
+            if isinstance(node, ast.Import):
+                module = node.names[0].name
+            elif isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+            else:
+                continue
+            line = node.end_lineno or node.lineno
+            if module.split(".")[0] in sys.stdlib_module_names and line < len(self.starts):
+                return self.starts[line]
+        return self.after_imports()
 
     def before_main(self) -> int | None:
         """Where `if __name__ == "__main__":` starts at the top level, if it does."""

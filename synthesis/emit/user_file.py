@@ -57,8 +57,12 @@ def user_patch(facts: ModelFacts, plan: Plan, path: Path, shown: str) -> Patch:
     if clash:
         raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")
     standard, other = import_lines(code.imports, names)
-    if other:
-        edits.append(source.insertion(source.after_imports(), "\n".join(standard + other) + "\n"))
+    first, second = source.after_standard_imports(), source.after_imports()
+    if first == second:
+        standard, other = [], standard + other
+    for place, lines in ((first, standard), (second, other)):
+        if lines:
+            edits.append(source.insertion(place, "\n".join(lines) + "\n"))
     added = "\n\n\n".join([*code.definitions, code.function.rstrip("\n")])
     main = source.before_main()
     if main is not None:

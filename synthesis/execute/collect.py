@@ -74,12 +74,13 @@ def collect(request: CaptureRequest) -> ModelFacts:
 
         return hook
 
+    found = specs(request, target, model, False)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, torch.no_grad():
         model = model.to_empty(device="cpu")
         for path, module in model.named_modules():
             module.register_forward_hook(watch(path), with_kwargs=True)
-        model(**make_inputs(specs(request, target, model, False), 0, torch.float32))
+        model(**make_inputs(found, 0, torch.float32))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
     module: Any
@@ -99,4 +100,9 @@ def collect(request: CaptureRequest) -> ModelFacts:
         )  # fmt: skip
     name = target.cls.__name__
     config_class = getattr(getattr(target.cls, "config_class", None), "__name__", "")
-    return ModelFacts(request.target, name, config, config_class, tuple(modules), forwards, tied)
+    loss = getattr(getattr(model, "loss_function", None), "__name__", "")
+    called = "self.loss_function(" in forwards[type(model).__name__].text
+    return ModelFacts(
+        request.target, name, config, config_class, tuple(modules), forwards,
+        loss if called else "", tied,
+    )  # fmt: skip

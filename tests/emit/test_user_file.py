@@ -87,12 +87,48 @@ def test_an_extent_beside_another_minus_one_is_an_error_with_its_line(tmp_path: 
         emit(models.facts(path), models.plan(str(path)), tmp_path)
 
 
-def test_a_line_without_a_call_is_an_error(tmp_path: Path) -> None:
+def test_a_line_without_a_split_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path)
-    extra = LocalExtent(str(path), models.line_of("b, t, c = x"), "reshape", "", (8,), (4,))
+    extra = LocalExtent(str(path), models.line_of("b, t, c = x"), "split", "", (8,), (4,))
     plan = replace(models.plan(str(path)), local_extents=(extra,))
-    with pytest.raises(EmitError, match="no call with literal extents"):
+    with pytest.raises(EmitError, match="no split is found"):
         emit(models.facts(path), plan, tmp_path)
+
+
+def test_extents_inside_an_operation_need_no_edit(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    inner = LocalExtent(str(path), models.line_of(".split("), "reshape", "", (8, 24), (8, 12))
+    plan = models.plan(str(path))
+    more = replace(plan, local_extents=(*plan.local_extents, inner))
+    assert emit(models.facts(path), more, tmp_path) == emit(models.facts(path), plan, tmp_path)
+
+
+def test_a_shape_given_by_name_is_edited_where_it_is_made(tmp_path: Path) -> None:
+    text = models.SOURCE.replace(
+        "b, t, c = x.size()",
+        "shape = (*x.shape[:2], self.heads, self.n // self.heads); b, t, c = x.size()",
+    )
+    text = text.replace("view(b, t, self.heads, c // self.heads)", "view(shape)")
+    path = write(tmp_path, text)
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert "shape = (*x.shape[:2], -1, self.n // self.heads)" in new
+    assert new.count("view(shape)") == 3
+
+
+def test_equal_shapes_on_one_line_are_all_edited(tmp_path: Path) -> None:
+    line = "q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)"
+    text = models.SOURCE.replace(line, line + "; z = x.view(b, t, self.heads, c // self.heads)")
+    path = write(tmp_path, text)
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert new.count("view(b, t, -1, c // self.heads)") == 4
+
+
+def test_an_extent_read_from_a_tensor_stays(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, models.SOURCE.replace("reshape(b, t, c)", "reshape(-1, t, y.size(1) * 2)")
+    )
+    new = emit(models.facts(path), models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert "reshape(-1, t, y.size(1) * 2)" in new
 
 
 def test_an_extent_in_another_file_is_an_error(tmp_path: Path) -> None:
