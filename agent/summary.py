@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
+
+import numpy as np
 
 from agent.report import model as m
 from agent.verdicts import message, word
@@ -81,7 +83,7 @@ def build(found: Findings) -> m.Report:
     return m.Report(
         title=f"{found.target} on {plan.mesh}",
         verdict=word(verdict),
-        headline=message(verdict).split("\n")[0],
+        headline=_headline(verdict, captured.program),
         command=found.command,
         created_with=dict(found.versions),
         strategy=strategy(plan),
@@ -126,13 +128,25 @@ def build(found: Findings) -> m.Report:
     )
 
 
+def _headline(verdict: Verdict, program: Program) -> str:
+    """One line under the verdict."""
+    if not isinstance(verdict, Proof):
+        return message(verdict).split("\n")[0]
+    names = [o.path or o.role for o in program.outputs if o.role != "grad"]
+    gradients = sum(1 for o in program.outputs if o.role == "grad")
+    names += [f"{gradients} gradients"] if gradients else []
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return f"The parallel program computes {listed} of one device, over the real numbers."
+
+
 def _mesh_dim(plan: Plan, name: str, size: int) -> m.MeshDim:
     does = ""
     if name == plan.tp:
         does = "splits heads, hidden units and the vocabulary"
     elif name == plan.dp:
         does = "splits the batch" + (", parameters and gradients" if plan.data == "fsdp" else "")
-    return m.MeshDim(name, size, does, name == plan.tp or plan.data == "fsdp")
+    stores = name == plan.tp or plan.data == "fsdp"
+    return m.MeshDim(name, size, does, stores, data=name == plan.dp)
 
 
 def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:
@@ -299,9 +313,23 @@ def _counterexample(verdict: Counterexample) -> m.Counterexample:
         got=f"{witness.got:.9g}",
         op=location.text,
         source=_source(location.source),
+        relations=tuple(
+            m.OperandRelation(f"operand {i}", (), "", text)
+            for i, text in enumerate(location.operands)
+        ),
+        tensors=tuple(_views(witness.inputs)),
         fixes=tuple(m.Fix(text=text) for text in verdict.fixes),
         coordinates=dict(witness.rank),
     )
+
+
+def _views(inputs: Mapping[str, Any]) -> Iterator[m.TensorView]:
+    """The small inputs of a counterexample."""
+    for name, nested in inputs.items():
+        array = np.asarray(nested, dtype=np.float64)
+        if 0 < array.size <= 64:
+            values = tuple(float(v) for v in array.ravel())
+            yield m.TensorView(name=name, owner="one device", shape=array.shape, values=values)
 
 
 def _flat(mesh: str, coordinates: Mapping[str, int]) -> int:
