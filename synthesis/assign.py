@@ -59,7 +59,7 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     if style == "row":
         dim = (1 - module.out_dim) if is_weight else None
     elif style == "vocab":
-        dim = 0 if is_weight else None
+        dim = 0 if param.shape[0] == module.weight.shape[0] else None
     else:
         dim = module.out_dim if is_weight else 0
     if dim is None:
@@ -98,6 +98,7 @@ def choices(
     compute: dict[str, Layout] = {}
     grads: dict[str, Layout] = {}
     batch = batch_extent(program)
+    leaves = frozenset(module.path for module, _ in owners.values())
     for item in program.inputs:
         shape = item.type.shape
         layout = Layout.replicate(shape)
@@ -127,4 +128,4 @@ def choices(
                 )
             layout = layout.with_dim(0, chunk)
         inputs[item.name] = layout
-    return Choices(inputs, compute, grads, point.stream, tp, dp, gather_outputs=not loss_parallel)
+    return Choices(inputs, compute, grads, point.stream, tp, dp, leaves=leaves, gather_outputs=not loss_parallel)

@@ -3,7 +3,7 @@ a module begins or ends, since the owner's code between modules runs on local te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from synthesis.forward import forward_values
 from synthesis.roles import Module
@@ -12,11 +12,14 @@ from verifier.ir.program import Node, Program
 MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
 
 
-def obstacle(program: Program, modules: Sequence[Module], tp: str, size: int) -> str | None:
+def obstacle(
+    program: Program, modules: Sequence[Module], kinds: Mapping[str, str], tp: str, size: int
+) -> str | None:
     """The first collective over tp that no module style can stand for, in words; None where all can."""
     if not any(n.source.module for _, n in program.walk()):
         return None
-    leaves = {m.path for m in modules}
+    parents = {path.rpartition(".")[0] for path in kinds}
+    leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
     forward = forward_values(program)
     for scope, node in _scoped(program):
@@ -29,8 +32,8 @@ def obstacle(program: Program, modules: Sequence[Module], tp: str, size: int) ->
             continue
         if node.op != "shard_slice" and (module in leaves or not module):
             continue
-        where = node.source or "the model itself"
-        return f"needs a {node.op} over {tp} inside {where}"
+        where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
+        return f"needs {node.op} over {tp} inside {where}"
     return None
 
 

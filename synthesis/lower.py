@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from synthesis.cost import collective_seconds, op_seconds
+from synthesis.forward import forward_values
 from synthesis.hardware import Cluster
 from synthesis.localize import LAZY, VIEWS, Reading, localize, regroup_whole, source_layout
 from synthesis.redistribute import path, volumes
@@ -56,6 +57,8 @@ class Choices:
     dp: str | None = None
     local_mean: bool = True
     """Data parallel ranks divide by their own count of labels and average, as FSDP does."""
+    leaves: frozenset[str] = frozenset()
+    """Modules that own parameters: a sum pending in one is taken before its result leaves."""
     gather_outputs: bool = True
     """Outputs of the model are whole on tp; otherwise they stay as they come."""
 
@@ -111,6 +114,7 @@ class Lowering:
         self.counts = self._counts()
         self.pairs: list[Pair] = []
         self.scope = ""
+        self.forward: set[tuple[str, str]] = set()
         self.extents: dict[tuple[str, int], Layout] = {}
 
     # values
@@ -269,7 +273,7 @@ class Lowering:
                 placed = op.place(op, Operands(layouts, given, self.mesh, zeros))
             except Refused:
                 continue
-            match = next((p for p in placed if p.attrs == attrs and _fits(p, reading)), None)
+            match = next((p for p in placed if tuple(sorted(p.attrs)) == attrs and _fits(p, reading)), None)
             if match is not None:
                 found = match, option.attrs
                 break
@@ -493,6 +497,14 @@ class Lowering:
             chosen[i] = Layout(tuple(dims))
         return tuple(chosen[i] for i in range(len(node.inputs)))
 
+    def _leaves(self, name: str, node: Node) -> bool:
+        """Whether a value crosses from the module that made it to another one."""
+        made = self.producer.get(name)
+        if made is None or not made.source.module or not self.program.types[name].is_float:
+            return False
+        ours = node.source.module
+        return made.source.module in self.choices.leaves and made.source.module != ours
+
     def _later(self, node: Node, layouts: tuple[Layout, ...], result: Layout) -> float:
         """Seconds of the reduction that a product with a newly pending sum will need."""
         if node.op not in ("mm", "bmm"):
@@ -509,7 +521,13 @@ class Lowering:
         """Whether an activation that waits for a sum would be scaled by a tensor: it is reduced
         first, so that its other readers find it reduced."""
         tp = self.choices.tp
-        if node.op != "mul" or not tp:
+        if not tp:
+            return False
+        if (self.scope, node.outputs[0]) in self.forward:
+            for name, layout in zip(node.inputs, layouts, strict=True):
+                if layout.fold(tp) == "sum" and self._leaves(name, node):
+                    return True
+        if node.op != "mul":
             return False
         small = any(not any(x.local_shape) or x.local_shape == () for x in layouts)
         return not small and any(x.fold(tp) == "sum" for x in layouts)
@@ -623,6 +641,7 @@ class Lowering:
         inner = BodyLowering(body, self.mesh, self.choices, self.cluster, self.memo)
         inner.extents = self.extents
         inner.scope = node.outputs[0]
+        inner.forward = self.forward
         given = [*starts, *(replace(x, layout=Layout(x.layout.dims[1:], x.layout.partial)) for x in xs), *consts]
         for item, value in zip(body.inputs, given, strict=True):
             inner.enter(item.name, value, item.type.dtype, item.role, item.path)
@@ -757,6 +776,7 @@ def lower(
         LoweringError: an op for which no distribution was found.
     """
     top = Lowering(program, mesh, choices, cluster, memo if memo is not None else {})
+    top.forward = forward_values(program)
     for item in program.inputs:
         top.enter(item.name, Value(item.name, choices.inputs[item.name]), item.type.dtype, item.role, item.path)
         computed = choices.compute.get(item.name)

@@ -55,7 +55,7 @@ def synthesize(
     found = search(program, mesh, cluster, kinds, can, progress=progress)
     sequential = live(inline(program))
     baseline = estimate(sequential, cluster)
-    plan = describe(sequential, found, mesh, baseline)
+    plan = describe(sequential, found, mesh, baseline, kinds)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline)
 
 
@@ -66,7 +66,13 @@ def _base(module: Module) -> str:
     return "Embedding" if module.use == "embedding" else module.kind
 
 
-def describe(sequential: Program, found: Found, mesh: Mesh, baseline: Estimate) -> Plan:
+def describe(
+    sequential: Program,
+    found: Found,
+    mesh: Mesh,
+    baseline: Estimate,
+    kinds: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan of the best candidate as data."""
     best = found.best
     tp, dp = axes(mesh)
@@ -77,6 +83,11 @@ def describe(sequential: Program, found: Found, mesh: Mesh, baseline: Estimate) 
         entry = _module(module, found, tp, mesh, stream, whole_loss)
         if entry is not None:
             entries.append(entry)
+        if module.head and best.point.style(module.path) == "vocab":
+            gives = "R" if whole_loss else "S(-1)"
+            kind = (kinds or {}).get(module.head, "Linear")
+            reason = "the embedding's weight, split by vocabulary rows"
+            entries.append(ModulePlan(module.head, kind, "column", stream, gives, 1, reason))
     params = {
         param.path: {name: _placement(module, best, param.name, name) for name in mesh.names}
         for module in found.modules

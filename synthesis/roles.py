@@ -38,10 +38,12 @@ class Module:
     """Linear: equal pieces that its output is cut into at once."""
     heads: int = 0
     """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not."""
+    follows: bool = False
+    """Linear: all it reads comes from other linears, with no norm and no residual in between."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
-    tied: bool = False
-    """Embedding: the same weight is the output projection."""
+    head: str = ""
+    """Embedding whose weight is the output projection too: the path of that projection."""
 
     @property
     def weight(self) -> Param:
@@ -55,12 +57,14 @@ class _Use:
     parts: int
     order: int
     heads: int = 0
+    module: str = ""
+    follows: bool = False
 
 
 def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:
     """The modules that own parameters, in order of first use. `kinds` maps paths to class names."""
     found: dict[str, Module] = {}
-    uses = _uses(program)
+    uses, biases = _uses(program)
     stacked = _stacked(program)
     for item in program.inputs:
         if item.role != "param":
@@ -72,15 +76,25 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
         for use in uses.get(item.name, ()):
             module.order = min(module.order, use.order)
             if use.kind == "embedding":
-                module.tied = module.tied or module.use == "linear"
                 module.use = "embedding"
             elif use.kind == "linear":
                 if module.use == "embedding":
-                    module.tied = True
+                    module.head = use.module
                 else:
                     module.use, module.out_dim, module.parts = "linear", use.out_dim, use.parts
-                    module.heads = use.heads
-    return sorted(found.values(), key=lambda m: m.order)
+                    module.heads, module.follows = use.heads, use.follows
+    _adopt(found, biases)
+    return sorted((m for m in found.values() if m.params), key=lambda m: m.order)
+
+
+def _adopt(found: dict[str, Module], biases: Mapping[str, str]) -> None:
+    """Give a bias that another module owns (a tied output bias) to the module of its weight."""
+    owners = {p.name: m for m in found.values() for p in m.params}
+    for bias, weight in biases.items():
+        if owners[bias] is not owners[weight]:
+            param = next(p for p in owners[bias].params if p.name == bias)
+            owners[bias].params.remove(param)
+            owners[weight].params.append(param)
 
 
 def _stacked(program: Program) -> set[str]:
@@ -92,21 +106,28 @@ def _stacked(program: Program) -> set[str]:
     }
 
 
-def _uses(program: Program) -> dict[str, list[_Use]]:
+def _uses(program: Program) -> tuple[dict[str, list[_Use]], dict[str, str]]:
+    """Uses of each parameter, and the weight that each bias goes with."""
+    biases: dict[str, str] = {}
     out: dict[str, list[_Use]] = {}
     counter = [0]
     params = {i.name: i.name for i in program.inputs if i.role == "param"}
-    _visit(program, params, out, counter)
-    return out
+    _visit(program, params, out, counter, biases)
+    return out, biases
 
 
 def _visit(
-    program: Program, params: dict[str, str], out: dict[str, list[_Use]], counter: list[int]
+    program: Program,
+    params: dict[str, str],
+    out: dict[str, list[_Use]],
+    counter: list[int],
+    biases: dict[str, str],
 ) -> None:
     readers: dict[str, list[Node]] = {}
     for node in program.nodes:
         for v in node.inputs:
             readers.setdefault(v, []).append(node)
+    producers = program.producers()
     origin: dict[str, tuple[str, tuple[int, ...]]] = {
         v: (p, tuple(range(len(program.types[v].shape)))) for v, p in params.items()
     }
@@ -119,7 +140,7 @@ def _visit(
                 if v in params and isinstance(i, Input)
             }
             if not node.attrs.get("reverse"):
-                _visit(node.body, inner, out, counter)
+                _visit(node.body, inner, out, counter, biases)
             continue
         if node.op == "permute" and node.inputs[0] in origin:
             name, dims = origin[node.inputs[0]]
@@ -137,11 +158,15 @@ def _visit(
                 continue
             parts = _pieces(program, node, readers)
             heads = _heads(program, node, readers)
-            use = _Use("linear", dims[1], parts, counter[0], heads)
+            follows = _follows(program, node, origin, producers)
+            use = _Use("linear", dims[1], parts, counter[0], heads, node.source.module, follows)
             out.setdefault(name, []).append(use)
         elif node.inputs and _parameter_of(origin, node):
             name = _parameter_of(origin, node)
             assert name is not None
+            weight = _product_before(node, producers, origin)
+            if weight is not None and len(program.types[node.inputs[0]].shape) > 1:
+                biases[name] = weight
             out.setdefault(name, []).append(_Use("other", 0, 1, counter[0]))
 
 
@@ -197,3 +222,57 @@ def _heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
         value = onward[0]
         width = program.types[value].shape[-1]
     return 0
+
+
+def _follows(
+    program: Program,
+    node: Node,
+    origin: Mapping[str, tuple[str, tuple[int, ...]]],
+    producers: Mapping[str, Node],
+) -> bool:
+    """Whether the activation of a product depends on products with weights alone.
+
+    A norm's own parameter on the way, a carry or an input of the program ends the walk: no.
+    """
+    weights = {p for p, _ in origin.values() if len(program.types[p].shape) > 1} if origin else set()
+    width = program.types[node.inputs[0]].shape[-1]
+    todo, seen, found = [node.inputs[0]], set[str](), False
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        made = producers.get(value)
+        if made is None:
+            item = next((i for i in program.inputs if i.name == value), None)
+            if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
+                return False
+            continue
+        if made.op == "scan" or made.op == "take":
+            return False
+        if made.op == "mm" and made.inputs[1] in origin:
+            found = True
+            continue
+        vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
+        wide = any(program.types[v].shape[-1:] == (width,) for v in vectors)
+        if wide and _product_before(made, producers, origin) is None:
+            return False
+        todo += [v for v in made.inputs if v not in vectors]
+    return found
+
+
+def _product_before(
+    node: Node,
+    producers: Mapping[str, Node],
+    origin: Mapping[str, tuple[str, tuple[int, ...]]],
+) -> str | None:
+    """The weight of the product that an `add` comes right after."""
+    if node.op != "add":
+        return None
+    for value in node.inputs:
+        made = producers.get(value)
+        while made is not None and made.op == "reshape":
+            made = producers.get(made.inputs[0])
+        if made is not None and made.op == "mm" and made.inputs[1] in origin:
+            return origin[made.inputs[1]][0]
+    return None

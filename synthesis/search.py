@@ -67,6 +67,7 @@ class Search:
     owners: dict[str, tuple[Module, Param]]
     modules: list[Module]
     loss_parallel: bool
+    kinds: Mapping[str, str]
     memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
     seen: dict[Point, Candidate | str] = field(default_factory=dict[Point, "Candidate | str"])
 
@@ -81,7 +82,7 @@ class Search:
             )
             lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo)
             if self.tp:
-                why = obstacle(lowered.program, self.modules, self.tp, self.mesh[self.tp])
+                why = obstacle(lowered.program, self.modules, self.kinds, self.tp, self.mesh[self.tp])
                 if why is not None:
                     self.seen[point] = why
                     return why
@@ -103,6 +104,18 @@ def axes(mesh: Mesh) -> tuple[str | None, str | None]:
     tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
     dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
     return tp, dp
+
+
+def _relaxed(state: Search, point: Point, origin: str) -> list[Candidate]:
+    """Candidates near a point that cannot be written: the same with one module left whole."""
+    out: list[Candidate] = []
+    for module in reversed(state.modules):
+        if point.style(module.path) == "replicate" or point.stream != "R":
+            continue
+        result = state.score(point.with_style(module.path, "replicate"), f"{origin}, {module.path} whole")
+        if isinstance(result, Candidate):
+            out.append(result)
+    return out
 
 
 def check_heads(found: list[Module], tp: str, size: int) -> None:
@@ -144,7 +157,8 @@ def search(
     tp, dp = axes(mesh)
     found = modules(program, kinds)
     owners = {p.name: (m, p) for m in found for p in m.params}
-    state = Search(program, mesh, cluster, tp, dp, owners, found, loss_parallel=True)
+    has_loss = any(o.role == "loss" for o in program.outputs)
+    state = Search(program, mesh, cluster, tp, dp, owners, found, has_loss, kinds or {})
     size = mesh[tp] if tp else 1
     if tp:
         check_heads(found, tp, size)
@@ -174,6 +188,7 @@ def search(
             beam.append(result)
         else:
             failed[name] = result
+            beam += _relaxed(state, point, name)
     if not beam:
         raise PlanError("; ".join(f"{k}: {v}" for k, v in failed.items()))
     if tp:

@@ -26,35 +26,19 @@ def replicate(modules: Sequence[Module], tp: int) -> Point:
 
 
 def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
-    """Column for the linears of a block, row for the last one; vocabulary rows for embeddings."""
-    blocks: dict[str, list[Module]] = {}
-    for m in modules:
-        if m.use == "linear":
-            blocks.setdefault(_block(m.path, modules), []).append(m)
-    last = {max(ms, key=lambda m: m.order).path for ms in blocks.values() if len(ms) > 1}
+    """Column for linears that read the residual stream, row for those that read other linears;
+    vocabulary rows for embeddings."""
     out: list[tuple[str, str]] = []
     for m in modules:
         allowed = options(m, tp)
         if m.use == "embedding":
             want = "vocab"
         elif m.use == "linear":
-            want = "row" if m.path in last else "fused_column" if m.parts > 1 else "column"
+            want = "row" if m.follows else "fused_column" if m.parts > 1 else "column"
         else:
             want = "replicate"
         out.append((m.path, want if want in allowed else "replicate"))
     return out
-
-
-def _block(path: str, modules: Sequence[Module]) -> str:
-    """The nearest enclosing module that holds several linears (`self_attn`, `mlp`)."""
-    linears = [m.path for m in modules if m.use == "linear"]
-    parent = path
-    while "." in parent:
-        parent = parent.rpartition(".")[0]
-        inside = [p for p in linears if p.startswith(parent + ".")]
-        if len(inside) > 1:
-            return parent
-    return path
 
 
 @tactic
