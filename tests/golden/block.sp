@@ -2,7 +2,7 @@ program block mesh(dp=2, tp=2)
   param %w: f32[2, 4, 4] "layers.*.fc.weight"
   input %x: f32[3, 4] "hidden states"
   const %mask: bool[3, 1]
-  %out, %"h's rows" = scan %x, %w, %mask {length=2, carry=1, xs=1, reverse=false} : f32[3, 4], f32[2, 3, 4] body layer {  @ model.py:20 layers | for layer in self.layers:
+  %out, %"h's rows" = scan %x, %w, %mask {length=2, carry=1, xs=1, reverse=false} body layer {  @ model.py:20 layers | for layer in self.layers:
     carry %h: f32[3, 4]
     xs %w: f32[4, 4]
     const %mask: bool[3, 1]

@@ -1,7 +1,7 @@
 """The `@` note at the end of a line of program text: where a node comes from.
 
-`@ file:line module | source text`. Parts with spaces are quoted; the source text runs to the end
-of the line.
+`@ file:line module | source text`, with `-` where no file is known. Parts with spaces are quoted;
+the source text runs to the end of the line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BARE = re.compile(r'[^\s"|@]+')
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _NOTE = re.compile(
     rf"""@\s*
-    (?P<file>{_QUOTED}|[^\s"|@]+?) : (?P<line>[0-9]{{1,9}}) (?=\s|$) \s*
+    (?:-|(?P<file>{_QUOTED}|[^\s"|@]+?) : (?P<line>[0-9]{{1,9}})) (?=\s|$) \s*
     (?P<module>{_QUOTED}|[^\s"|@]+)? \s*
     (?:\|\ (?P<text>.*))?
     """,
@@ -29,7 +29,8 @@ def show(source: Source) -> str:
     """The note, or nothing where the source is unknown."""
     if source == Source():
         return ""
-    parts = [f"@ {_bare(source.file)}:{source.line}"]
+    known = source.file or source.line
+    parts = [f"@ {_bare(source.file)}:{source.line}" if known else "@ -"]
     if source.module:
         parts.append(_bare(source.module))
     if source.text:
@@ -45,7 +46,7 @@ def read(note: str) -> Source:
             "source note", expected="@ file:line, a module path, | and the source line", got=note
         )
     file, line, module, text = match.group("file", "line", "module", "text")
-    return Source(_plain(file), int(line), _plain(module or ""), _plain(text or ""))
+    return Source(_plain(file or ""), int(line or 0), _plain(module or ""), _plain(text or ""))
 
 
 def _is_plain(text: str) -> bool:

@@ -16,95 +16,17 @@ affine in mesh coordinates, `4*tp+1`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from fractions import Fraction
 
 from verifier.ir import source_note
 from verifier.ir.assemble import Assembly, mesh_of, near, tensor_type
 from verifier.ir.errors import MalformedError
-from verifier.ir.program import INPUT_ROLES, Node, Program
-from verifier.ir.tokens import Tokens, quote, value, word
+from verifier.ir.printing import to_text
+from verifier.ir.program import INPUT_ROLES, Program
+from verifier.ir.tokens import Tokens, value
 from verifier.ir.types import Affine, Attr, Mesh, Source, TensorType
 
-_NOTE_COLUMN = 64
-_RESERVED = ("true", "false", "affine")
-
-
-def to_text(program: Program) -> str:
-    """The text of a program; `parse_text` gives the same program back."""
-    mesh = f" mesh({_mesh(program.mesh)})" if program.mesh.dims else ""
-    lines = [f"program {word(program.name)}{mesh}", *_body(program, "  ")]
-    return "\n".join(lines) + "\n"
-
-
-def _mesh(mesh: Mesh) -> str:
-    return ", ".join(f"{word(name)}={size}" for name, size in mesh.dims)
-
-
-def _body(program: Program, indent: str) -> Iterator[str]:
-    for item in program.inputs:
-        path = "" if item.path == item.name else f" {quote(item.path)}"
-        yield f"{indent}{item.role} {value(item.name)}: {item.type}{path}"
-    for node in program.nodes:
-        yield from _node(program, node, indent)
-    shown: list[str] = []
-    for out in program.outputs:
-        role = "" if out.role == "output" else f"{out.role} "
-        path = "" if out.path == out.value else f" {quote(out.path)}"
-        shown.append(f"{role}{value(out.value)}{path}")
-    separator = f",\n{indent}       " if len(shown) > 3 else ", "
-    yield f"{indent}return {separator.join(shown)}".rstrip()
-
-
-def _node(program: Program, node: Node, indent: str) -> Iterator[str]:
-    names = ", ".join(map(value, node.outputs))
-    operands = " " + ", ".join(map(value, node.inputs)) if node.inputs else ""
-    attrs = ", ".join(f"{k}={show_attr(v)}" for k, v in node.attrs.items())
-    attrs = f" {{{attrs}}}" if attrs else ""
-    types = ", ".join(str(program.types[v]) for v in node.outputs)
-    line = f"{indent}{names} = {node.op}{operands}{attrs} : {types}"
-    inner = node.body
-    if inner is not None:
-        line += f" body {word(inner.name)}"
-        line += f" mesh({_mesh(inner.mesh)}) {{" if inner.mesh != program.mesh else " {"
-    note = source_note.show(node.source)
-    yield f"{line.ljust(_NOTE_COLUMN)}  {note}" if note else line
-    if inner is not None:
-        yield from _body(inner, indent + "  ")
-        yield f"{indent}}}"
-
-
-def show_attr(attr: Attr) -> str:
-    """An attribute value as it is written in the text form."""
-    match attr:
-        case bool():
-            return "true" if attr else "false"
-        case int():
-            return str(attr)
-        case Fraction():
-            return _fraction(attr)
-        case Affine():
-            return _affine(attr)
-        case str():
-            return quote(attr) if attr in _RESERVED else word(attr)
-        case tuple():
-            return f"[{', '.join(map(show_attr, attr))}]"
-
-
-def _fraction(number: Fraction) -> str:
-    try:
-        nearest = float(number)
-    except OverflowError:
-        nearest = 0.0
-    exact = Fraction(nearest) == number
-    return repr(nearest) if exact else f"{number.numerator}/{number.denominator}"
-
-
-def _affine(number: Affine) -> str:
-    if not number.terms:
-        return f"affine({number.const})"
-    shown = "".join(f"{c:+d}*{word(mesh_dim)}" for mesh_dim, c in number.terms)
-    return shown.removeprefix("+") + (f"{number.const:+d}" if number.const else "")
+__all__ = ["parse_text", "to_text"]
 
 
 def parse_text(text: str, filename: str = "<text>") -> Program:

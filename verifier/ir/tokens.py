@@ -12,7 +12,7 @@ _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(
     rf"""
     (?P<skip>[ \t\r\n]+|\#[^\n]*)
-  | (?P<value>%(?:[A-Za-z0-9_][A-Za-z0-9_.]*|{_STRING}))
+  | (?P<value>%(?:[A-Za-z0-9_][A-Za-z0-9_.*/-]*|{_STRING}))
   | (?P<number>-?[0-9]+(?:/[0-9]+|(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))
   | (?P<word>[A-Za-z_][A-Za-z0-9_.]*)
   | (?P<string>{_STRING})
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
+VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*")
 
 
 class Tokens:
