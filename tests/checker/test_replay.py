@@ -22,7 +22,7 @@ from verifier.certificate import seal
 from verifier.checker import Accepted, Rejected, Result, check
 from verifier.contract import Contract
 from verifier.inline import inline
-from verifier.ir import Program
+from verifier.ir import Builder, Mesh, Program, TensorType
 from verifier.ir.errors import MalformedError
 from verifier.ir.jsondata import parse
 from verifier.ir.jsonio import digest
@@ -237,3 +237,29 @@ def test_rejection_says_where() -> None:
         assert where in got.where
         with pytest.raises(AssertionError, match=reason):
             raise AssertionError(got.reason)
+
+
+def test_one_device_program_that_communicates_is_rejected() -> None:
+    b = Builder("p", Mesh.of(tp=1))
+    b.output(b.add("all_reduce", b.input("x", TensorType((2,))), mesh_dim="tp"), path="y")
+    program, layout = b.build(), Layout.replicate((2,))
+    got = check({}, program, program, Contract({"x": layout}, {"output:y": layout}))
+    assert isinstance(got, Rejected)
+    assert "calls all_reduce" in got.reason
+
+
+def test_bools_for_integers_are_rejected() -> None:
+    def program(dtype: str) -> Program:
+        b = Builder("p")
+        b.output(b.add("cast", b.input("x", TensorType((2,), dtype)), dtype="f32"), path="y")
+        return b.build()
+
+    layout = Layout.replicate((2,))
+    got = check({}, program("i64"), program("bool"), Contract({"x": layout}, {"output:y": layout}))
+    assert isinstance(got, Rejected)
+    assert "other numbers" in got.reason
+
+
+@pytest.mark.parametrize("document", [{}, {"version": 1}, [], None, 3, "x", {"claims": {}}])
+def test_what_is_no_certificate_is_rejected(document: Any) -> None:
+    assert isinstance(check(document, *pair("mlp")), Rejected)

@@ -62,6 +62,7 @@ def check(
     try:
         sequential, distributed = _prepared(sequential), _prepared(distributed)
         check_contract(sequential, distributed, contract)
+        _comparable(sequential, distributed)
         at = Cursor(certificate, "certificate")
         _header(at, sequential, distributed, contract)
         one = as_terms(sequential)
@@ -89,6 +90,16 @@ def _prepared(program: Program) -> Program:
     program = inline(fresh)
     real(program)
     return program
+
+
+def _comparable(sequential: Program, distributed: Program) -> None:
+    """The one-device program sends nothing, and inputs hold numbers of one kind on both sides."""
+    for _, node in sequential.walk():
+        need(lookup(node.op).kind != "collective", f"the one-device program calls {node.op}")
+    theirs = {i.name: i.type for i in sequential.inputs}
+    for item in distributed.inputs:
+        kinds = [(t.is_float, t.dtype == "bool") for t in (item.type, theirs[item.name])]
+        need(kinds[0] == kinds[1], f"input %{item.name} holds other numbers than on one device")
 
 
 def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
