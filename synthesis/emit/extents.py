@@ -175,12 +175,30 @@ def edit_extents(source: SourceText, extents: Iterable[LocalExtent]) -> list[Edi
         if splits and (extent.op in ("slice", *SPLITS) or not shaped):
             edits += _split_edit(source, splits[0], extent)
         elif shaped:
-            written = [list(map(ast.dump, s.extents)) for s in shaped]
-            for site in [s for s, w in zip(shaped, written, strict=True) if w == written[0]]:
+            for site in _alike(source.tree, shaped[0]):
                 edits += _shape_edit(source, site, extent)
         elif extent.op in SPLITS:
             raise _error(extent, f"no split is found in {_line(source, extent.line)!r}")
     return list(dict.fromkeys(edits))
+
+
+def _alike(tree: ast.AST, site: _Site) -> list[_Site]:
+    """`site`, and the calls of its function that write the same method and extents.
+
+    Capture merges a reshape with the next one, so not every place is seen on its own.
+    """
+    written = list(map(ast.dump, site.extents))
+    out = [site]
+    for node in ast.walk(_function_at(tree, site.call.lineno) or tree):
+        other = _site(node)
+        if (
+            other is not None
+            and other.call is not site.call
+            and other.method == site.method
+            and list(map(ast.dump, other.extents)) == written
+        ):
+            out.append(other)
+    return out
 
 
 def _line(source: SourceText, number: int) -> str:

@@ -89,7 +89,9 @@ def test_facts_survive_json() -> None:
         "a.0.b", "Linear", "Linear", {"weight": (2, 3)}, {"n": 1}, (argument,), 0, "tensor", (2, 3)
     )
     forwards = {"Linear": facts.ForwardFact("f.py", 3, "def forward(self): ...")}
-    whole = facts.ModelFacts("m.py:M", "M", {"n": 1}, "", (module,), forwards, (("a", "b"),))
+    whole = facts.ModelFacts(
+        "m.py:M", "M", {"n": 1}, "", (module,), forwards, "Loss", (("a", "b"),)
+    )
     assert facts.from_json(facts.to_json(whole)) == whole
     assert whole.find("a.*.b") == module
     assert whole.find("a.b") is None

@@ -123,6 +123,15 @@ def test_equal_shapes_on_one_line_are_all_edited(tmp_path: Path) -> None:
     assert new.count("view(b, t, -1, c // self.heads)") == 4
 
 
+def test_a_place_that_capture_merged_away_is_edited_like_its_twins(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    plan = models.plan(str(path))
+    few = tuple(e for e in plan.local_extents if e.line != models.line_of("v = v.view("))
+    assert len(few) == 4
+    patch = emit(models.facts(path), replace(plan, local_extents=few), tmp_path)
+    assert patch == emit(models.facts(path), plan, tmp_path)
+
+
 def test_an_extent_read_from_a_tensor_stays(tmp_path: Path) -> None:
     path = write(
         tmp_path, models.SOURCE.replace("reshape(b, t, c)", "reshape(-1, t, y.size(1) * 2)")
