@@ -89,9 +89,9 @@ def measure(road: Road) -> Row:
     """Run one road in a process of its own."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
         config = [x for item in road.config for x in ("--config", item)]
+        options = [*config, *road.options, "--out", str(Path(scratch) / "out"), "--json"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "parallelize", road.target, *config, *road.options]
-            + ["--out", str(Path(scratch) / "out"), "--json"],
+            [sys.executable, "-m", "agent", "parallelize", road.target, *options],
             stdout=out,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
