@@ -16,7 +16,7 @@ from agent.machine import peak_memory, versions
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
-from synthesis.emit import emit
+from synthesis.emit import ModelFacts, emit, loss_obstacle
 from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.hardware import Cluster
 from synthesis.plan import to_json as plan_json
@@ -109,7 +109,13 @@ def parallelize(run: Run, job: Job) -> Outcome:
     axes(job.mesh)
     outdir.check_free(job.out, force=job.force)
     captured = captured_in(run, job.request)
-    made = _planned(run, job, captured)
+    with run.phase("inspect") as phase:
+        facts = collect_facts(job.request)
+        whole_loss = loss_obstacle(facts)
+        phase.summary = f"{len(facts.modules)} modules called"
+    if whole_loss:
+        run.note(f"the loss stays whole: {whole_loss}")
+    made = _planned(run, job, captured, split_loss=whole_loss is None)
     verdict = _verified(run, captured, made)
     found = summary.Findings(
         target=job.request.target,
@@ -127,17 +133,22 @@ def parallelize(run: Run, job: Job) -> Outcome:
     if isinstance(verdict, Proof):
         _check(run, made, verdict, found)
     if isinstance(found.verdict, Proof):
-        _emit(run, job, made, found)
+        _emit(run, job, facts, made, found)
     outcome = verdicts.report(run, found.verdict)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
     return _write(run, job, found, made, outcome)
 
 
-def _planned(run: Run, job: Job, captured: Captured) -> Synthesis:
+def _planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
     with run.phase("plan") as phase:
         made = synthesize(
-            captured.program, job.mesh, job.cluster, kinds(captured), progress=run.note
+            captured.program,
+            job.mesh,
+            job.cluster,
+            kinds(captured),
+            split_loss,
+            progress=run.note,
         )
         plan = made.plan
         phase.summary = (
@@ -192,10 +203,12 @@ def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> 
     found.checked, found.checked_s = result, run.seconds["check"]
 
 
-def _emit(run: Run, job: Job, made: Synthesis, found: summary.Findings) -> None:
+def _emit(
+    run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary.Findings
+) -> None:
     """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
     with run.phase("emit") as phase:
-        found.patch = emit(collect_facts(job.request), made.plan)
+        found.patch = emit(facts, made.plan)
         added = sum(
             line.startswith("+") and not line.startswith("+++")
             for line in found.patch.diff.split("\n")

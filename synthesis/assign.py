@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from synthesis.lower import Choices
-from synthesis.roles import Module, Param
+from synthesis.roles import Module, Param, heads
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.layout import Atom, Layout, normal, split_leading, whole
@@ -128,4 +128,17 @@ def choices(
                 )
             layout = layout.with_dim(0, chunk)
         inputs[item.name] = layout
-    return Choices(inputs, compute, grads, point.stream, tp, dp, leaves=leaves, gather_outputs=not loss_parallel)
+    whole = frozenset[str]()
+    if not loss_parallel:
+        whole = heads(list({m.path: m for m, _ in owners.values()}.values()))
+    return Choices(
+        inputs,
+        compute,
+        grads,
+        point.stream,
+        tp,
+        dp,
+        leaves=leaves,
+        whole=whole,
+        gather_outputs=not loss_parallel,
+    )

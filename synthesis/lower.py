@@ -59,6 +59,8 @@ class Choices:
     """Data parallel ranks divide by their own count of labels and average, as FSDP does."""
     leaves: frozenset[str] = frozenset()
     """Modules that own parameters: a sum pending in one is taken before its result leaves."""
+    whole: frozenset[str] = frozenset()
+    """Modules whose result leaves them whole on tp: an output projection before a whole loss."""
     gather_outputs: bool = True
     """Outputs of the model are whole on tp; otherwise they stay as they come."""
 
@@ -497,13 +499,13 @@ class Lowering:
             chosen[i] = Layout(tuple(dims))
         return tuple(chosen[i] for i in range(len(node.inputs)))
 
-    def _leaves(self, name: str, node: Node) -> bool:
-        """Whether a value crosses from the module that made it to another one."""
+    def _leaves(self, name: str, node: Node, modules: frozenset[str]) -> bool:
+        """Whether a value crosses from one of these modules, which made it, to another one."""
         made = self.producer.get(name)
         if made is None or not made.source.module or not self.program.types[name].is_float:
             return False
         ours = node.source.module
-        return made.source.module in self.choices.leaves and made.source.module != ours
+        return made.source.module in modules and made.source.module != ours
 
     def _later(self, node: Node, layouts: tuple[Layout, ...], result: Layout) -> float:
         """Seconds of the reduction that a product with a newly pending sum will need."""
@@ -525,7 +527,9 @@ class Lowering:
             return False
         if (self.scope, node.outputs[0]) in self.forward:
             for name, layout in zip(node.inputs, layouts, strict=True):
-                if layout.fold(tp) == "sum" and self._leaves(name, node):
+                pending = layout.fold(tp) == "sum" and self._leaves(name, node, self.choices.leaves)
+                split = tp in layout.sharded and self._leaves(name, node, self.choices.whole)
+                if pending or split:
                     return True
         if node.op != "mul":
             return False

@@ -12,7 +12,7 @@ from synthesis.forward import forward_values
 from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, Pair
 from synthesis.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
-from synthesis.roles import Module
+from synthesis.roles import Module, heads
 from synthesis.search import Candidate, Found, axes, search
 from verifier.inline import inline, live
 from verifier.ir.program import Program
@@ -38,12 +38,13 @@ def synthesize(
     mesh: Mesh,
     cluster: Cluster,
     kinds: Mapping[str, str] | None = None,
+    split_loss: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Synthesis:
     """Plan a one-device joint program for a mesh.
 
     `kinds` gives class names of modules by path; modules of a class that the emitter has no
-    style for stay whole.
+    style for stay whole. `split_loss` says whether the loss may run on split logits.
 
     Raises:
         PlanError: a mesh the model cannot use.
@@ -52,7 +53,7 @@ def synthesize(
     def can(module: Module, style: str) -> bool:
         return not module.kind or supported(_base(module), style)
 
-    found = search(program, mesh, cluster, kinds, can, progress=progress)
+    found = search(program, mesh, cluster, kinds, can, split_loss, progress=progress)
     sequential = live(inline(program))
     baseline = estimate(sequential, cluster)
     plan = describe(sequential, found, mesh, baseline, kinds)
@@ -159,19 +160,13 @@ def _module(
             style, takes, gives = "sequence", split, split
     elif style in ("column", "fused_column"):
         takes, gives = stream, "S(-1)"
-        if whole_loss and _is_head(module, found):
+        if whole_loss and module.path in heads(found.modules):
             gives = "R"
     elif style == "row":
         takes, gives = "S(-1)", stream
     elif style == "vocab":
         gives = stream
     return ModulePlan(module.path, module.kind, style, takes, gives, parts, REASONS[style])
-
-
-def _is_head(module: Module, found: Found) -> bool:
-    """The output projection: the last linear outside repeated blocks."""
-    linears = [m.order for m in found.modules if m.use == "linear"]
-    return not module.weight.stacked and module.order == max(linears)
 
 
 def _beside_column(module: Module, best: Candidate) -> bool:

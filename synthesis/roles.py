@@ -87,6 +87,16 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
     return sorted((m for m in found.values() if m.params), key=lambda m: m.order)
 
 
+def heads(found: list[Module]) -> frozenset[str]:
+    """Paths of the output projection: a tied one, or the last linear outside repeated blocks."""
+    tied = {m.head for m in found if m.head}
+    linears = [m for m in found if m.use == "linear"]
+    last = max(linears, key=lambda m: m.order) if linears else None
+    if tied or last is None or last.weight.stacked:
+        return frozenset(tied)
+    return frozenset({last.path})
+
+
 def _adopt(found: dict[str, Module], biases: Mapping[str, str]) -> None:
     """Give a bias that another module owns (a tied output bias) to the module of its weight."""
     owners = {p.name: m for m in found.values() for p in m.params}

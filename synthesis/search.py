@@ -140,6 +140,7 @@ def search(
     cluster: Cluster,
     kinds: Mapping[str, str] | None = None,
     supported: Supported | None = None,
+    split_loss: bool = True,
     width: int = 2,
     rounds: int = 2,
     progress: Callable[[str], None] | None = None,
@@ -149,6 +150,7 @@ def search(
     Args:
         kinds: class names of modules by path, for what the emitter supports.
         supported: whether a style can be emitted for a module.
+        split_loss: whether the loss may be computed on logits split over the vocabulary.
 
     Raises:
         PlanError: a mesh the model cannot use.
@@ -158,7 +160,9 @@ def search(
     found = modules(program, kinds)
     owners = {p.name: (m, p) for m in found for p in m.params}
     has_loss = any(o.role == "loss" for o in program.outputs)
-    state = Search(program, mesh, cluster, tp, dp, owners, found, has_loss, kinds or {})
+    state = Search(
+        program, mesh, cluster, tp, dp, owners, found, has_loss and split_loss, kinds or {}
+    )
     size = mesh[tp] if tp else 1
     if tp:
         check_heads(found, tp, size)
