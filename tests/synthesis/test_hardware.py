@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from synthesis.hardware import HardwareError, load, shipped
 
 TEXT = """
