@@ -96,7 +96,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, args: ModelArgs = ModelArgs()):
+    def __init__(self, args: ModelArgs):
         super().__init__()
         self.tok_embeddings = nn.Embedding(args.vocab_size, args.dim)
         self.layers = nn.ModuleList([Block(args) for _ in range(args.n_layers)])
@@ -107,7 +107,7 @@ class Llama(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, tokens, labels):
-        B, T = tokens.shape
+        _, T = tokens.shape
         mask = torch.full((T, T), float("-inf"), device=tokens.device).triu(1)
         h = self.tok_embeddings(tokens)
         for layer in self.layers:

@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, config: GPTConfig = GPTConfig()):
+    def __init__(self, config: GPTConfig):
         super().__init__()
         self.config = config
         self.wte = nn.Embedding(config.vocab_size, config.n_embd)
@@ -87,7 +87,7 @@ class GPT(nn.Module):
         self.wte.weight = self.lm_head.weight
 
     def forward(self, idx, targets):
-        B, T = idx.size()
+        _, T = idx.size()
         pos = torch.arange(0, T, dtype=torch.long, device=idx.device)
         x = self.drop(self.wte(idx) + self.wpe(pos))
         for block in self.h:

@@ -96,7 +96,10 @@ def save(captured: Captured, folder: Path) -> None:
     document = {
         "program": to_json(captured.program),
         "facts": {
-            **{k: getattr(facts, k) for k in ("target", "class_name", "config", "tied", "frozen", "unused")},
+            **{
+                k: getattr(facts, k)
+                for k in ("target", "class_name", "config", "tied", "frozen", "unused")
+            },
             "files": [asdict(f) for f in facts.files],
             "params": {k: [list(t.shape), t.dtype] for k, t in facts.params.items()},
             "modules": [asdict(m) for m in facts.modules.values()],
@@ -107,7 +110,8 @@ def save(captured: Captured, folder: Path) -> None:
         "timings": dict(captured.timings),
         "peak_bytes": captured.peak_bytes,
     }
-    np.savez(folder / "consts.npz", **{k: np.asarray(v) for k, v in captured.consts.items()})
+    arrays: Any = {k: np.asarray(v) for k, v in captured.consts.items()}
+    np.savez(folder / "consts.npz", **arrays)
     (folder / "captured.json").write_text(json.dumps(document, default=str))
 
 
@@ -128,7 +132,9 @@ def load(folder: Path) -> Captured:
         tuple(raw["unused"]),
         {m["path"]: ModuleFact(**m) for m in raw["modules"]},
         tuple(Group(**g) for g in raw["groups"]),
-        tuple(InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in raw["inputs"]),
+        tuple(
+            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in raw["inputs"]
+        ),
     )
     return Captured(
         from_json(document["program"]),

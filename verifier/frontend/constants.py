@@ -132,13 +132,18 @@ def _band(x: Array, i: int, j: int) -> Band | None:
     step = max(1, _ROWS // columns)
     for start in range(0, rows, step):
         stop = min(start + step, rows)
-        gap = np.arange(columns)[None, :] - np.arange(start, stop)[:, None]
-        within = gap <= high
+        gap = _gaps(start, stop, columns)
+        within: Array = gap <= high
         if low is not None:
             within &= gap >= low
-        if not (x[start:stop] == np.where(within, inside, outside)).all():
+        if not _equal(x[start:stop], np.where(within, inside, outside)):
             return None
     return Band(i, j, low, high, fraction(inside.item()), fraction(outside.item()))
+
+
+def _gaps(start: int, stop: int, columns: int) -> Array:
+    """j - i for rows start ... stop - 1."""
+    return np.arange(columns)[None, :] - np.arange(start, stop)[:, None]
 
 
 def opaque(x: Array) -> Opaque:

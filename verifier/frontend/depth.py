@@ -5,6 +5,9 @@ attributes. A model with fewer layers, in which every kind comes several times, 
 and its layers are compared op by op when they are rolled.
 """
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -75,9 +78,17 @@ def fingerprint(module: nn.Module) -> tuple[Any, ...]:
     params = tuple(
         (k, tuple(p.shape), str(p.dtype)) for k, p in module.named_parameters(recurse=False)
     )
-    buffers = tuple((k, tuple(b.shape), str(b.dtype)) for k, b in module.named_buffers(recurse=False))
+    buffers = tuple(
+        (k, tuple(b.shape), str(b.dtype)) for k, b in module.named_buffers(recurse=False)
+    )
     children = tuple((k, fingerprint(c)) for k, c in module.named_children())
-    return (f"{type(module).__module__}.{type(module).__qualname__}", scalars, params, buffers, children)
+    return (
+        f"{type(module).__module__}.{type(module).__qualname__}",
+        scalars,
+        params,
+        buffers,
+        children,
+    )
 
 
 def layer_kinds(model: nn.Module, layers: int, config: Any) -> dict[str, tuple[Any, ...]]:
@@ -87,8 +98,8 @@ def layer_kinds(model: nn.Module, layers: int, config: Any) -> dict[str, tuple[A
         if isinstance(module, nn.ModuleList) and len(module) == layers:
             kinds = list(map(fingerprint, module))
             for value in vars(config).values():
-                if isinstance(value, (list, tuple)) and len(value) == layers:  # pyright: ignore
-                    kinds = [(k, repr(v)) for k, v in zip(kinds, value, strict=True)]  # pyright: ignore
+                if isinstance(value, (list, tuple)) and len(value) == layers:
+                    kinds = [(k, repr(v)) for k, v in zip(kinds, value, strict=True)]
             out[path] = tuple(kinds)
     return out
 
@@ -125,7 +136,7 @@ def shorter_config(config: Any, depth: Depth) -> dict[str, Any]:
     names: dict[str, str] = getattr(config, "attribute_map", {})
     out: dict[str, Any] = {names.get("num_hidden_layers", "num_hidden_layers"): depth.layers}
     for key, value in vars(config).items():
-        if isinstance(value, (list, tuple)) and len(value) == depth.total:  # pyright: ignore
+        if isinstance(value, (list, tuple)) and len(value) == depth.total:
             out[key] = [value[i] for i in depth.kept]
     return out
 

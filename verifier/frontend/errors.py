@@ -21,7 +21,11 @@ class CaptureError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.file else ""
+        place = f"{self.file}:{self.line}" if self.line else self.file
         at = "   ".join(part for part in (place, self.text) if part)
-        lines = [self.message, f"  at {at}" if at else "", f"  try: {self.hint}" if self.hint else ""]
+        lines = [
+            self.message,
+            f"  at {at}" if at else "",
+            f"  try: {self.hint}" if self.hint else "",
+        ]
         return "\n".join(line for line in lines if line)

@@ -1,5 +1,8 @@
 """Reads off a model what others need to know of it without torch."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import hashlib
@@ -49,9 +52,9 @@ def read_facts(
 def _plain(value: Any) -> Any:
     """JSON data of a config."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}  # pyright: ignore
+        return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return [_plain(v) for v in value]  # pyright: ignore
+        return [_plain(v) for v in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
@@ -87,9 +90,13 @@ def _files(model: nn.Module, target: Target, places: Provenance) -> list[SourceF
     if target.root:
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None) or ""
-            if file.endswith(".py") and Path(file).is_relative_to(target.root) and file not in paths:
-                if "site-packages" not in file:
-                    paths.append(file)
+            if (
+                file.endswith(".py")
+                and file not in paths
+                and Path(file).is_relative_to(target.root)
+                and "site-packages" not in file
+            ):
+                paths.append(file)
     out: list[SourceFile] = []
     for path in paths:
         data = Path(path).read_bytes()

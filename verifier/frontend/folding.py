@@ -4,14 +4,18 @@ Masks and rotary tables are such parts. Dims along which a value is constant are
 so that a mask for a batch costs no more than one for a row.
 """
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
+from torch.fx.node import map_arg
 
 from verifier.frontend.trace import Traced
 
@@ -32,9 +36,9 @@ def constant_nodes(traced: Traced) -> set[fx.Node]:
         name = getattr(node.target, "__name__", "").split(".")[0]
         if name in _RANDOM:
             continue
-        if name in shape_only and isinstance(node.meta.get("val"), torch.Tensor):
-            found.add(node)
-        elif all(n in found for n in node.all_input_nodes):
+        if (name in shape_only and isinstance(node.meta.get("val"), torch.Tensor)) or all(
+            n in found for n in node.all_input_nodes
+        ):
             found.add(node)
     return found
 
@@ -96,22 +100,27 @@ def _value(
     val = node.meta.get("val")
     name = getattr(node.target, "__name__", "")
     base = name.split(".")[0]
-    if isinstance(val, torch.Tensor) and base in ("zeros_like", "new_zeros", "ones_like", "new_ones"):
+    if isinstance(val, torch.Tensor) and base in (
+        "zeros_like",
+        "new_zeros",
+        "ones_like",
+        "new_ones",
+    ):
         fill = 0 if base.endswith(("zeros_like", "zeros")) else 1
         return torch.full((), fill, dtype=val.dtype).expand(tuple(val.shape))
     if isinstance(val, torch.Tensor) and base in ("full_like", "new_full"):
         fill = node.args[-1] if base == "new_full" else node.args[1]
-        return torch.full((), fill, dtype=val.dtype).expand(tuple(val.shape))  # pyright: ignore
+        return torch.full((), cast(float, fill), dtype=val.dtype).expand(tuple(val.shape))
     if isinstance(val, torch.Tensor) and base in ("zeros", "ones"):
         return torch.full((), int(base == "ones"), dtype=val.dtype).expand(tuple(val.shape))
-    args = fx.node.map_arg(node.args, lambda n: values[n])
-    kwargs = fx.node.map_arg(node.kwargs, lambda n: values[n])
+    args: Any = map_arg(node.args, lambda n: values[n])
+    kwargs: Any = map_arg(node.kwargs, lambda n: values[n])
     if node.target is operator.getitem:
-        return args[0][args[1]]  # pyright: ignore
+        return args[0][args[1]]
     if name in ("view.default", "_unsafe_view.default"):
-        return args[0].reshape(args[1])  # pyright: ignore
+        return args[0].reshape(args[1])
     if base == "expand":
-        return args[0].expand(args[1])  # pyright: ignore
+        return args[0].expand(args[1])
     target: Any = node.target
     if torch.Tag.pointwise in getattr(target, "tags", ()) and isinstance(val, torch.Tensor):
         args, kwargs = narrow(args, kwargs, tuple(val.shape))

@@ -1,5 +1,8 @@
 """Decides the arguments of `forward`: from the request, the user's file, or the model's config."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import inspect
@@ -68,17 +71,19 @@ def _example_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
         result = (result,)
     if isinstance(result, (tuple, list)):
         names = list(inspect.signature(target.cls.forward).parameters)[1:]
-        result = dict(zip(names, result, strict=False))  # pyright: ignore
+        result = dict(zip(names, result, strict=False))
     if not isinstance(result, dict):
         raise CaptureError("example_inputs() returns neither tensors nor a dict of tensors")
-    return tuple(_spec(name, value) for name, value in result.items())  # pyright: ignore
+    return tuple(_spec(name, value) for name, value in result.items())
 
 
 def _spec(name: str, value: Any) -> InputSpec:
     if not isinstance(value, torch.Tensor):
         raise CaptureError(f"example input {name!r} is a {type(value).__name__}, expected a tensor")
     if value.dtype not in DTYPES:
-        raise CaptureError(f"example input {name!r} has dtype {value.dtype}, which is not supported")
+        raise CaptureError(
+            f"example input {name!r} has dtype {value.dtype}, which is not supported"
+        )
     integral = not value.is_floating_point() and value.dtype is not torch.bool
     below = int(value.max()) + 1 if integral and value.numel() else 0
     return InputSpec(name, tuple(value.shape), DTYPES[value.dtype], below)
@@ -102,7 +107,9 @@ def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
     if "pixel_values" in names:
         size = config.image_size
         height, width = (size, size) if isinstance(size, int) else tuple(size)
-        out = [InputSpec("pixel_values", (batch, config.num_channels, height, width), request.dtype)]
+        out = [
+            InputSpec("pixel_values", (batch, config.num_channels, height, width), request.dtype)
+        ]
         if labels:
             out.append(InputSpec("labels", (batch,), "i64", config.num_labels))
         return tuple(out)

@@ -1,15 +1,19 @@
 """Writes a joint graph of aten ops as a Program."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import fx
+from torch.fx.node import map_arg
 
 from verifier.frontend.aten import TABLE, Emit
 from verifier.frontend.constants import Constant, Full, Opaque, emit, recognise
@@ -80,7 +84,9 @@ class Lowering:
 
     def _keep(self, node: fx.Node, value: torch.Tensor) -> None:
         if value.dtype not in DTYPES:
-            raise self._error(node, f"a constant of dtype {value.dtype} has no type in the language")
+            raise self._error(
+                node, f"a constant of dtype {value.dtype} has no type in the language"
+            )
         plain = value.detach()
         if plain.dtype in (torch.bfloat16, torch.float16):
             plain = plain.float()
@@ -160,8 +166,8 @@ class Lowering:
     def _call(self, node: fx.Node) -> None:
         target: Any = node.target
         if target is operator.getitem:
-            source, index = node.args
-            self.values[node] = self.values[source][index]  # pyright: ignore
+            source, index = cast(tuple[fx.Node, int], node.args)
+            self.values[node] = self.values[source][index]
             return
         name = getattr(target, "__name__", str(target))
         if name in _SKIP:
@@ -169,14 +175,18 @@ class Lowering:
         rule = TABLE.get(name) if getattr(target, "namespace", "") == "aten" else None
         if rule is None:
             raise self._error(
-                node, f"{getattr(target, 'namespace', '?')}.{name} has no meaning in the language", RECIPE
+                node,
+                f"{getattr(target, 'namespace', '?')}.{name} has no meaning in the language",
+                RECIPE,
             )
         val = node.meta["val"]
         results = list(val) if isinstance(val, (tuple, list)) else [val]
         try:
             self.e.result = [type_of(v) for v in results if isinstance(v, torch.Tensor)]
         except KeyError as dtype:
-            raise self._error(node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE) from None
+            raise self._error(
+                node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE
+            ) from None
         source = self.provenance.source(node)
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
@@ -184,9 +194,9 @@ class Lowering:
         broadcasts = torch.Tag.pointwise in target.tags
         try:
             with self.b.at(source):
-                args = fx.node.map_arg(node.args, lambda n: self._operand(n, broadcasts))
-                kwargs = fx.node.map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
-                made = rule(self.e, *args, **kwargs)  # pyright: ignore
+                args = map_arg(node.args, lambda n: self._operand(n, broadcasts))
+                kwargs = map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
+                made = rule(self.e, *args, **kwargs)
                 self.values[node] = self._checked(made, results)
         except (IRError, NotImplementedError, TypeError) as problem:
             raise self._error(node, f"aten.{name}: {problem}", RECIPE) from problem

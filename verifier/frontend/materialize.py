@@ -1,5 +1,8 @@
 """Builds modules whose parameters take no memory and whose buffers hold their real values."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import weakref
@@ -16,7 +19,8 @@ from verifier.frontend import torch_api
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Parameters move to the meta device as soon as a module gets them. Ties are kept."""
-    original = nn.Module.register_parameter
+    module_class: Any = nn.Module
+    original = module_class.register_parameter
     moved: dict[int, tuple[weakref.ref[torch.Tensor], nn.Parameter]] = {}
 
     def register(module: nn.Module, name: str, param: Any) -> None:
@@ -31,11 +35,11 @@ def parameters_on_meta() -> Iterator[None]:
                 param = replacement
         original(module, name, param)
 
-    nn.Module.register_parameter = register  # type: ignore[method-assign]
+    module_class.register_parameter = register
     try:
         yield
     finally:
-        nn.Module.register_parameter = original  # type: ignore[method-assign]
+        module_class.register_parameter = original
 
 
 def take_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -55,16 +59,16 @@ def to_fake(model: nn.Module) -> None:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
 
     for module in model.modules():
-        for name, p in list(module._parameters.items()):  # pyright: ignore
+        for name, p in list(module._parameters.items()):
             if p is not None:
                 if id(p) not in made:
                     made[id(p)] = (p, nn.Parameter(fake(p), requires_grad=p.requires_grad))
-                module._parameters[name] = made[id(p)][1]  # pyright: ignore
-        for name, b in list(module._buffers.items()):  # pyright: ignore
+                module._parameters[name] = made[id(p)][1]
+        for name, b in list(module._buffers.items()):
             if b is not None:
                 if id(b) not in made:
                     made[id(b)] = (b, fake(b))
-                module._buffers[name] = made[id(b)][1]  # pyright: ignore
+                module._buffers[name] = made[id(b)][1]
 
 
 def tied_groups(model: nn.Module) -> list[tuple[str, ...]]:

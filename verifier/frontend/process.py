@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,8 @@ def _why(finished: Finished, limits: Limits) -> str:
     if finished.returncode < 0:
         name = signal.Signals(-finished.returncode).name
         return f"the capturing process was ended by {name} before it had a result"
-    return f"the user's code ended the process (exit code {finished.returncode}) before capture was done"
+    code = finished.returncode
+    return f"the user's code ended the process (exit code {code}) before capture was done"
 
 
 def _last_lines(output: str) -> str:
@@ -186,15 +187,13 @@ def _tell(folder: Path, told: int, progress: Progress) -> int:
 
 def _session_processes(session: int) -> Iterator[int]:
     """Processes of a session, by number."""
-    for entry in os.listdir("/proc") if Path("/proc/self/stat").exists() else []:
-        if not entry.isdigit():
-            continue
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[3]) == session:
-            yield int(entry)
+            yield int(entry.name)
 
 
 def session_memory(session: int) -> int:
@@ -221,7 +220,7 @@ def end_session(child: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def workspace() -> Iterator[Path]:
+def workspace() -> Generator[Path]:
     """A folder that is removed afterwards, whatever the user's code left in it."""
     with tempfile.TemporaryDirectory(prefix="shardproof-", ignore_cleanup_errors=True) as name:
         yield Path(name)

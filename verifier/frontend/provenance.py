@@ -1,5 +1,8 @@
 """Where a node of the joint graph comes from in the owner's code."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import linecache
@@ -38,9 +41,7 @@ class Provenance:
     root: str = ""
     """Folder of the user's file; paths below it are shown relative to it."""
     known: dict[fx.Node, Source] = field(default_factory=dict[fx.Node, Source])
-    parsed: dict[str, tuple[str, int, str]] = field(
-        default_factory=dict[str, tuple[str, int, str]]
-    )
+    parsed: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
 
     def source(self, node: fx.Node) -> Source:
         """Innermost frame outside of torch, innermost module; backward nodes get their forward's.

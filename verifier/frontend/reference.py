@@ -1,5 +1,8 @@
 """Runs a model in PyTorch in float64, to compare captured programs with."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,7 +17,7 @@ from verifier.frontend.inputs import find_inputs
 from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.frontend.session import prepare
 from verifier.frontend.target import TORCH_DTYPES, find
-from verifier.frontend.trace import flatten_result, pick_loss
+from verifier.frontend.trace import named_outputs
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -22,9 +25,7 @@ _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 class Wide(TorchFunctionMode):
     """Keeps float64 values that need a gradient in float64 where the model casts them."""
 
-    def __torch_function__(  # noqa: D105
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         x = args[0] if args else None
         if isinstance(x, torch.Tensor) and x.dtype == torch.float64 and x.requires_grad:
@@ -72,8 +73,7 @@ def save_reference(request: CaptureRequest, seed: int, folder: Path) -> None:
     inputs = make_inputs(specs, seed)
     randomise(model, seed)
     with Wide():
-        named = flatten_result(model(**inputs), target.result_names)
-        loss = pick_loss(named)
+        named, loss = named_outputs(model(**inputs), target.result_names)
         cotangents: dict[str, torch.Tensor] = {}
         if loss is not None:
             dict(named)[loss].backward()
@@ -92,4 +92,5 @@ def save_reference(request: CaptureRequest, seed: int, folder: Path) -> None:
 
 
 def _save(path: Path, values: dict[str, torch.Tensor]) -> None:
-    np.savez(path, **{k: v.detach().numpy() for k, v in values.items()})  # pyright: ignore
+    arrays: Any = {k: v.detach().numpy() for k, v in values.items()}
+    np.savez(path, **arrays)

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from verifier.frontend.errors import CaptureError
 
@@ -38,7 +38,8 @@ class InputSpec:
         if found is None or found["dtype"] not in DTYPE_NAMES:
             raise CaptureError(
                 f"{text!r} is not an input",
-                hint=f"write name=dtype[extents], for example idx=i64[2,16]<65; dtypes: {', '.join(DTYPE_NAMES)}",
+                hint="write name=dtype[extents], for example idx=i64[2,16]<65; dtypes: "
+                + ", ".join(DTYPE_NAMES),
             )
         shape = tuple(int(n) for n in found["shape"].replace(" ", "").split(",") if n)
         return cls(found["name"], shape, found["dtype"], int(found["below"] or 0))
@@ -109,7 +110,8 @@ def read_config(items: Sequence[str]) -> tuple[str, dict[str, Any]]:
             read_config_file(file)
         else:
             raise CaptureError(
-                f"{item!r} is not a config value", hint="write key=value, or one file ending in .json"
+                f"{item!r} is not a config value",
+                hint="write key=value, or one file ending in .json",
             )
     return file, fields
 
@@ -136,7 +138,7 @@ def read_config_file(path: str) -> dict[str, Any]:
         raise CaptureError(f"config file {path} cannot be read: {problem}") from None
     if not isinstance(data, dict):
         raise CaptureError(f"config file {path} holds a {type(data).__name__}, expected an object")
-    return data  # pyright: ignore
+    return cast(dict[str, Any], data)
 
 
 def split_target(target: str) -> tuple[str, str]:

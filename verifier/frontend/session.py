@@ -1,5 +1,8 @@
 """Captures a model in this process. Runs inside the worker: the user's code is imported here."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import resource
@@ -28,7 +31,7 @@ from verifier.frontend.materialize import (
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.prune import prune
 from verifier.frontend.request import CaptureRequest, Progress
-from verifier.frontend.rolling import NotRolled, Rolled, roll
+from verifier.frontend.rolling import NotRolledError, Rolled, roll
 from verifier.frontend.rolling.recompute import recompute_views
 from verifier.frontend.target import TORCH_DTYPES, Target, find
 from verifier.frontend.trace import trace
@@ -70,7 +73,7 @@ def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
         try:
             captured = _capture(request, target, places, depth, whole, clock)
             break
-        except NotRolled as problem:
+        except NotRolledError as problem:
             progress(f"{problem}; tracing more layers")
     assert captured is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -178,7 +181,7 @@ def roll_program(
 
 
 def check_gradients(program: Program, facts: ModelFacts, gradients: bool) -> tuple[str, ...]:
-    """Parameters that nothing reads. Raises CaptureError for one that is read but got no gradient."""
+    """Parameters that nothing reads. Raises CaptureError where one is read but got no gradient."""
     read = {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}
     with_gradient = {o.path for o in program.outputs if o.role == "grad"}
     unused: list[str] = []
@@ -214,7 +217,9 @@ def _assumptions(
         )
     buffers = sorted(lowered.buffers)
     if buffers:
-        listed = ", ".join(buffers[:4]) + (f" and {len(buffers) - 4} more" if len(buffers) > 4 else "")
+        listed = ", ".join(buffers[:4]) + (
+            f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
+        )
         yield f"Buffers hold the values their constructor gives them: {listed}."
     if lowered.infinite:
         yield "Infinite constants (masks) are written as plus or minus 2^200."
@@ -225,7 +230,11 @@ def _assumptions(
     if facts.frozen:
         yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
     if len(facts.tied):
-        yield "Tied parameters are one parameter: " + "; ".join(" = ".join(g) for g in facts.tied) + "."
+        yield (
+            "Tied parameters are one parameter: "
+            + "; ".join(" = ".join(g) for g in facts.tied)
+            + "."
+        )
 
 
 def _shown(facts: ModelFacts) -> list[str]:

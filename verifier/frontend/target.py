@@ -1,5 +1,8 @@
 """Finds the model class a request names, and builds the model."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 import ast
@@ -58,7 +61,9 @@ def find(request: CaptureRequest) -> Target:
     return _user(Path(kind), name, {**fields, **request.config})
 
 
-def _library(name: str, fields: dict[str, Any], extra: dict[str, Any], request: CaptureRequest) -> Target:
+def _library(
+    name: str, fields: dict[str, Any], extra: dict[str, Any], request: CaptureRequest
+) -> Target:
     try:
         import transformers
     except ImportError:
@@ -70,7 +75,9 @@ def _library(name: str, fields: dict[str, Any], extra: dict[str, Any], request: 
         near = difflib.get_close_matches(name, dir(transformers), 3)
         raise CaptureError(
             f"transformers {transformers.__version__} has no model class {name}",
-            hint=f"did you mean {', '.join(near)}?" if near else "use a class such as LlamaForCausalLM",
+            hint=f"did you mean {', '.join(near)}?"
+            if near
+            else "use a class such as LlamaForCausalLM",
         )
     config_class: Any = cls.config_class
     known = set(config_class().to_dict()) | set(dir(config_class))
@@ -83,20 +90,25 @@ def _library(name: str, fields: dict[str, Any], extra: dict[str, Any], request: 
             )
     fixed = {"use_cache": False, "attn_implementation": request.attention}
 
-    def make(**override: Any) -> nn.Module:
+    def configure(**override: Any) -> Any:
         values = {**fields, **extra, **override, **fixed}
         for key in ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type"):
             values.pop(key, None)
         try:
             config = config_class(**values)
         except Exception as problem:
-            raise CaptureError(f"{config_class.__name__} refuses its fields: {problem}") from problem
+            reason = " ".join(str(problem).split())
+            raise CaptureError(f"{config_class.__name__} refuses its fields: {reason}") from problem
         _no_dropout(config)
-        return cls(config)
+        return config
 
-    target = Target(cls, make, {**fields, **extra}, "")
-    target.hf_config = config_class(**{k: v for k, v in {**fields, **extra}.items() if k != "model_type"})
-    return target
+    return Target(
+        cls,
+        lambda **override: cls(configure(**override)),
+        {**fields, **extra},
+        "",
+        hf_config=configure(),
+    )
 
 
 def _mentioned(key: str, config_class: Any) -> bool:
@@ -126,7 +138,9 @@ def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
     spec.loader.exec_module(module)
     cls: Any = getattr(module, name, None)
     if cls is None:
-        classes = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)]
+        classes = [
+            k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)
+        ]
         raise CaptureError(
             f"{path.name} has no class {name}",
             file=path.name,
@@ -162,17 +176,25 @@ def _arguments(cls: Any, fields: dict[str, Any], file: str) -> dict[str, Any]:
         if wrong:
             near = difflib.get_close_matches(wrong[0], known, 3) or sorted(known)[:8]
             raise CaptureError(
-                f"{kind.__name__} has no field {wrong[0]!r}", file=file, hint=f"it has {', '.join(near)}"
+                f"{kind.__name__} has no field {wrong[0]!r}",
+                file=file,
+                hint=f"it has {', '.join(near)}",
             )
         if holders[0].default is inspect.Parameter.empty or fields:
             return {holders[0].name: kind(**fields)}
         return {}
-    required = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    required = [
+        p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
     if fields or required:
         wrong = sorted(set(fields) - names) or required
         raise CaptureError(
             f"{cls.__name__} cannot be built: "
-            + (f"it takes no argument {wrong[0]!r}" if fields else f"it needs {', '.join(required)}"),
+            + (
+                f"it takes no argument {wrong[0]!r}"
+                if fields
+                else f"it needs {', '.join(required)}"
+            ),
             file=file,
             hint="give --config key=value for each argument of its constructor",
         )

@@ -1,15 +1,18 @@
 """The private parts of PyTorch that capture stands on, behind one version check."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch._functorch.aot_autograd import (  # pyright: ignore
+from torch._functorch.aot_autograd import (
     aot_export_joint_with_descriptors,
 )
-from torch._subclasses import FakeTensorMode  # pyright: ignore
+from torch._subclasses import FakeTensorMode
 
 from verifier.frontend.errors import CaptureError
 
@@ -68,4 +71,6 @@ def describe(desc: Any) -> tuple[str, str]:
         return "grad", describe(desc.grad_of)[1]
     if name == "InputMutationAOTOutput":
         return "mutation", describe(desc.mutated_input)[1]
-    raise CaptureError(f"PyTorch describes a value of the joint graph as {name}, which is not known")
+    raise CaptureError(
+        f"PyTorch describes a value of the joint graph as {name}, which is not known"
+    )

@@ -1,5 +1,8 @@
 """Traces a model to one joint forward and backward graph of aten ops."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -36,13 +39,13 @@ def flatten_result(result: Any, names: tuple[str, ...] = ()) -> list[tuple[str, 
         return [(names[0] if len(names) == 1 else "output", result)]
     if isinstance(result, dict):
         out: list[tuple[str, torch.Tensor]] = []
-        for key, value in result.items():  # pyright: ignore
+        for key, value in result.items():
             out += [(f"{key}{n.removeprefix('output')}", t) for n, t in flatten_result(value)]
         return out
     if isinstance(result, (tuple, list)):
         out = []
-        for i, value in enumerate(result):  # pyright: ignore
-            label = names[i] if len(names) == len(result) else f"output.{i}"  # pyright: ignore
+        for i, value in enumerate(result):
+            label = names[i] if len(names) == len(result) else f"output.{i}"
             out += [(f"{label}{n.removeprefix('output')}", t) for n, t in flatten_result(value)]
         return out
     if hasattr(result, "__dataclass_fields__"):
@@ -50,10 +53,23 @@ def flatten_result(result: Any, names: tuple[str, ...] = ()) -> list[tuple[str, 
     return []
 
 
-def pick_loss(named: list[tuple[str, torch.Tensor]]) -> str | None:
-    """The output to differentiate: a scalar float that needs a gradient, `loss` first."""
+def named_outputs(
+    result: Any, names: tuple[str, ...] = ()
+) -> tuple[list[tuple[str, torch.Tensor]], str | None]:
+    """Named tensors that a `forward` returned, and the name of the loss among them.
+
+    The loss is a scalar float that needs a gradient: the one called `loss`, else the first, which
+    is called `loss` if the code gives it no name.
+    """
+    named = flatten_result(result, names)
     scalars = [n for n, t in named if t.ndim == 0 and t.is_floating_point() and t.requires_grad]
-    return "loss" if "loss" in scalars else (scalars[0] if scalars else None)
+    if not scalars:
+        return named, None
+    loss = "loss" if "loss" in scalars else scalars[0]
+    if loss.startswith("output"):
+        named = [("loss" if n == loss else n, t) for n, t in named]
+        loss = "loss"
+    return named, loss
 
 
 class Record:
@@ -80,8 +96,7 @@ class Run(nn.Module):
         self.record = Record()
 
     def forward(self, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        named = flatten_result(self.root(**kwargs), self.result_names)
-        loss = pick_loss(named)
+        named, loss = named_outputs(self.root(**kwargs), self.result_names)
         self.record.note([name for name, _ in named], loss)
         return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
 
@@ -130,7 +145,7 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
         if kind == "mutation":
             raise CaptureError(
                 f"forward changes the buffer {name.removeprefix(ROOT)} in place",
-                hint="capture in eval mode, or make the buffer an argument and return its new value",
+                hint="make the buffer an argument, and return its new value",
             )
         if kind == "grad":
             grads.add(name.removeprefix(ROOT))

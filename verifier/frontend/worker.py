@@ -55,21 +55,32 @@ def explain(problem: BaseException, root: str) -> dict[str, Any]:
     if isinstance(problem, CaptureError):
         return {k: getattr(problem, k) for k in ("message", "file", "line", "text", "hint")}
     frame = _frame(problem, root)
-    first = next((line for line in str(problem).strip().splitlines() if line.strip()), "")
+    lines = [line.strip() for line in str(problem).strip().splitlines() if line.strip()]
+    first = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     if isinstance(problem, SystemExit):
         message = f"the user's code called sys.exit({problem.code!r})"
     elif isinstance(problem, SyntaxError) and problem.filename:
-        return _error(f"{type(problem).__name__}: {problem.msg}", problem.filename, problem.lineno or 0, problem.text or "", root)
+        return _error(
+            f"{type(problem).__name__}: {problem.msg}",
+            problem.filename,
+            problem.lineno or 0,
+            problem.text or "",
+            root,
+        )
     elif isinstance(problem, MemoryError):
         message = "out of memory"
     else:
-        message = f"{type(problem).__name__}: {first[:500]}"
+        message = f"{type(problem).__name__}: {first[:500]}".rstrip(": ")
     if frame is None:
         return _error(message, "", 0, "", root, _hint(problem))
-    return _error(message, frame.filename, frame.lineno or 0, frame.line or "", root, _hint(problem))
+    return _error(
+        message, frame.filename, frame.lineno or 0, frame.line or "", root, _hint(problem)
+    )
 
 
-def _error(message: str, file: str, line: int, text: str, root: str, hint: str = "") -> dict[str, Any]:
+def _error(
+    message: str, file: str, line: int, text: str, root: str, hint: str = ""
+) -> dict[str, Any]:
     if root and file and Path(file).is_relative_to(root):
         file = str(Path(file).relative_to(root))
     return {"message": message, "file": file, "line": line, "text": text.strip(), "hint": hint}
@@ -86,10 +97,16 @@ def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
         current = current.__cause__ or current.__context__
     own = str(Path(__file__).parent)
     if root:
-        users = [f for f in frames if Path(f.filename).is_relative_to(root) and "site-packages" not in f.filename]
+        users = [
+            f
+            for f in frames
+            if Path(f.filename).is_relative_to(root) and "site-packages" not in f.filename
+        ]
         if users:
             return users[-1]
-    library = [f for f in frames if "/transformers/" in f.filename and not f.filename.startswith(own)]
+    library = [
+        f for f in frames if "/transformers/" in f.filename and not f.filename.startswith(own)
+    ]
     return library[-1] if library else None
 
 

@@ -8,11 +8,17 @@ from typing import Any
 
 from verifier.frontend.aten.table import Emit, aten, fraction
 
-_SAME_NAME = "neg exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh sigmoid erf abs sign floor relu silu"
+_SAME_NAME = (
+    "neg exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh sigmoid erf abs sign floor "
+    "relu silu"
+)
 
 
 def _unary(op: str) -> Callable[..., str]:
-    return lambda e, x: e.add(op, x)
+    def rule(e: Emit, x: str) -> str:
+        return e.add(op, x)
+
+    return rule
 
 
 for _op in _SAME_NAME.split():
@@ -91,7 +97,9 @@ def minimum(e: Emit, a: str, b: str) -> str:
 
 
 @aten("clamp.default", "clamp_min.default")
-def clamp(e: Emit, x: str, low: Any = None, high: Any = None, min: Any = None, max: Any = None) -> str:  # noqa: A002
+def clamp(
+    e: Emit, x: str, low: Any = None, high: Any = None, min: Any = None, max: Any = None
+) -> str:
     low, high = (min if low is None else low), (max if high is None else high)
     if low is not None:
         x = e.add("maximum", x, e.operand(low, x))
@@ -198,6 +206,13 @@ def native_dropout(e: Emit, x: str, p: float, train: bool) -> tuple[str, str]:
     return x, e.full(1, e.shape(x), "bool")
 
 
-@aten("detach.default", "alias.default", "clone.default", "lift_fresh_copy.default", "lift_fresh.default", "contiguous.default")
+@aten(
+    "detach.default",
+    "alias.default",
+    "clone.default",
+    "lift_fresh_copy.default",
+    "lift_fresh.default",
+    "contiguous.default",
+)
 def identity(e: Emit, x: str, **_: Any) -> str:
     return x

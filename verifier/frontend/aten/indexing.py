@@ -14,7 +14,7 @@ def _rows_in_order(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
     if ramp is None:
         return None
     first, stop = ramp, ramp + e.type(ids).size
-    return (first, stop) if 0 <= first and stop <= size else None
+    return (first, stop) if first >= 0 and stop <= size else None
 
 
 @aten("embedding.default")

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from verifier.frontend.aten.table import Emit, aten
 
 
-def _along_last(e: Emit, dim: int, values: Sequence[str], run: Callable[..., str]) -> str:
+def _along_last(e: Emit, op: str, dim: int, *values: str) -> str:
     """Run a last-dim op along `dim`."""
     dim = e.dim(values[0], dim)
     last = len(e.shape(values[0])) - 1
     moved = [e.transpose(v, dim, last) for v in values]
-    return e.transpose(run(*moved), dim, last)
+    return e.transpose(e.add(op, *moved), dim, last)
 
 
 @aten("_softmax.default", "_safe_softmax.default")
 def softmax(e: Emit, x: str, dim: int, *_: Any) -> str:
-    x = e.cast(x, e.result[0].dtype)
-    return _along_last(e, dim, [x], lambda v: e.add("softmax", v))
+    return _along_last(e, "softmax", dim, e.cast(x, e.result[0].dtype))
 
 
 @aten("_softmax_backward_data.default")
 def softmax_backward(e: Emit, g: str, y: str, dim: int, dtype: Any) -> str:
-    return _along_last(e, dim, [g, y], lambda u, v: e.add("softmax_backward", u, v))
+    return _along_last(e, "softmax_backward", dim, g, y)
 
 
 @aten("_log_softmax.default")
 def log_softmax(e: Emit, x: str, dim: int, *_: Any) -> str:
-    x = e.cast(x, e.result[0].dtype)
-    return _along_last(e, dim, [x], lambda v: e.add("log_softmax", v))
+    return _along_last(e, "log_softmax", dim, e.cast(x, e.result[0].dtype))
 
 
 @aten("_log_softmax_backward_data.default")
 def log_softmax_backward(e: Emit, g: str, y: str, dim: int, dtype: Any) -> str:
-    return _along_last(e, dim, [g, y], lambda u, v: e.add("log_softmax_backward", u, v))
+    return _along_last(e, "log_softmax_backward", dim, g, y)
 
 
 @aten("native_layer_norm.default")

@@ -105,9 +105,10 @@ class Emit:
             if x in node.outputs:
                 if node.op != "iota":
                     return None
-                attrs: dict[str, Any] = node.attrs
-                along = self.shape(x)[attrs["dim"]] == self.type(x).size
-                return attrs["offset"] if along else None
+                dim, offset = node.attrs["dim"], node.attrs["offset"]
+                assert isinstance(dim, int)
+                assert isinstance(offset, int)
+                return offset if self.shape(x)[dim] == self.type(x).size else None
         return None
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:

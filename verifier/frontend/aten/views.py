@@ -48,12 +48,16 @@ def repeat(e: Emit, x: str, times: Sequence[int]) -> str:
 
 
 @aten("slice.Tensor")
-def slice_(e: Emit, x: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1) -> str:
+def slice_(
+    e: Emit, x: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
+) -> str:
     return e.slice(x, dim, 0 if start is None else start, 2**62 if stop is None else stop, step)
 
 
 @aten("slice_backward.default")
-def slice_backward(e: Emit, g: str, sizes: Sequence[int], dim: int, start: int, stop: int, step: int) -> str:
+def slice_backward(
+    e: Emit, g: str, sizes: Sequence[int], dim: int, start: int, stop: int, step: int
+) -> str:
     dim = dim % len(sizes)
     start, stop, step = slice(start, stop, step).indices(sizes[dim])
     return scatter_lines(e, g, dim, start, step, sizes[dim])

@@ -2,104 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from verifier.frontend.rolling.match import Blocks, Ref, Run, Step
+from verifier.frontend.rolling.match import Ref, Run, Step
+from verifier.frontend.rolling.order import topological, typed
 from verifier.frontend.rolling.paths import Group
-from verifier.frontend.rolling.wiring import Carried, Entry, Wiring, find_run
+from verifier.frontend.rolling.wiring import Carried, Entry, Wiring
 from verifier.ir.builder import Builder
 from verifier.ir.program import Input, Node, Output, Program
 from verifier.ir.types import Source, TensorType
 
 
-@dataclass(frozen=True)
-class Rolled:
-    program: Program
-    groups: tuple[Group, ...]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Entries of a list that stand for more than were traced."""
-
-    start: int
-    period: int
-    traced: int
-    """Steps that are in the program."""
-    count: int
-    """Steps that the model has."""
-
-
-class NotRolled(Exception):
-    """Entries that were to stand for others do not roll: the sentence says which."""
-
-
-def roll(
-    program: Program,
-    backward: frozenset[str],
-    lists: Sequence[str],
-    stretch: Mapping[str, Stretch] | None = None,
-) -> Rolled:
-    """Roll every run of equal blocks in the module lists `lists`, outer lists first.
-
-    `backward` names the values of the backward pass.
-
-    Raises:
-        NotRolled: the entries that `stretch` names are not one run.
-    """
-    groups: list[Group] = []
-    done: list[str] = []
-    for prefix in sorted(lists, key=lambda p: (p.count("."), p)):
-        if any(prefix.startswith(outer + ".") for outer in done):
-            continue
-        entries = Blocks(program, prefix, backward).entries
-        if not entries:
-            continue
-        total = entries[-1] + 1
-        pending = [entries]
-        if stretch and prefix in stretch:
-            s = stretch[prefix]
-            stop = s.start + s.period * s.traced
-            middle = [i for i in entries if s.start <= i < stop]
-            found = find_run(Blocks(program, prefix, backward), middle)
-            made = None
-            if found and len(found[0].steps) == s.traced and found[0].period == s.period:
-                total = max(total, s.start + s.period * s.count)
-                group = Group(prefix, s.start, s.period, s.count, total, s.traced)
-                made = _Roll(program, *found, group).build()
-            if made is None:
-                raise NotRolled(f"{prefix}: entries {s.start} to {stop - 1} are not alike")
-            program = made
-            groups.append(group)  # pyright: ignore[reportPossiblyUnboundVariable]
-            done.append(prefix)
-            pending = [[i for i in entries if i < s.start], [i for i in entries if i >= stop]]
-        while pending:
-            entries = pending.pop(0)
-            found = find_run(Blocks(program, prefix, backward), entries)
-            if found is None:
-                continue
-            run, _ = found
-            count = len(run.steps)
-            group = Group(prefix, run.start, run.period, count, total, count)
-            made = _Roll(program, *found, group).build()
-            if made is None:
-                continue
-            program = made
-            groups.append(group)
-            done.append(prefix)
-            pending.append([i for i in entries if i < run.start])
-            pending.append([i for i in entries if i >= run.start + count * run.period])
-    return Rolled(program, tuple(groups))
-
-
-class _Roll:
+class Roll:
     """Builds the two scans of one run."""
 
-    def __init__(
-        self, program: Program, run: Run, wiring: Wiring, group: Group
-    ) -> None:
+    def __init__(self, program: Program, run: Run, wiring: Wiring, group: Group) -> None:
         self.program = program
         self.steps = run.steps
         self.wiring = wiring
@@ -111,18 +29,21 @@ class _Roll:
         self.members = {id(n) for s in run.steps for n in (*s.forward, *s.backward)}
         self.extra: list[tuple[int, Node]] = []
         self.types: dict[str, TensorType] = {}
-        self.rename: dict[str, str] = {}
         self.failed = False
+        self.names: dict[bool, dict[int, str]] = {
+            side: {n: v for v, n in self._local(self.first, side).items()} for side in (False, True)
+        }
+        """Local numbers to value names of the first step, forward and backward."""
 
     def build(self) -> Program | None:
         """None where something outside reads a step that was not traced at its place."""
-        names = {side: {n: v for v, n in self._local(self.first, side).items()} for side in (False, True)}
-        self.names = names
         saved = self._saved()
         wanted = {side: self._wanted(side) for side in (False, True)}
         order = {id(n): k for k, n in enumerate(self.program.nodes)}
         self.types = {
-            v: t for v, t in self.program.types.items() if not any(v in s.params for s in self.steps)
+            v: t
+            for v, t in self.program.types.items()
+            if not any(v in s.params for s in self.steps)
         }
         for (offset, rest), path in self.stacked.items():
             name = next(n for n, place in self.first.params.items() if place == (offset, rest))
@@ -142,15 +63,12 @@ class _Roll:
         outputs = self._outputs()
         if outputs is None or self.failed:
             return None
-        renamed = [
-            (k, replace(n, inputs=tuple(self.rename.get(v, v) for v in n.inputs))) for k, n in nodes
-        ]
         inputs = self._inputs()
-        ordered = _topological(renamed + [(k, n) for k, n in self.extra if (k, n) not in nodes], inputs)
+        ordered = topological(nodes, inputs)
         if ordered is None:
             return None
         program = Program(self.program.name, inputs, tuple(ordered), outputs, {}, self.program.mesh)
-        return _typed(program, self.types)
+        return typed(program, self.types)
 
     def _local(self, step: Step, side: bool) -> dict[str, int]:
         return step.local_backward if side else step.local
@@ -163,9 +81,9 @@ class _Roll:
         found: dict[Ref, None] = {}
         for node in self.first.backward:
             for ref in self.first.refs[node.outputs[0]]:
-                if ref[0] == "saved":
-                    found[ref] = None
-                elif ref[0] == "entered" and isinstance(self.wiring.forward[ref[1]], Carried):
+                if ref[0] == "saved" or (
+                    ref[0] == "entered" and isinstance(self.wiring.forward[ref[1]], Carried)
+                ):
                     found[ref] = None
         return list(found)
 
@@ -194,7 +112,9 @@ class _Roll:
         pattern = self.group.pattern(offset)
         return replace(source, module=f"{pattern}.{tail}" if tail else pattern)
 
-    def _scan(self, side: bool, saved: list[Ref], wanted: Mapping[int, list[tuple[int, str]]]) -> Node:
+    def _scan(
+        self, side: bool, saved: list[Ref], wanted: Mapping[int, list[tuple[int, str]]]
+    ) -> Node:
         entries: tuple[Entry, ...] = self.wiring.backward if side else self.wiring.forward
         b = Builder(f"{self.group.prefix}.{'backward' if side else 'forward'}")
         names = self.names[side]
@@ -274,12 +194,14 @@ class _Roll:
         return next(v for v, n in self._local(last, side).items() if n == number)
 
     def _saved_name(self, ref: Ref) -> str:
-        value = self.first.entered[ref[1]] if ref[0] == "entered" else self.names[False][ref[1]]
-        return f"saved.{self.group.prefix}.{self.group.start}.{value}"
+        return f"saved.{self.group.prefix}.{self.group.start}.{self._saved_value(ref)}"
 
     def _saved_type(self, ref: Ref) -> TensorType:
-        value = self.first.entered[ref[1]] if ref[0] == "entered" else self.names[False][ref[1]]
-        return self.program.types[value]
+        return self.program.types[self._saved_value(ref)]
+
+    def _saved_value(self, ref: Ref) -> str:
+        number: int = ref[1]
+        return self.first.entered[number] if ref[0] == "entered" else self.names[False][number]
 
     def _export(
         self,
@@ -378,37 +300,3 @@ class _Roll:
                     return None
                 out.append(Output(name, "grad", self.stacked[place]))
         return tuple(out)
-
-
-def _topological(
-    nodes: Iterable[tuple[int, Node]], inputs: Sequence[Input]
-) -> list[Node] | None:
-    """Nodes in an order in which operands come first, otherwise as before; None for a cycle."""
-    pool = list({id(n): (k, n) for k, n in nodes}.values())
-    maker = {out: j for j, (_, n) in enumerate(pool) for out in n.outputs}
-    known = {i.name for i in inputs}
-    waiting: dict[int, int] = {}
-    readers: dict[int, list[int]] = {}
-    for j, (_, node) in enumerate(pool):
-        needs = {maker[v] for v in node.inputs if v in maker}
-        if any(v not in maker and v not in known for v in node.inputs):
-            return None
-        waiting[j] = len(needs)
-        for need in needs:
-            readers.setdefault(need, []).append(j)
-    ready = [(pool[j][0], j) for j, n in waiting.items() if n == 0]
-    heapq.heapify(ready)
-    out: list[Node] = []
-    while ready:
-        _, j = heapq.heappop(ready)
-        out.append(pool[j][1])
-        for reader in readers.get(j, ()):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, (pool[reader][0], reader))
-    return out if len(out) == len(pool) else None
-
-
-def _typed(program: Program, types: Mapping[str, TensorType]) -> Program:
-    names = {i.name for i in program.inputs} | {o for n in program.nodes for o in n.outputs}
-    return replace(program, types={name: types[name] for name in types if name in names})

@@ -90,7 +90,9 @@ class Blocks:
         heads = {f"{self.prefix}.{i}": offset for offset, i in enumerate(entries)}
         parts = [
             self._side(step, step.forward, step.local, step.entered, heads, False),
-            self._side(step, step.backward, step.local_backward, step.entered_backward, heads, True),
+            self._side(
+                step, step.backward, step.local_backward, step.entered_backward, heads, True
+            ),
         ]
         types = self.program.types
         owned = sorted(

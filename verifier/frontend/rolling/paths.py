@@ -50,5 +50,7 @@ def members(path: str, groups: tuple[Group, ...] = ()) -> list[str]:
         head = f"{group.prefix}.*"
         if path == head or path.startswith(head + "."):
             rest = path[len(head) :]
-            return [p for i in range(group.total) for p in members(f"{group.prefix}.{i}{rest}", groups)]
+            return [
+                p for i in range(group.total) for p in members(f"{group.prefix}.{i}{rest}", groups)
+            ]
     return [path]

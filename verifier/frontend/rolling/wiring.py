@@ -38,7 +38,7 @@ class Wiring:
 def _classify(
     entered: Sequence[list[str]], local: Sequence[dict[str, int]], inside: set[str]
 ) -> tuple[Entry, ...] | None:
-    """Entries of one direction, steps in the order in which they run; None where they do not fit."""
+    """Entries of one direction, steps in running order; None where they do not fit."""
     out: list[Entry] = []
     for k, first in enumerate(entered[0]):
         values = [step[k] for step in entered]
