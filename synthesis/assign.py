@@ -128,9 +128,9 @@ def choices(
                 )
             layout = layout.with_dim(0, chunk)
         inputs[item.name] = layout
-    whole = frozenset[str]()
+    gathered = frozenset[str]()
     if not loss_parallel:
-        whole = heads(list({m.path: m for m, _ in owners.values()}.values()))
+        gathered = heads(list({m.path: m for m, _ in owners.values()}.values()))
     return Choices(
         inputs,
         compute,
@@ -139,6 +139,6 @@ def choices(
         tp,
         dp,
         leaves=leaves,
-        whole=whole,
+        whole=gathered,
         gather_outputs=not loss_parallel,
     )
