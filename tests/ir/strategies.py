@@ -16,9 +16,11 @@ RATIONALS = st.one_of(
     st.fractions(), st.floats(allow_nan=False, allow_infinity=False).map(Fraction)
 )
 TEXTS = st.text(max_size=12)
-NAMES = st.one_of(st.from_regex(r"[a-z0-9_][a-z0-9_.]{0,6}", fullmatch=True), TEXTS)
+NAMES = st.one_of(st.from_regex(r"[a-z0-9_][a-z0-9_.*/-]{0,30}", fullmatch=True), TEXTS)
 SOURCES = st.one_of(
-    st.just(Source()), st.builds(Source, TEXTS, st.integers(0, 99999), TEXTS, TEXTS)
+    st.just(Source()),
+    st.builds(Source, st.just(""), st.just(0), TEXTS, TEXTS),
+    st.builds(Source, TEXTS, st.integers(0, 99999), TEXTS, TEXTS),
 )
 MESHES = st.one_of(
     st.just(Mesh()),
