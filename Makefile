@@ -19,8 +19,8 @@ $(OK): pyproject.toml constraints.txt
 	  { echo "shardproof needs Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	@echo "installing into $(VENV) (about 1.3 GB, once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[torch,hf,dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch==2.13.0
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch,hf,dev]'
 	@touch $@
 
 .PHONY: install
