@@ -255,11 +255,8 @@ def _where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     cond, a, b = (t.strip(x) for x in args)
     if a == b:
         return t.fit(a, shape)
-    pulled = a.coef if b.coef == 0 else b.coef if a.coef == 0 else a.coef
-    if b.coef in (0, pulled) and a.coef in (0, pulled) and pulled:
-        a, b = Ref(a.coef / pulled, a.id), Ref(b.coef / pulled, b.id)
-    else:
-        pulled = ONE
+    pulled = a.coef or b.coef
+    a, b = Ref(a.coef / pulled, a.id), Ref(b.coef / pulled, b.id)
     a, b = (t.full((), Fraction(0)) if x.coef == 0 else x for x in (a, b))
     inner = tuple(np.broadcast_shapes(*(t.shape(x) for x in (cond, a, b))))
     made = t.intern("where", [cond, a, b], (), inner)
@@ -314,9 +311,8 @@ def _concat(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequenc
         return args[0]
     first = t.shape(args[0])
     shape = (*first[:dim], sum(t.shape(a)[dim] for a in args), *first[dim + 1 :])
-    scales = {a.coef for a in args if a.coef}
-    pulled = next(iter(scales)) if len(scales) == 1 else ONE
-    if not scales:
+    pulled = next((a.coef for a in args if a.coef), None)
+    if pulled is None:
         return t.full(shape, Fraction(0))
     parts = [
         Ref(a.coef / pulled, a.id if a.coef else t.ones(t.shape(a)).id) for a in args
