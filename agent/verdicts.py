@@ -7,6 +7,9 @@ from agent.errors import Exit
 from agent.run import Outcome, Run
 from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict
 
+WIDE = 240
+"""Characters of an op that are shown: a repeated block has dozens of operands."""
+
 
 def word(verdict: Verdict) -> events.VerdictWord:
     match verdict:
@@ -48,7 +51,8 @@ def message(verdict: Verdict) -> str:
 def located(location: Location) -> list[str]:
     """The first op without the relation that is asked for, and what its operands are."""
     operands = [f"  {operand}" for operand in location.operands]
-    return [location.text or location.op, location.reason, *operands]
+    text = location.text or location.op
+    return [text if len(text) <= WIDE else text[: WIDE - 4] + " ...", location.reason, *operands]
 
 
 def place(verdict: Verdict) -> str:
