@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verifier.ir.program import Output, Program
-from verifier.ir.types import Mesh
+from verifier.ir.types import Mesh, TensorType
 from verifier.layout import Atom, Layout
 
 
@@ -90,7 +90,7 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
             raise ContractError(f"input %{item.name} cannot be partial")
         if item.name in theirs:
             got = theirs[item.name].type
-            if got.shape != layout.local_shape or got.is_float != item.type.is_float:
+            if got.shape != layout.local_shape or _kind(got) != _kind(item.type):
                 raise ContractError(
                     f"input %{item.name}: the contract gives each rank {list(layout.local_shape)}, "
                     f"the distributed program takes {got}"
@@ -99,8 +99,11 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
         if item.name not in contract.inputs:
             raise ContractError(f"the distributed program has an input %{item.name} of its own")
     keys = [output_key(o) for o in distributed.outputs]
+    ours = [output_key(o) for o in sequential.outputs]
     for out in sequential.outputs:
         key = output_key(out)
+        if ours.count(key) != 1:
+            raise ContractError(f"the sequential program returns {key} more than once")
         if key not in contract.outputs:
             raise ContractError(f"the contract says nothing of the output {key}")
         _fits(f"output {key}", contract.outputs[key], sequential.types[out.value].shape, mesh)
@@ -108,6 +111,11 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
             raise ContractError(
                 f"the distributed program returns {key} {keys.count(key)} times, expected once"
             )
+
+
+def _kind(type: TensorType) -> str:
+    """Floats are alike over the reals, and so are integers; bools are neither."""
+    return "float" if type.is_float else "bool" if type.dtype == "bool" else "integer"
 
 
 def _fits(what: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> None:

@@ -454,7 +454,8 @@ def satisfied(
 
 def _meets(fact: Fact, ref: Ref, layout: Layout) -> bool:
     if ref.coef == 0:
-        return fact.ref.coef == 0 and not fact.layout.partial
+        whole_zero = fact.ref.coef == 0 and not fact.layout.partial
+        return whole_zero and fact.layout.local_shape == layout.local_shape
     return fact.ref == ref and fact.layout == layout
 
 

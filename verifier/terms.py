@@ -22,6 +22,8 @@ from verifier.ops import lookup
 
 Shape = tuple[int, ...]
 ONE = Fraction(1)
+MAX_POWER = 64
+"""Integer powers up to this are written out as products."""
 
 
 class Ref(NamedTuple):
@@ -279,9 +281,9 @@ def _flipped(name: str) -> Any:
 
 def _pow(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     exponent = Fraction(attrs["exponent"])
-    if exponent.denominator == 1 and exponent > 0:
+    if exponent.denominator == 1 and 0 < exponent <= MAX_POWER:
         return t.product([args[0]] * int(exponent))
-    if exponent.denominator == 1 and exponent < 0:
+    if exponent.denominator == 1 and -MAX_POWER <= exponent < 0:
         return t.reciprocal(t.product([args[0]] * int(-exponent)))
     return t._map("pow", args, (exponent,))  # pyright: ignore[reportPrivateUsage]
 

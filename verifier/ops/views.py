@@ -61,7 +61,7 @@ def regroup(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Dim, ...]]
 def _reshape_types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
     shape = tuple(site.attrs["shape"])
-    if math.prod(shape) != x.size:
+    if math.prod(shape) != x.size or min(shape, default=0) < 0:
         raise site.fail(f"{x.size} elements do not fill shape {list(shape)}")
     return (TensorType(shape, x.dtype),)
 
@@ -144,7 +144,7 @@ def _expand_types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
     shape = tuple(site.attrs["shape"])
     extra = len(shape) - len(x.shape)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(x.shape)):
+    if extra < 0 or min(shape, default=0) < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(x.shape)):
         raise site.fail(f"cannot expand to {list(shape)}")
     return (TensorType(shape, x.dtype),)
 
