@@ -133,10 +133,9 @@ def _band(x: Array, i: int, j: int) -> Band | None:
     for start in range(0, rows, step):
         stop = min(start + step, rows)
         gap = _gaps(start, stop, columns)
-        within: Array = gap <= high
-        if low is not None:
-            within &= gap >= low
-        if not _equal(x[start:stop], np.where(within, inside, outside)):
+        above = True if low is None else gap >= low
+        expected = np.asarray(np.where((gap <= high) & above, inside, outside), dtype=x.dtype)
+        if not _equal(x[start:stop], expected):
             return None
     return Band(i, j, low, high, fraction(inside.item()), fraction(outside.item()))
 

@@ -1,0 +1,148 @@
+"""User code that fails, prints, forks, hangs or exits gives one clear error."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.frontend.conftest import ROOT
+from verifier.frontend import CaptureError, CaptureRequest, InputSpec, Limits, capture, read_config
+
+pytestmark = pytest.mark.torch
+
+
+def failure(target, **options):
+    with pytest.raises(CaptureError) as caught:
+        capture(CaptureRequest(target, **options))
+    return caught.value
+
+
+def ended(pid):
+    """Whether a process is gone, or dead and not yet collected by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("forward", "message", "line"),
+    [
+        ("y = self.w(x)\nraise ValueError('bad thing')", "ValueError: bad thing", 9),
+        ("import sys\nsys.exit(3)", "the user's code called sys.exit(3)", 9),
+        ("if self.w(x).sum() > 0:\n    return x\nreturn 2 * x", "data-dependent", 8),
+        ("return torch.linalg.det(self.w(x) @ x.T)", "aten._linalg_det.default has no meaning", 8),
+        ("return self.v(x)", "no attribute 'v'", 8),
+    ],
+)
+def test_what_goes_wrong_in_forward_is_told_with_its_line(user_model, forward, message, line):
+    error = failure(user_model(forward))
+    assert message in error.message
+    assert (error.file, error.line) == ("model.py", line)
+
+
+def test_an_unknown_op_names_the_recipe(user_model):
+    error = failure(user_model("return torch.linalg.det(self.w(x) @ x.T)"))
+    assert "add an op: see CONTRIBUTING.md" in str(error)
+
+
+def test_a_process_that_ends_itself_is_told(user_model):
+    error = failure(user_model("import os\nprint('so long')\nos._exit(0)"))
+    assert "ended the process (exit code 0)" in error.message
+    assert "so long" in error.hint
+
+
+def test_code_that_prints_and_forks_is_captured(user_model):
+    top = "import os, sys\nprint('noise' * 100000)\nos.fork()"
+    found = capture(CaptureRequest(user_model("print('more')\nreturn self.w(x).sum()", top)))
+    assert [o.role for o in found.program.outputs] == ["loss", "grad", "grad"]
+
+
+def test_code_that_hangs_is_ended_with_all_it_started(user_model, tmp_path):
+    mark = tmp_path / "child"
+    top = (
+        "import os, time\n"
+        f"if os.fork() == 0:\n    open({str(mark)!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(600)"
+    )
+    error = failure(user_model("while True: time.sleep(1)", top), limits=Limits(wall_s=12))
+    assert "more than 12 s" in error.message
+    assert ended(int(mark.read_text()))
+
+
+def test_code_that_eats_memory_is_ended(user_model):
+    forward = "kept = [bytearray(50_000_000) for _ in range(600)]\nreturn x"
+    error = failure(user_model(forward), limits=Limits(memory_bytes=2 << 30))
+    assert "more than 2 GiB of memory" in error.message
+
+
+def test_ctrl_c_ends_the_worker(user_model, tmp_path):
+    mark = tmp_path / "pid"
+    top = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))"
+    target = user_model("while True: time.sleep(1)", top)
+    code = f"from verifier.frontend import *; capture(CaptureRequest({target!r}))"
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(30) != 0
+    assert ended(int(mark.read_text()))
+
+
+@pytest.mark.parametrize("ending", ["\r\n", ""])
+def test_other_line_endings_are_captured(user_model, ending):
+    path = Path(user_model("return self.w(x)")[:-2])
+    text = path.read_text()
+    data = text.replace("\n", "\r\n") if ending else text.rstrip("\n")
+    path.write_bytes(data.encode())
+    found = capture(CaptureRequest(f"{path}:M"))
+    assert found.facts.files[0].text == data
+
+
+def test_bad_requests_say_what_to_try(tmp_path):
+    missing = failure(f"{tmp_path}/no.py:M")
+    assert "not found" in missing.message
+    assert "names no model" in failure("nothing").message
+    assert "not a Python file" in failure("model.txt:M").message
+    assert "write name=dtype[extents]" in _parse("idx=int[2]").hint
+
+
+def _parse(text):
+    with pytest.raises(CaptureError) as caught:
+        InputSpec.parse(text)
+    return caught.value
+
+
+def test_config_items_are_read():
+    assert read_config(["n_layer=3", "bias=False", "act=gelu"]) == (
+        "",
+        {"n_layer": 3, "bias": False, "act": "gelu"},
+    )
+    with pytest.raises(CaptureError, match="write key=value"):
+        read_config(["n_layer"])
+
+
+def test_a_config_file_that_is_not_json_is_told(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text("{\n 'a': 1}")
+    with pytest.raises(CaptureError, match="not JSON") as caught:
+        read_config([str(path)])
+    assert caught.value.line == 2
+
+
+@pytest.mark.hf
+def test_unknown_names_get_suggestions():
+    error = failure("hf:LlamaForCausalLMM")
+    assert "LlamaForCausalLM" in error.hint
+    error = failure("hf:LlamaForCausalLM", config={"hidden_sizee": 3})
+    assert "hidden_size" in error.hint
+    error = failure(f"{ROOT}/examples/nanogpt.py:GTP")
+    assert "GPT" in error.hint
+    error = failure(f"{ROOT}/examples/nanogpt.py:GPT", config={"n_headd": 3})
+    assert "n_head" in error.hint

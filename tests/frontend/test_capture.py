@@ -1,0 +1,148 @@
+"""Captured programs compute what PyTorch computes: outputs, loss and every gradient."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.frontend.conftest import ROOT, SMALL
+from verifier.evaluate import evaluate
+from verifier.frontend import CaptureRequest, InputSpec, capture, reference
+
+pytestmark = pytest.mark.torch
+hf = pytest.mark.hf
+slow = pytest.mark.slow
+
+BERT = {**{k: v for k, v in SMALL.items() if "key_value" not in k}, "max_position_embeddings": 32}
+GPT2 = {"n_embd": 32, "n_layer": 4, "n_head": 4, "vocab_size": 64, "n_positions": 16}
+GEMMA = {**SMALL, "head_dim": 10}
+LIBRARY = {
+    "LlamaForCausalLM": SMALL,
+    "GPT2LMHeadModel": GPT2,
+    "Qwen2ForCausalLM": SMALL,
+    "Qwen3ForCausalLM": GEMMA,
+    "MistralForCausalLM": {**SMALL, "sliding_window": 4},
+    "GemmaForCausalLM": GEMMA,
+    "Gemma2ForCausalLM": {**GEMMA, "sliding_window": 4, "num_hidden_layers": 8},
+    "BertForMaskedLM": BERT,
+    "BertModel": BERT,
+}
+FAST = ("LlamaForCausalLM", "BertModel")
+
+
+def agrees(request, tolerance=1e-9):
+    """Capture, evaluate, and compare with PyTorch in float64; returns what was captured."""
+    found = capture(request)
+    expected = reference(request, seed=3)
+    got = evaluate(found.program, expected.values(found))
+    want = expected.expected(found)
+    assert set(want) == {o.value for o in found.program.outputs}
+    for name, value in want.items():
+        assert got[name].shape == value.shape
+        assert np.abs(got[name] - value).max() <= tolerance * max(1.0, np.abs(value).max())
+    grads = [o for o in found.program.outputs if o.role == "grad"]
+    params = [i for i in found.program.inputs if i.role == "param"]
+    assert len(grads) == len(params) - len(found.facts.unused)
+    return found
+
+
+@hf
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FAST else [slow]) for n in LIBRARY]
+)
+def test_library_models_agree_with_pytorch(name):
+    request = CaptureRequest(f"hf:{name}", LIBRARY[name], batch=2, seq=8, dtype="f64")
+    found = agrees(request)
+    assert [g.traced * g.period < g.total for g in found.facts.groups] == [True]
+    assert all(n.source.file for _, n in found.program.walk() if n.op in ("mm", "bmm", "take"))
+
+
+@hf
+@slow
+def test_fused_attention_agrees_with_pytorch():
+    agrees(
+        CaptureRequest("hf:LlamaForCausalLM", SMALL, batch=2, seq=8, dtype="f64", attention="sdpa")
+    )
+
+
+@pytest.mark.parametrize("target", ["nanogpt.py:GPT", "minillama.py:Llama"])
+def test_user_files_agree_with_pytorch(target):
+    path = f"{ROOT}/examples/{target}"
+    found = agrees(CaptureRequest(path, batch=2, seq=8, dtype="f64"))
+    assert len(found.facts.groups) == 1
+    (file,) = found.facts.files
+    assert file.path == target.split(":")[0]
+    lines = file.text.splitlines()
+    for _, node in found.program.walk():
+        if node.source.line and node.source.file == file.path:
+            assert lines[node.source.line - 1].strip() == node.source.text
+
+
+def test_a_classifier_agrees_with_pytorch_and_has_no_repeated_block():
+    found = agrees(CaptureRequest(f"{ROOT}/examples/mlp.py:MLP", {"hidden": 12}, dtype="f64"))
+    assert found.facts.groups == ()
+    assert found.facts.params["up.weight"].shape == (12, 16)
+
+
+def test_tied_parameters_are_one_parameter_with_one_gradient():
+    found = capture(CaptureRequest(f"{ROOT}/examples/nanogpt.py:GPT", batch=1, seq=4))
+    assert found.facts.tied == (("wte.weight", "lm_head.weight"),)
+    assert [o.path for o in found.program.outputs if "weight" in o.path].count("wte.weight") == 1
+    assert "lm_head.weight" not in found.program.types
+
+
+def test_without_a_loss_there_is_a_cotangent_for_each_output(user_model):
+    target = user_model("y = self.w(x)\nreturn y, y * 2")
+    found = agrees(CaptureRequest(target, dtype="f64"))
+    assert [i.role for i in found.program.inputs].count("cotangent") == 2
+
+
+def test_forward_only_has_no_gradients(user_model):
+    found = capture(CaptureRequest(user_model("return self.w(x)"), gradients=False))
+    assert [o.role for o in found.program.outputs] == ["output"]
+    assert [i.role for i in found.program.inputs] == ["param", "param", "input"]
+
+
+def test_inputs_can_be_given_as_text(user_model):
+    spec = InputSpec.parse("x=f32[6, 4]")
+    found = capture(CaptureRequest(user_model("return self.w(x)"), inputs=(spec,)))
+    assert found.program["x"].shape == (6, 4)
+
+
+def test_unused_parameters_are_a_notice_not_an_error(user_model):
+    target = user_model("return self.w(x).sum()")
+    path = Path(target[:-2])
+    more = "nn.Linear(4, 4)\n        self.spare = nn.Linear(2, 2)"
+    path.write_text(path.read_text().replace("nn.Linear(4, 4)", more))
+    found = capture(CaptureRequest(target))
+    assert found.facts.unused == ("spare.weight", "spare.bias")
+    assert any("spare.weight" in a for a in found.assumptions)
+
+
+@hf
+def test_llama_405b_is_captured_with_little_memory_and_few_layers():
+    config = {
+        "hidden_size": 16384,
+        "intermediate_size": 53248,
+        "num_hidden_layers": 126,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+    }
+    found = capture(CaptureRequest("hf:LlamaForCausalLM", config, batch=1, seq=8192))
+    (group,) = found.facts.groups
+    assert (group.traced, group.count, group.total) == (3, 126, 126)
+    assert found.program["model.layers.*.mlp.up_proj.weight"].shape == (126, 53248, 16384)
+    assert found.facts.param_count == 405_853_388_800
+    assert found.peak_bytes < 4 << 30
+    assert any("3 of the 126 layers" in a for a in found.assumptions)
+
+
+def test_the_front_end_is_imported_without_torch():
+    code = "import sys, verifier, verifier.frontend; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,0 +1,125 @@
+"""Rolled programs compute what the flat ones do."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from verifier.evaluate import evaluate
+from verifier.frontend.rolling import Group, NotRolledError, Stretch, members, roll
+from verifier.ir.builder import Builder
+from verifier.ir.types import Source, TensorType
+
+X = TensorType((2, 3), "f64")
+W = TensorType((3, 3), "f64")
+
+
+def layered(scales, *, taps=(), shared=False):
+    """x -> for each layer: x + scale * (x @ w), with a backward that reads each x and w."""
+    b = Builder("layers")
+    x = b.input("x", X)
+    ct = b.input("ct", X, "cotangent")
+    shift = b.input("shift", X)
+    params = [b.param(f"net.{i}.w", W) for i in range(len(scales))]
+    kept = []
+    for i, scale in enumerate(scales):
+        with b.at(Source("m.py", 1, f"net.{i}.lin")):
+            y = b.add("mul_scalar", b.add("mm", x, params[i]), value=Fraction(scale))
+            if shared:
+                y = b.add("add", y, shift)
+        kept.append(x)
+        with b.at(Source("m.py", 2, f"net.{i}")):
+            x = b.add("add", x, y)
+    b.output(x, "output", "y")
+    backward = set()
+    for i in reversed(range(len(scales))):
+        with b.at(Source("m.py", 1, f"net.{i}.lin")):
+            g = b.add("mul_scalar", ct, value=Fraction(scales[i]))
+            t = b.add("permute", kept[i], dims=(1, 0))
+            grad = b.add("mm", t, g)
+            wt = b.add("permute", params[i], dims=(1, 0))
+            back = b.add("mm", g, wt)
+        with b.at(Source("m.py", 2, f"net.{i}")):
+            total = b.add("add", ct, back)
+        backward |= {g, t, grad, wt, back, total}
+        ct = total
+        b.output(grad, "grad", f"net.{i}.w")
+    b.output(ct, "output", "gx")
+    for i in taps:
+        b.output(kept[i], "output", f"tap{i}")
+    return b.build(), frozenset(backward)
+
+
+def compare(flat, rolled):
+    rng = np.random.default_rng(1)
+    values = {i.name: rng.standard_normal(i.type.shape) for i in flat.inputs}
+    expected = evaluate(flat, values)
+    want = {o.path: expected[o.value] for o in flat.outputs}
+    given = dict(values)
+    for item in rolled.program.inputs:
+        if item.name not in given:
+            given[item.name] = np.stack([values[p] for p in members(item.path, rolled.groups)])
+    got = evaluate(rolled.program, given)
+    for out in rolled.program.outputs:
+        paths = members(out.path, rolled.groups)
+        whole = want[out.path] if out.path in want else np.stack([want[p] for p in paths])
+        assert np.array_equal(got[out.value], whole), out.path
+
+
+@pytest.mark.parametrize(
+    ("scales", "patterns"),
+    [
+        ((2, 2, 2, 2), ["net.*"]),
+        ((2, 3, 2, 3, 2, 3), ["net.[0:6:2]", "net.[1:6:2]"]),
+        ((5, 2, 2, 2), ["net.[1:4:1]"]),
+        ((2, 2, 2, 5), ["net.[0:3:1]"]),
+        ((2, 2, 7, 3, 3, 3), ["net.[3:6:1]", "net.[0:2:1]"]),
+        ((2, 3, 5), []),
+    ],
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_equal_layers_become_scans_that_compute_the_same(scales, patterns, shared):
+    flat, backward = layered(scales, shared=shared)
+    rolled = roll(flat, backward, ["net"])
+    assert [p for g in rolled.groups for p in g.patterns] == patterns
+    compare(flat, rolled)
+
+
+@pytest.mark.parametrize("taps", [(0,), (1, 3), (0, 1, 2, 3)])
+def test_values_of_single_layers_read_outside_are_picked_from_a_stack(taps):
+    flat, backward = layered((2, 2, 2, 2), taps=taps)
+    rolled = roll(flat, backward, ["net"])
+    assert rolled.groups
+    compare(flat, rolled)
+
+
+def test_one_different_constant_stays_outside():
+    flat, backward = layered((2, 2, Fraction(2000001, 1000000), 2, 2))
+    rolled = roll(flat, backward, ["net"])
+    assert all(g.count == 2 for g in rolled.groups)
+    compare(flat, rolled)
+
+
+def test_a_stretched_run_computes_what_all_layers_do():
+    short, backward = layered((2, 2, 2))
+    whole, whole_backward = layered((2,) * 7)
+    rolled = roll(short, backward, ["net"], {"net": Stretch(0, 1, 3, 7)})
+    full = roll(whole, whole_backward, ["net"])
+    assert rolled.groups == (Group("net", 0, 1, 7, 7, 3),)
+    assert [i.type for i in rolled.program.inputs] == [i.type for i in full.program.inputs]
+    compare(whole, rolled)
+
+
+def test_layers_that_differ_cannot_stand_for_others():
+    flat, backward = layered((2, 3, 2))
+    with pytest.raises(NotRolledError, match="not alike"):
+        roll(flat, backward, ["net"], {"net": Stretch(0, 1, 3, 7)})
+
+
+def test_patterns_name_their_members():
+    groups = (Group("a.layers", 0, 1, 3, 3, 3),)
+    assert members("a.layers.*.w", groups) == ["a.layers.0.w", "a.layers.1.w", "a.layers.2.w"]
+    assert members("a.layers.[1:6:2].w") == ["a.layers.1.w", "a.layers.3.w", "a.layers.5.w"]
+    assert members("a.norm.w", groups) == ["a.norm.w"]
