@@ -1,4 +1,4 @@
-"""Every vjp is the adjoint of its op: against central differences, and exactly where it is linear."""
+"""Every vjp is the adjoint of its op: by central differences, and exactly where it is linear."""
 
 from __future__ import annotations
 

@@ -109,10 +109,11 @@ def campaign(count: int, seed: int, keep: Sequence[Base]) -> Iterator[Outcome]:
         made = rewritten(keep[int(rng.integers(len(keep)))], rng, int(rng.integers(2, 6)))
         if made is not None:
             yield outcome(made[0], REWRITE + "chain of 2 to 5", made[1], made[0].distributed)
-    found = 0
+    found = fresh = 0
     pools: dict[str, list[tuple[Base, Mutation]]] = {}
     while found < count:
-        if found % 250 == 0 or not pools:
+        if found >= fresh:
+            fresh += 250
             pools = _pools(keep, rng)
         kinds = sorted(pools)
         kind = kinds[int(rng.integers(len(kinds)))]
@@ -137,14 +138,13 @@ def _pools(
 
 
 HEADER = (
-    "kind", "variants", "differ", "refuted", "unknown", "equal", "proved", "unknown ", "ill-formed",
-    "false accepts", "false alarms",
+    "kind", "variants", "differ", "- refuted", "- unknown", "equal", "+ proved", "+ unknown",
+    "ill-formed", "false accepts", "false alarms",
 )  # fmt: skip
 
 
 def table(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
-    """Counts by kind. Of those that differ: refuted, unknown; of those that are equal: proved,
-    unknown."""
+    """Counts by kind. `-` columns are of those that differ, `+` columns of those that are equal."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for o in outcomes:
         for kind in (o.kind, "all rewrites" if o.kind.startswith(REWRITE) else "all mutants"):
@@ -172,7 +172,7 @@ def markdown(rows: Sequence[tuple[str, ...]], count: int, seed: int, seconds: fl
         "",
         "Truth is float64 simulation of every rank. A variant that differs and is proved, or that",
         "the relations alone accept, is a false accept; one that is equal and refuted is a false",
-        "alarm.",
+        "alarm. The columns with - are of those that differ, with + of those that are equal.",
         "",
         "| " + " | ".join(h.strip() for h in rows[0]) + " |",
         "|---" * len(rows[0]) + "|",

@@ -37,9 +37,11 @@ def apply(
         (i, n) for i, lay in layouts for n in program.mesh.names if n not in lay.mentioned
     )
     places = sites(program, replicated=same)
-    found: list[tuple[Site, Variant]] = [(site, nodes) for site in places for nodes in RULES[kind](site)]
+    found: list[tuple[Site, Variant]] = [
+        (site, nodes) for site in places for nodes in RULES[kind](site)
+    ]
     for at in rng.permutation(len(found)):
-        site, nodes = found[at]
+        site, nodes = found[int(at)]
         made = splice(program, site, nodes)
         if made is not None:
             return made

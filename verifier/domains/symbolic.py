@@ -299,6 +299,15 @@ def _summands(expression: Any, sign: int) -> list[tuple[Any, int]]:
     return [(expression, sign)]
 
 
+def _same_polynomial(a: Any, b: Any) -> bool:
+    """Whether Z3's simplifier takes the difference to 0, as a sum of monomials."""
+    try:
+        rest = z3.simplify(a - b, som=True, som_blowup=1000, max_steps=1_000_000)
+    except z3.Z3Exception:  # the step limit
+        return False
+    return bool(z3.is_rational_value(rest) and rest.as_fraction() == 0)
+
+
 def equations(a: Array, b: Array) -> list[Any]:
     """What is left to prove for two arrays of one shape to be equal: entries that differ as terms.
 
@@ -313,6 +322,7 @@ def equations(a: Array, b: Array) -> list[Any]:
             left, right = (v if z3.is_bool(v) else z3.BoolVal(bool(v)) for v in (x, y))
         else:
             left, right = term(_number(x)), term(_number(y))
-        if not left.eq(right):
-            out.append(left == right)
+        if left.eq(right) or (not z3.is_bool(left) and _same_polynomial(left, right)):
+            continue
+        out.append(left == right)
     return out

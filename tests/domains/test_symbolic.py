@@ -1,0 +1,60 @@
+"""The symbolic domain: equalities for all values, and none that does not follow."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from verifier import smt
+from verifier.domains.symbolic import Symbolic, equations
+
+
+def answer(a: np.ndarray, b: np.ndarray, domain: Symbolic) -> smt.Answer:
+    goals = equations(a, b)
+    return smt.prove(smt.conj(*goals), domain.facts) if goals else smt.Valid()
+
+
+def test_a_wrong_sum_has_a_model() -> None:
+    domain = Symbolic()
+    x = domain.symbols("x", (2, 2))
+    assert isinstance(answer(domain.sum(x, (0,)), x[0], domain), smt.Invalid)
+
+
+def test_shifted_softmax_needs_the_law_of_exp() -> None:
+    def softmax(domain: Symbolic, x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        e = domain.unary("exp", domain.sub(x, shift))
+        return domain.div(e, domain.sum(e, (0,)))
+
+    for laws, proved in (((), False), (("exp", "reciprocal"), True)):
+        domain = Symbolic(laws)
+        x, c = domain.symbols("x", (2,)), domain.symbols("c", ())
+        zero = domain.const(Fraction(0))
+        same = answer(softmax(domain, x, c), softmax(domain, x, zero), domain)
+        assert (same == smt.Valid()) == proved
+
+
+def test_a_maximum_is_the_set_of_its_operands() -> None:
+    domain = Symbolic()
+    x, y, z = (domain.symbols(n, ()) for n in "xyz")
+    left = domain.maximum(domain.maximum(x, y), domain.maximum(z, x))
+    right = domain.maximum(z, domain.maximum(y, x))
+    assert answer(left, right, domain) == smt.Valid()
+    two = domain.maximum(domain.const(Fraction(1)), domain.const(Fraction(2)))
+    assert two[()] == 2
+
+
+def test_truth_values_of_terms_are_not_guessed() -> None:
+    domain = Symbolic()
+    x, y = domain.symbols("x", (2,)), domain.symbols("y", (2,))
+    below = domain.logical("not", domain.compare("lt", x, y))
+    assert answer(below, domain.compare("ge", x, y), domain) == smt.Valid()
+    chosen = domain.where(below, x, y)
+    flipped = domain.where(domain.compare("lt", x, y), y, x)
+    assert answer(chosen, flipped, domain) == smt.Valid()
+
+
+def test_laws_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="no laws of 'tan'"):
+        Symbolic(("tan",))
