@@ -51,12 +51,12 @@ def only_feeds(text: str, argument: str, children: frozenset[str]) -> bool:
     return bool(uses) and all(id(n) in allowed for n in uses)
 
 
-def _layouts(parent: ModuleFact, source: str) -> tuple[str, ...] | None:
-    """Arguments of `PrepareModuleInput` that turn the activation from `source` into Replicate."""
+def layouts(parent: ModuleFact, source: str, target: str = "R") -> tuple[str, ...] | None:
+    """Arguments of `PrepareModuleInput` that turn the activation from `source` into `target`."""
     argument = parent.activation
     if argument is None:
         return None
-    have, want = placement(source), "Replicate()"
+    have, want = placement(source), placement(target)
     if argument.position < 0:
         return (
             f'input_kwarg_layouts={{"{argument.name}": {have}}}',
@@ -77,7 +77,9 @@ def _layouts(parent: ModuleFact, source: str) -> tuple[str, ...] | None:
 def group(
     facts: ModelFacts, modules: Sequence[ModulePlan]
 ) -> tuple[list[Prepared], list[ModulePlan]]:
-    """Hoist the input conversion of two or more column siblings to their parent.
+    """Hoist the input conversion of column siblings to their parent.
+
+    Of two or more, so that they share it; of one, where the parent reads a split input's shape.
 
     Returns the parents, and the modules with the inputs they then get (`R`).
     """
@@ -86,12 +88,15 @@ def group(
     for path in dict.fromkeys(_parent(m.path) for m in modules if is_column(m)):
         children = [m for m in modules if is_column(m) and _parent(m.path) == path]
         parent = facts.find(path) if path else None
-        if len(children) < 2 or parent is None or len({m.input for m in children}) > 1:
+        if not children or parent is None or len({m.input for m in children}) > 1:
             continue
         argument, text = parent.activation, facts.text_of(parent.kind)
+        reads_shape = argument is not None and f"{argument.name}.s" in text
+        if len(children) < 2 and not (reads_shape and children[0].input.startswith("S(")):
+            continue
         names = frozenset(m.path.rpartition(".")[2] for m in children)
-        layouts = _layouts(parent, children[0].input)
-        if argument and layouts and only_feeds(text, argument.name, names):
-            prepared.append(Prepared(path, layouts))
+        converted = layouts(parent, children[0].input)
+        if argument and converted and only_feeds(text, argument.name, names):
+            prepared.append(Prepared(path, converted))
             hoisted.update((m.path, "R") for m in children)
     return prepared, [replace(m, input=hoisted.get(m.path, m.input)) for m in modules]

@@ -46,7 +46,7 @@ def main() -> None:
     model = parallelize(build_model().to(device))
     torch.manual_seed({seed})
     ids = torch.randint(0, {vocab}, ({batch}, {tokens}), device=device)
-    loss = model(ids, labels=ids{positions}).loss
+    loss = model(ids, labels=ids).loss
     loss.backward()
     print(f"rank {{dist.get_rank()}}: loss {{loss.item():.6f}}")
     dist.barrier()
@@ -112,11 +112,6 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str) -> str:
         vocab=vocab,
         batch=batch // plan.dp_size or 1,
         tokens=tokens,
-        positions=(
-            f", position_ids=torch.arange({tokens}, device=device)[None]"
-            if plan.sequence_parallel
-            else ""
-        ),
     )
 
 

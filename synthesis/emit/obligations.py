@@ -31,9 +31,4 @@ def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
         )
     if plan.sequence_parallel:
         out.append(f"Use a sequence length divisible by {plan.tp}={plan.tp_size}.")
-        if facts.file is None:
-            out.append(
-                "Pass position_ids=torch.arange(ids.shape[1])[None]: the model would count "
-                "positions on the sharded activation."
-            )
     return tuple(dict.fromkeys(out))

@@ -10,6 +10,7 @@ from synthesis.emit.extents import AttributeChange
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.groups import group
 from synthesis.emit.patch import EmitError
+from synthesis.emit.sequence import region
 from synthesis.emit.snippets import PARALLEL, TENSOR, Snippet
 from synthesis.emit.styles import Import, split_of, style_of
 from synthesis.plan import ModulePlan, Plan
@@ -108,6 +109,7 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
     modules = [_normal(m, facts) for m in (*plan.modules, *_replicated(facts, plan))]
     order = {fact: i for i, fact in enumerate(_order(facts, plan))}
     modules.sort(key=lambda m: order.get(m.path, len(order)))
+    starts, modules = region(plan, facts, modules)
     prepared, modules = group(facts, modules)
     lines: list[str] = []
     needs: list[Snippet] = []
@@ -115,14 +117,18 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
     for m in modules:
         for p in [p for p in prepared if m.path.rpartition(".")[0] == p.path]:
             lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ","))
-            imports += [(PARALLEL, "PrepareModuleInput"), (TENSOR, "Replicate")]
-            imports += [(TENSOR, "Shard")] if "Shard(" in " ".join(p.arguments) else []
             prepared.remove(p)
+        for p in [p for p in starts if m.path.startswith(p.path.removesuffix("0") + "*.")]:
+            lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ","))
+            starts.remove(p)
         fact = facts.find(m.path)
         style = style_of(m, fact.base if fact else m.kind)
         lines.append(call(f'"{m.path}": {style.name}', style.arguments, 8, ","))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []
+    text = "\n".join(lines)
+    imports += [(PARALLEL, "PrepareModuleInput")] if "PrepareModuleInput(" in text else []
+    imports += [(TENSOR, name) for name in ("Replicate", "Shard") if f"{name}(" in text]
     return lines, needs, imports
 
 

@@ -86,6 +86,9 @@ def _kv(m: ModulePlan) -> Style:
 
 
 def _sequence(m: ModulePlan) -> Style:
+    """`output="DTensor"`: the sharded output keeps its whole shape for the code that follows."""
+    if m.output == "DTensor":
+        return Style("SequenceParallel", ())
     if m.input != m.output or not m.input.startswith("S("):
         raise EmitError(f"{m.path}: sequence style with {m.input} -> {m.output}, expected S(d)")
     dim = m.input[2:-1]

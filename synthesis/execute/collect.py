@@ -11,7 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
-from synthesis.execute.load import make_inputs, open_target, specs
+from synthesis.execute.load import make_inputs, open_target
+from verifier.frontend.inputs import find_inputs
 from verifier.frontend.request import CaptureRequest
 
 
@@ -74,7 +75,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
 
         return hook
 
-    found = specs(request, target, model, False)
+    found = find_inputs(request, target, model)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, torch.no_grad():
         model = model.to_empty(device="cpu")

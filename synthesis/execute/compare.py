@@ -14,7 +14,8 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from synthesis.execute.job import Job
-from synthesis.execute.load import make_inputs, open_target, patched_model, rows, specs
+from synthesis.execute.load import make_inputs, open_target, patched_model, rows
+from verifier.frontend.inputs import find_inputs
 
 NOISE = 1e-6
 
@@ -85,7 +86,7 @@ def reference_run(job: Job, folder: Path) -> None:
     target, _ = open_target(job.request)
     model = target.build().to(dtype).eval()
     randomize(model, job.seed)
-    found = specs(job.request, target, model, job.plan.sequence_parallel)
+    found = find_inputs(job.request, target, model)
     inputs = make_inputs(found, job.seed, dtype)
     with Promote(dtype):
         outputs = step(model, inputs, (0, 1))

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 
 from synthesis.execute.job import Job
-from verifier.frontend.inputs import find_inputs
 from verifier.frontend.request import CaptureRequest, InputSpec, split_target
 from verifier.frontend.target import TORCH_DTYPES, Target, find
 
-POSITIONS = "position_ids"
 NOT_CONFIG = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type")
 
 
@@ -56,17 +54,6 @@ def patched_model(job: Job, tree: Path) -> tuple[torch.nn.Module, Any]:
     return target.build(), getattr(target.module, job.parallelize)
 
 
-def specs(
-    request: CaptureRequest, target: Target, model: torch.nn.Module, positions: bool
-) -> tuple[InputSpec, ...]:
-    """The arguments of `forward`; with position ids where the caller is obliged to give them."""
-    found = find_inputs(request, target, model)
-    if positions and is_library(request) and POSITIONS not in {s.name for s in found}:
-        length = found[0].shape[-1]
-        found = (*found, InputSpec(POSITIONS, (1, length), "i64", length))
-    return found
-
-
 def make_inputs(
     found: Sequence[InputSpec], seed: int, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
@@ -75,9 +62,7 @@ def make_inputs(
     out: dict[str, torch.Tensor] = {}
     for spec in found:
         kind = TORCH_DTYPES[spec.dtype]
-        if spec.name == POSITIONS:
-            out[spec.name] = torch.arange(spec.shape[-1]).expand(spec.shape).contiguous()
-        elif kind.is_floating_point:
+        if kind.is_floating_point:
             values = torch.randn(spec.shape, generator=generator, dtype=torch.float64)
             out[spec.name] = values.to(dtype)
         else:
