@@ -1,0 +1,95 @@
+"""Terms that the normal form makes equal are equal: random programs, compared in float64."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from verifier.evaluate import evaluate
+from verifier.ir import Builder, IRError, TensorType
+from verifier.relate import as_terms
+
+SHAPES = [(2, 2), (2, 3), (3, 2), (2, 2, 2), (2, 1), (6,), (2,), (1, 2), ()]
+
+
+def step(b: Builder, rng: np.random.Generator, floats: list[str]) -> str:
+    """One random op on values at hand. Raises IRError where they do not fit."""
+
+    def pick() -> str:
+        return floats[int(rng.integers(len(floats)))]
+
+    def number() -> Fraction:
+        return Fraction(int(rng.integers(-3, 4)), int(rng.integers(1, 4)))
+
+    x = pick()
+    shape = b.types[x].shape
+    rank = len(shape)
+    kind = int(rng.integers(20))
+    if kind < 4:
+        return b.add(("add", "sub", "mul", "div")[kind], x, pick())
+    if kind < 6:
+        return b.add(("mul_scalar", "add_scalar")[kind - 4], x, value=number())
+    if kind == 6:
+        return b.add("mm" if rank == 2 else "bmm", x, pick())
+    if kind == 7:
+        return b.add("permute", x, dims=tuple(int(i) for i in rng.permutation(rank)))
+    if kind == 8:
+        return b.add("reshape", x, shape=SHAPES[int(rng.integers(len(SHAPES)))])
+    if kind in (9, 10):
+        dims = tuple(i for i in range(rank) if rng.random() < 0.5)
+        name = "sum" if kind == 9 or rng.random() < 0.5 else "amax"
+        return b.add(name, x, dims=dims, keepdim=bool(rng.integers(2)))
+    if kind == 11:
+        return b.add("expand", x, shape=SHAPES[int(rng.integers(len(SHAPES)))])
+    dim = int(rng.integers(rank)) if rank else 0
+    if kind == 12 and rank:
+        start = int(rng.integers(shape[dim]))
+        stop = int(rng.integers(start + 1, shape[dim] + 1))
+        return b.add("slice", x, dim=dim, start=start, stop=stop, step=int(rng.integers(1, 3)))
+    if kind == 13:
+        return b.add("concat", x, pick(), dim=dim)
+    if kind == 14:
+        return b.add("pad", x, dim=dim, lo=int(rng.integers(2)), hi=int(rng.integers(2)))
+    if kind == 15:
+        return b.add("flip", x, dim=dim)
+    if kind == 16:
+        return b.add(("exp", "tanh", "neg", "reciprocal", "relu")[int(rng.integers(5))], x)
+    if kind == 17:
+        return b.add(("maximum", "minimum")[int(rng.integers(2))], x, pick())
+    if kind == 18:
+        return b.add("where", b.add(("lt", "ge", "eq")[int(rng.integers(3))], x, pick()), pick(), x)
+    return b.add("pow", x, exponent=Fraction(int(rng.integers(-2, 4))))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_values_with_one_term_are_equal(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    b = Builder("random")
+    floats = [b.input(f"x{i}", TensorType(s, "f64")) for i, s in enumerate(SHAPES[:7])]
+    while len(floats) < 60:
+        try:
+            made = step(b, rng, floats)
+        except IRError:
+            continue
+        if b.types[made].size <= 64:
+            floats.append(made)
+    program = b.build()
+    given = {i.name: rng.uniform(0.5, 1.5, i.type.shape) for i in program.inputs}
+    with np.errstate(all="ignore"):
+        state = evaluate(program, given)
+    one = as_terms(program)
+    first: dict[int, str] = {}
+    for name in floats:
+        ref, value = one.values[name], state[name]
+        if ref.coef == 0:
+            np.testing.assert_allclose(value[np.isfinite(value)], 0, atol=1e-9)
+            continue
+        other = first.setdefault(ref.id, name)
+        a, c = state[other] / float(one.values[other].coef), value / float(ref.coef)
+        assert a.shape == c.shape
+        both = np.isfinite(a) & np.isfinite(c)
+        np.testing.assert_allclose(
+            a[both], c[both], rtol=1e-6, atol=1e-9, err_msg=f"{name} {other}"
+        )
