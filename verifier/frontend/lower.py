@@ -57,6 +57,8 @@ class Lowered:
     """Buffers whose values went into the program."""
     infinite: bool = False
     """Whether a constant was infinite."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the report."""
 
 
 class Lowering:
@@ -120,7 +122,14 @@ class Lowering:
                     reach.add(n)
                     stack.append(n)
         used = frozenset(t for n, t in self.traced.buffers.items() if n in reach)
-        return Lowered(program, self.consts, frozenset(self.backward), used, self.e.infinite)
+        return Lowered(
+            program,
+            self.consts,
+            frozenset(self.backward),
+            used,
+            self.e.infinite,
+            tuple(sorted(self.e.notes)),
+        )
 
     def _input(self, node: fx.Node) -> None:
         t = self.traced

@@ -223,6 +223,7 @@ def _assumptions(
         yield f"Buffers hold the values their constructor gives them: {listed}."
     if lowered.infinite:
         yield "Infinite constants (masks) are written as plus or minus 2^200."
+    yield from lowered.notes
     if depth is not None:
         yield depth.sentence()
     if facts.unused:

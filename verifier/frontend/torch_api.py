@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -37,9 +38,29 @@ def fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+@contextmanager
+def no_custom_backward() -> Generator[None]:
+    """Refuse custom autograd functions: export keeps their forward and loses their backward."""
+    function: Any = torch.autograd.Function
+    original = function.__dict__["apply"]
+
+    def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        raise CaptureError(
+            f"{cls.__name__} has a hand-written backward, which torch.export would drop",
+            hint="write its forward with tensor operations, and let autograd derive the backward",
+        )
+
+    function.apply = classmethod(refuse)
+    try:
+        yield
+    finally:
+        function.apply = original
+
+
 def export(module: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.export` without guards, as a module that is called with `kwargs`."""
-    program = torch.export.export(module, (), kwargs=kwargs)
+    with no_custom_backward():
+        program = torch.export.export(module, (), kwargs=kwargs)
     return program.module(check_guards=False)
 
 

@@ -53,7 +53,12 @@ def run(folder: Path) -> None:
 def explain(problem: BaseException, root: str) -> dict[str, Any]:
     """An exception as the fields of a CaptureError: message, and the user's line it came from."""
     if isinstance(problem, CaptureError):
-        return {k: getattr(problem, k) for k in ("message", "file", "line", "text", "hint")}
+        found = {k: getattr(problem, k) for k in ("message", "file", "line", "text", "hint")}
+        frame = None if problem.file or not root else _frame(problem, root)
+        if frame is None:
+            return found
+        place = _error("", frame.filename, frame.lineno or 0, frame.line or "", root)
+        return found | {k: place[k] for k in ("file", "line", "text")}
     frame = _frame(problem, root)
     lines = [line.strip() for line in str(problem).strip().splitlines() if line.strip()]
     first = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])

@@ -189,7 +189,8 @@ def threshold_backward(e: Emit, g: str, y: str, threshold: Any) -> str:
 
 @aten("softplus.default")
 def softplus(e: Emit, x: str, beta: Any = 1, threshold: Any = 20) -> str:
-    """Over the reals the linear part above the threshold is not taken: the report says so."""
+    """The linear piece that PyTorch takes above `threshold` is rounding, and is noted."""
+    e.notes.add(f"softplus is log(1 + exp(x)) also above its threshold of {threshold}.")
     b = fraction(beta)
     return e.scale(e.add("softplus", e.scale(x, b)), Fraction(1) / b)
 

@@ -52,6 +52,8 @@ class Emit:
         """What PyTorch says of the results of the node at hand."""
         self.infinite = False
         """Whether an infinite constant was met."""
+        self.notes: set[str] = set()
+        """Sentences for the report about ops that are written differently over the reals."""
         self._known: dict[Any, str] = {}
         self._made: dict[str, tuple[str, str, dict[str, Attr], str]] = {}
 
