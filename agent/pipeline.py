@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent import events, outdir, summary, verdicts
-from agent.errors import Exit
+from agent.errors import Exit, InputError
 from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.report import write_report
@@ -66,11 +67,15 @@ def request(
         CaptureError: a word that cannot be read.
     """
     file, fields = read_config(config)
+    specs = tuple(InputSpec.parse(text) for text in inputs)
+    for name, count in Counter(spec.name for spec in specs).items():
+        if count > 1:
+            raise InputError(f"input {name!r} is given {count} times", where="--input")
     return CaptureRequest(
         target=target,
         config=fields,
         config_file=file,
-        inputs=tuple(InputSpec.parse(text) for text in inputs),
+        inputs=specs,
         batch=batch,
         seq=seq,
         gradients=gradients,
@@ -203,9 +208,7 @@ def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> 
     found.checked, found.checked_s = result, run.seconds["check"]
 
 
-def _emit(
-    run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary.Findings
-) -> None:
+def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary.Findings) -> None:
     """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
     with run.phase("emit") as phase:
         found.patch = emit(facts, made.plan)
