@@ -35,7 +35,7 @@ demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user
 
 .PHONY: test
 test: $(OK)  ## the tests
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 .PHONY: laws
 laws: $(OK)  ## the laws of every op and every rule

@@ -38,7 +38,6 @@ def test_its_make_targets_exist(target: str) -> None:
 @pytest.mark.hf
 @pytest.mark.gloo
 @pytest.mark.slow
-@pytest.mark.xdist_group("gloo")
 def test_its_commands_end_proved(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.cli.test_refused_options import assert_refused
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("torch")]
+pytestmark = pytest.mark.torch
 
 NET = """import torch
 from torch import nn

@@ -15,7 +15,7 @@ import pytest
 from agent import events, outdir
 from tests.cli.conftest import COMMAND, ROOT, Command, Done, environment
 
-pytestmark = [pytest.mark.torch, pytest.mark.gloo, pytest.mark.xdist_group("gloo")]
+pytestmark = [pytest.mark.torch, pytest.mark.gloo]
 
 MODEL = """import torch
 from torch import nn
