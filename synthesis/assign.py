@@ -59,7 +59,7 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     if style == "row":
         dim = (1 - module.out_dim) if is_weight else None
     elif style == "vocab":
-        dim = 0 if param.shape[0] == module.weight.shape[0] else None
+        dim = 0 if param.shape[:1] == module.weight.shape[:1] else None
     else:
         dim = module.out_dim if is_weight else 0
     if dim is None:
@@ -69,7 +69,9 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
         return layout.with_dim(dim, normal((Atom(module.parts), Atom(size, name), Atom(inner))))
     chunk = split_leading(layout.dims[dim], size, name)
     if chunk is None:
-        raise PlanError(f"{param.path}: dim {dim} of extent {param.shape[dim]} does not divide by {size}")
+        raise PlanError(
+            f"{param.path}: dim {dim} of extent {param.shape[dim]} does not divide by {size}"
+        )
     return layout.with_dim(dim, chunk)
 
 

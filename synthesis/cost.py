@@ -16,7 +16,9 @@ from verifier.ir.types import Mesh, TensorType
 from verifier.ops import lookup
 from verifier.ops.collectives import mesh_dims
 
-VIEW_OPS = frozenset({"reshape", "permute", "expand", "slice", "shard_slice", "full", "iota", "cast"})
+VIEW_OPS = frozenset(
+    {"reshape", "permute", "expand", "slice", "shard_slice", "full", "iota", "cast"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,11 @@ def collective_seconds(
 
 
 def op_seconds(
-    node_op: str, operands: list[TensorType], results: list[TensorType], attrs: dict[str, object], cluster: Cluster
+    node_op: str,
+    operands: list[TensorType],
+    results: list[TensorType],
+    attrs: dict[str, object],
+    cluster: Cluster,
 ) -> float:
     """Roofline time of one op on one device. Views and constants are free."""
     if node_op in VIEW_OPS:
@@ -128,7 +134,9 @@ def estimate(program: Program, cluster: Cluster, optimizer_bytes: int = 12) -> E
                 out.comm_bytes += big * times
             out.comm_s += seconds * times
         else:
-            out.compute_s += op_seconds(node.op, operands, results, dict(node.attrs), cluster) * times
+            out.compute_s += (
+                op_seconds(node.op, operands, results, dict(node.attrs), cluster) * times
+            )
     for item in program.inputs:
         if item.role == "param":
             out.parameters += item.type.nbytes

@@ -15,7 +15,7 @@ MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "
 def obstacle(
     program: Program, modules: Sequence[Module], kinds: Mapping[str, str], tp: str, size: int
 ) -> str | None:
-    """The first collective over tp that no module style can stand for, in words; None where all can."""
+    """The first collective over tp that no module style can stand for, in words, if any."""
     if not any(n.source.module for _, n in program.walk()):
         return None
     parents = {path.rpartition(".")[0] for path in kinds}

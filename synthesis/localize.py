@@ -6,12 +6,11 @@ What is found here is only a candidate: the rule itself then says what the local
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from verifier.ir.program import Node
-from verifier.ir.types import Mesh
 from verifier.layout import Atom, Dim, Layout, bound, global_extent, local_extent, normal, whole
 from verifier.ops import Refused
 from verifier.ops.indexing import shard_offset
@@ -29,11 +28,6 @@ class Reading:
     shape: tuple[int, ...]
     result: Layout | None = None
     rows: Layout | None = None
-
-
-@dataclass(frozen=True)
-class Local:
-    attrs: dict[str, Any]
 
 
 def regroup_whole(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
@@ -78,11 +72,17 @@ def source_layout(node: Node, layout: Layout, shape: tuple[int, ...]) -> Layout 
     if node.op == "cast":
         return layout if attrs["dtype"] not in ("bool",) else None
     if node.op in ("slice", "pad", "flip"):
-        dim = attrs["dim"]
+        dim: int = attrs["dim"]
         if bound(layout.dims[dim]):
             return None
         return layout.with_dim(dim, whole(shape[dim]))
     return None
+
+
+def _dim_of(layout: Layout, attrs: Mapping[str, Any]) -> Dim:
+    """The dim that an op works on, the first one by default."""
+    at: int = attrs.get("dim", 0)
+    return layout.dims[at]
 
 
 def _scaled(dim: Dim, *values: int) -> tuple[int, ...] | None:
@@ -96,38 +96,38 @@ def _scaled(dim: Dim, *values: int) -> tuple[int, ...] | None:
     return tuple(v // total * local for v in values)
 
 
-def localize(node: Node, layouts: tuple[Layout, ...], mesh: Mesh, want: Reading) -> Iterator[Local]:
+def localize(node: Node, layouts: tuple[Layout, ...], want: Reading) -> Iterator[dict[str, Any]]:
     """Local attributes to try, likeliest first."""
     attrs: dict[str, Any] = dict(node.attrs)
     op = node.op
     if op == "reshape":
         layout = regroup_whole(layouts[0], want.shape)
         if layout is not None:
-            yield Local({**attrs, "shape": layout.local_shape})
+            yield {**attrs, "shape": layout.local_shape}
     elif op in LAZY:
         assert want.result is not None
         attrs["shape"] = want.result.local_shape
         if op == "iota":
-            dim = want.result.dims[attrs["dim"]]
+            dim = _dim_of(want.result, attrs)
             if attrs.get("offset", 0) == 0 or not bound(dim):
                 try:
                     attrs["offset"] = shard_offset(dim) if bound(dim) else attrs.get("offset", 0)
                 except Refused:
                     return
-        yield Local(attrs)
+        yield attrs
     elif op == "slice":
-        dim = layouts[0].dims[attrs["dim"]]
+        dim = _dim_of(layouts[0], attrs)
         moved = _scaled(dim, attrs["start"], attrs["stop"])
         if moved is not None:
-            yield Local({**attrs, "start": moved[0], "stop": moved[1]})
+            yield {**attrs, "start": moved[0], "stop": moved[1]}
     elif op == "pad":
-        dim = layouts[0].dims[attrs["dim"]]
+        dim = _dim_of(layouts[0], attrs)
         moved = _scaled(dim, attrs["lo"], attrs["hi"])
         if moved is not None:
-            yield Local({**attrs, "lo": moved[0], "hi": moved[1]})
+            yield {**attrs, "lo": moved[0], "hi": moved[1]}
     elif op in ("take", "take_along"):
         try:
-            yield Local({**attrs, "offset": shard_offset(layouts[0].dims[attrs.get("dim", 0)])})
+            yield {**attrs, "offset": shard_offset(_dim_of(layouts[0], attrs))}
         except Refused:
             return
     elif op in ("index_add", "put_along"):
@@ -135,7 +135,7 @@ def localize(node: Node, layouts: tuple[Layout, ...], mesh: Mesh, want: Reading)
             rows = want.rows.dims[0]
             taken = {n for layout in layouts for n in layout.mentioned}
             if not taken & set(bound(rows)):
-                yield Local({**attrs, "size": local_extent(rows), "offset": shard_offset(rows)})
-        yield Local(attrs)
+                yield {**attrs, "size": local_extent(rows), "offset": shard_offset(rows)}
+        yield attrs
     else:
-        yield Local(attrs)
+        yield attrs

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from synthesis.localize import regroup_whole
-
 from verifier.ir.types import Attr, Mesh
 from verifier.layout import Atom, Layout, bound, global_extent, normal, split_leading
 
@@ -112,7 +111,9 @@ def _steps(
     steps: list[Step] = []
     layout = source
     nesting = [n for dim in source.dims for n in bound(dim)]
-    for name in sorted(changed, key=lambda n: nesting.index(n) if n in nesting else -1, reverse=True):
+    for name in sorted(
+        changed, key=lambda n: nesting.index(n) if n in nesting else -1, reverse=True
+    ):
         kind, dim = _place_of(layout, name)
         if kind == "shard":
             gathered = _ungather(layout, name, dim)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.ir.program import Input, Node, Program
+from verifier.ir.program import Node, Program
 from verifier.ops.control import scan_parts
 
 PASSES = frozenset({"reshape", "permute", "cast", "add", "neg", "mul_scalar"})
@@ -71,7 +71,9 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             continue
         path, _, _ = item.path.rpartition(".")
         shape = item.type.shape[1:] if item.name in stacked else item.type.shape
-        module = found.setdefault(path, Module(path, (kinds or {}).get(path, ""), "other", order=1 << 30))
+        module = found.setdefault(
+            path, Module(path, (kinds or {}).get(path, ""), "other", order=1 << 30)
+        )
         module.params.append(Param(item.name, item.path, shape, item.name in stacked))
         for use in uses.get(item.name, ()):
             module.order = min(module.order, use.order)
@@ -147,7 +149,7 @@ def _visit(
             inner = {
                 i.name: params[v]
                 for i, v in zip(node.body.inputs, node.inputs, strict=True)
-                if v in params and isinstance(i, Input)
+                if v in params
             }
             if not node.attrs.get("reverse"):
                 _visit(node.body, inner, out, counter, biases)
@@ -194,9 +196,7 @@ def _pieces(program: Program, node: Node, readers: dict[str, list[Node]]) -> int
         slices = [u for u in users if u.op == "slice"]
         if len(slices) > 1 and len(slices) == len(users):
             last = len(program.types[value].shape) - 1
-            spans = [
-                (u.attrs["start"], u.attrs["stop"]) for u in slices if u.attrs["dim"] == last
-            ]
+            spans = [(u.attrs["start"], u.attrs["stop"]) for u in slices if u.attrs["dim"] == last]
             k = len(spans)
             even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
             return k if sorted(map(str, spans)) == sorted(map(str, even)) else 1
@@ -223,9 +223,11 @@ def _heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
                 rest = program.types[value].shape[:-1]
                 if shape[:-2] == rest and len(shape) > 3:
                     return shape[-2]
-            if user.op == "slice" and user.attrs["dim"] == len(shape) - 1 and user.attrs["start"] == 0:
-                onward.append(user.outputs[0])
-            elif user.op in PASSES and shape[-1:] == (width,):
+            if (
+                user.op == "slice"
+                and user.attrs["dim"] == len(shape) - 1
+                and user.attrs["start"] == 0
+            ) or (user.op in PASSES and shape[-1:] == (width,)):
                 onward.append(user.outputs[0])
         if not onward:
             return 0
@@ -244,7 +246,7 @@ def _follows(
 
     A norm's own parameter on the way, a carry or an input of the program ends the walk: no.
     """
-    weights = {p for p, _ in origin.values() if len(program.types[p].shape) > 1} if origin else set()
+    weights = {p for p, _ in origin.values() if len(program.types[p].shape) > 1}
     width = program.types[node.inputs[0]].shape[-1]
     todo, seen, found = [node.inputs[0]], set[str](), False
     while todo:

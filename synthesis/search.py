@@ -82,14 +82,18 @@ class Search:
             )
             lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo)
             if self.tp:
-                why = obstacle(lowered.program, self.modules, self.kinds, self.tp, self.mesh[self.tp])
+                why = obstacle(
+                    lowered.program, self.modules, self.kinds, self.tp, self.mesh[self.tp]
+                )
                 if why is not None:
                     self.seen[point] = why
                     return why
             cost = estimate(lowered.program, self.cluster)
             room = self.cluster.device.memory_bytes
             over = max(0.0, cost.memory_bytes / room - 1.0)
-            out: Candidate | str = Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
+            out: Candidate | str = Candidate(
+                point, cost.step_s * (1 + 10 * over), cost, lowered, origin
+            )
         except LoweringError as error:
             out = str(error)
         self.seen[point] = out
@@ -100,7 +104,9 @@ def axes(mesh: Mesh) -> tuple[str | None, str | None]:
     """The tensor- and data-parallel dims of a mesh. Raises PlanError for any other dim."""
     for name, size in mesh.dims:
         if name not in ("tp", "dp"):
-            raise PlanError(f"mesh dim {name}={size}: only tp and dp are planned; try --mesh dp=2,tp=2")
+            raise PlanError(
+                f"mesh dim {name}={size}: only tp and dp are planned; try --mesh dp=2,tp=2"
+            )
     tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
     dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
     return tp, dp
@@ -112,7 +118,9 @@ def _relaxed(state: Search, point: Point, origin: str) -> list[Candidate]:
     for module in reversed(state.modules):
         if point.style(module.path) == "replicate" or point.stream != "R":
             continue
-        result = state.score(point.with_style(module.path, "replicate"), f"{origin}, {module.path} whole")
+        result = state.score(
+            point.with_style(module.path, "replicate"), f"{origin}, {module.path} whole"
+        )
         if isinstance(result, Candidate):
             out.append(result)
     return out
@@ -123,8 +131,10 @@ def check_heads(found: list[Module], tp: str, size: int) -> None:
     for module in found:
         if not module.heads or module.heads % size == 0:
             continue
-        if module.heads < size and size % module.heads == 0 and any(
-            other.heads and other.heads % size == 0 for other in found
+        if (
+            module.heads < size
+            and size % module.heads == 0
+            and any(other.heads and other.heads % size == 0 for other in found)
         ):
             continue
         fits = [n for n in range(1, module.heads + 1) if module.heads % n == 0]
@@ -167,7 +177,9 @@ def search(
     if tp:
         check_heads(found, tp, size)
     allowed = {
-        m.path: [s for s in options(m, size) if supported is None or s == "replicate" or supported(m, s)]
+        m.path: [
+            s for s in options(m, size) if supported is None or s == "replicate" or supported(m, s)
+        ]
         for m in found
     }
     if tp and all(styles == ["replicate"] for styles in allowed.values()):

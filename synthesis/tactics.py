@@ -49,5 +49,6 @@ def column_row(modules: Sequence[Module], tp: int) -> Point:
 
 @tactic
 def sequence_parallel(modules: Sequence[Module], tp: int) -> Point:
-    """Column-row pairs with the residual stream split over the sequence (Korthikanti et al. 2022)."""
+    """Column-row pairs with the residual stream split over the sequence (Korthikanti et al.
+    2022)."""
     return Point(tuple(pairs(modules, tp)), "S(1)")

@@ -1,0 +1,215 @@
+"""Lowers the ops of a scope in order, and repeated blocks by lowering their body once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from synthesis.localize import LAZY
+from synthesis.lower.availability import get, primary
+from synthesis.lower.emission import emit, reading, rescale
+from synthesis.lower.layouts import split, without
+from synthesis.lower.operands import cheapest
+from synthesis.lower.state import LoweringError, State, Value, scope_state
+from verifier.contract import output_key
+from verifier.ir.program import Node, Program
+from verifier.layout import Layout, bound, whole
+from verifier.ops.control import scan_parts
+
+MAX_ROUNDS = 6
+"""How often a body is lowered anew because a carry left it in another layout than it came in."""
+
+
+@dataclass
+class Body:
+    """One lowering of a body: what it returns, and the layouts that carries should start in."""
+
+    program: Program
+    results: list[Value]
+    changed: list[Layout | None]
+    """For each carry the layout it leaves in, where that is not the one it came in."""
+
+
+def run(state: State) -> None:
+    """Lower every node of a scope."""
+    for node in state.program.nodes:
+        if node.op == "scan":
+            _scan(state, node)
+        elif node.op not in LAZY:
+            _op(state, node)
+
+
+def compute(state: State, name: str, layout: Layout) -> None:
+    """Gather a stored parameter to the layout the ops use."""
+    stored = state.values[name][0]
+    if stored.layout != layout:
+        get(state, name, layout)
+        state.values[name].reverse()
+
+
+def _op(state: State, node: Node) -> None:
+    layouts = cheapest(state, node)
+    if layouts is None:
+        shown = ", ".join(str(primary(state, v).layout) for v in node.inputs)
+        raise LoweringError(node, f"no rule accepts its operands as {shown}")
+    values: list[Value] = []
+    for v, layout in zip(node.inputs, layouts, strict=True):
+        value = get(state, v, layout)
+        if value is None:
+            raise LoweringError(node, f"%{v} is not to be had as {layout}")
+        values.append(value)
+    wanted = reading(state, node)
+    made = emit(state, node, values, wanted)
+    if made is None:
+        values = [rescale(state, v, x) for v, x in zip(node.inputs, values, strict=True)]
+        made = emit(state, node, values, wanted)
+    if made is None:
+        raise LoweringError(node, "its operands stand at different factors")
+    _remember_rows(state, node, values[0].layout)
+    _balance(state, node, made)
+
+
+def _remember_rows(state: State, node: Node, layout: Layout) -> None:
+    """Keep how a lookup read its rows, for the adjoint that comes with the backward pass."""
+    if node.op not in ("take", "take_along"):
+        return
+    adjoint = "index_add" if node.op == "take" else "put_along"
+    dim = node.attrs.get("dim", 0)
+    assert isinstance(dim, int)
+    rows = layout.dims[dim]
+    if bound(rows):
+        size = state.program.types[node.inputs[0]].shape[dim]
+        state.setting.rows[adjoint, size] = Layout((rows,))
+
+
+def _balance(state: State, node: Node, made: Value) -> None:
+    """Take a local count of labels for its share of the whole, as FSDP does."""
+    choices, name = state.setting.choices, node.outputs[0]
+    dp = choices.dp
+    if dp and choices.local_mean and name in state.counts and made.layout.fold(dp) == "sum":
+        rest = (p for p in made.layout.partial if p[0] != dp)
+        share = made.factor / state.setting.mesh[dp]
+        state.values[name].insert(0, Value(made.name, made.layout.with_partial(rest), share))
+        state.setting.balanced.add(name)
+
+
+def _scan(state: State, node: Node) -> None:
+    parts = scan_parts(node.attrs, len(node.inputs))
+    carried, length = node.inputs[parts[0]], node.attrs["length"]
+    assert isinstance(length, int)
+    xs = [_stacked(state, v, length) for v in node.inputs[parts[1]]]
+    consts = [primary(state, v) for v in node.inputs[parts[2]]]
+    starts = [_start(state, v, _carry_layout(state, v)) for v in carried]
+    pairs = len(state.setting.pairs)
+    for _ in range(MAX_ROUNDS):
+        del state.setting.pairs[pairs:]
+        body = _body(state, node, starts, xs, consts)
+        if all(layout is None for layout in body.changed):
+            break
+        starts = [
+            start if layout is None else _start(state, v, layout)
+            for v, start, layout in zip(carried, starts, body.changed, strict=True)
+        ]
+    else:
+        raise LoweringError(node, "the layouts of the carries do not settle")
+    names = [v.name for v in (*starts, *xs, *consts)]
+    outputs = state.builder.add_node(
+        "scan", names, node.attrs, outputs=node.outputs, source=node.source, body=body.program
+    )
+    for k, (name, value) in enumerate(zip(outputs, body.results, strict=True)):
+        layout = value.layout
+        if k >= len(carried):
+            layout = Layout((whole(length), *layout.dims), layout.partial)
+        state.bind(node.outputs[k], Value(name, layout, value.factor))
+
+
+def _stacked(state: State, name: str, length: int) -> Value:
+    """What a scan goes through slice by slice: whole along the steps."""
+    value = primary(state, name)
+    if value.layout.dims and bound(value.layout.dims[0]):
+        return get(state, name, Layout((whole(length), *value.layout.dims[1:]))) or value
+    return value
+
+
+def _carry_layout(state: State, name: str) -> Layout | None:
+    """The residual stream is laid out as the plan says; other carries as they come."""
+    choices, mesh = state.setting.choices, state.setting.mesh
+    tp, shape = choices.tp, state.program.types[name].shape
+    if len(shape) != 3 or not tp or mesh[tp] == 1:
+        return None
+    plain = without(primary(state, name).layout, (tp,))
+    return plain if choices.stream == "R" else split(plain, tp, mesh[tp], 1)
+
+
+def _start(state: State, name: str, layout: Layout | None) -> Value:
+    if layout is None:
+        return primary(state, name)
+    value = get(state, name, layout)
+    if value is None:
+        raise LoweringError(state.producer[name], f"%{name} is not to be had as {layout}")
+    return value
+
+
+def _body(
+    state: State,
+    node: Node,
+    starts: Sequence[Value],
+    xs: Sequence[Value],
+    consts: Sequence[Value],
+) -> Body:
+    body = node.body
+    assert body is not None
+    inner = scope_state(state.setting, body, node.outputs[0])
+    slices = [replace(x, layout=Layout(x.layout.dims[1:], x.layout.partial)) for x in xs]
+    for item, value in zip(body.inputs, (*starts, *slices, *consts), strict=True):
+        inner.enter(
+            item.name, replace(value, name=item.name), item.type.dtype, item.role, item.path
+        )
+    for item, outer in zip(body.inputs[len(starts) :], node.inputs[len(starts) :], strict=True):
+        computed = state.setting.choices.compute.get(outer)
+        if computed is not None:
+            compute(inner, item.name, Layout(computed.dims[1:], computed.partial))
+    run(inner)
+    changed: list[Layout | None] = []
+    results: list[Value] = []
+    for k, out in enumerate(body.outputs):
+        if k < len(starts):
+            value, layout = _carried(inner, out.value, starts[k], state.is_zero(node.inputs[k]))
+            changed.append(layout)
+        else:
+            value = _returned(inner, out.value, _result_layout(state, node, k))
+        results.append(value)
+    for value, out in zip(results, body.outputs, strict=True):
+        inner.builder.output(value.name, out.role, out.path)
+    return Body(inner.builder.build(), results, changed)
+
+
+def _carried(inner: State, name: str, start: Value, zero: bool) -> tuple[Value, Layout | None]:
+    """A carry as it leaves the body, and the layout it should have come in where that differs.
+
+    A carry that starts at zero starts in any layout and at any factor.
+    """
+    factor: Fraction = start.factor
+    natural = primary(inner, name)
+    value = get(inner, name, start.layout)
+    changed: Layout | None = None
+    if value is None or (zero and natural.layout != start.layout):
+        value, changed = natural, natural.layout
+    return (value if zero else rescale(inner, name, value, factor)), changed
+
+
+def _returned(inner: State, name: str, target: Layout | None) -> Value:
+    value = get(inner, name, target) if target is not None else None
+    value = value or primary(inner, name)
+    return value if target is None else rescale(inner, name, value)
+
+
+def _result_layout(state: State, node: Node, k: int) -> Layout | None:
+    """For a stacked result that is an output of the program: its layout in one step."""
+    outputs = state.setting.choices.outputs
+    for out in state.program.outputs:
+        if out.value == node.outputs[k] and output_key(out) in outputs:
+            layout = outputs[output_key(out)]
+            return Layout(layout.dims[1:], layout.partial)
+    return None

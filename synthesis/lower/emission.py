@@ -1,0 +1,104 @@
+"""Builds one local op: finds the local attributes that mean the one-device op, and its factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from synthesis.localize import VIEWS, Reading, localize
+from synthesis.lower.state import ONE, State, Value
+from verifier.ir.program import Node
+from verifier.layout import Layout
+from verifier.ops import Operands, Placed, Refused, lookup
+
+
+def reading(state: State, node: Node, result: Layout | None = None) -> Reading:
+    """What the local counterpart of a node has to mean."""
+    rows: Layout | None = None
+    if node.op in ("index_add", "put_along"):
+        size = node.attrs["size"]
+        assert isinstance(size, int)
+        rows = state.setting.rows.get((node.op, size))
+    return Reading(state.program.types[node.outputs[0]].shape, result, rows)
+
+
+def place(
+    state: State, node: Node, layouts: tuple[Layout, ...], wanted: Reading
+) -> tuple[Placed, dict[str, Any]] | None:
+    """The reading of a local op that means the one-device op, if the rule accepts it."""
+    op = lookup(node.op)
+    mesh, memo = state.setting.mesh, state.setting.memo
+    attrs = tuple(sorted(op.with_defaults(node.attrs).items()))
+    zeros = frozenset(i for i, v in enumerate(node.inputs) if state.is_zero(v))
+    key = ("place", node.op, attrs, layouts, wanted, zeros)
+    if key in memo:
+        return memo[key]
+    found: tuple[Placed, dict[str, Any]] | None = None
+    for option in localize(node, layouts, wanted):
+        given = tuple(sorted(op.with_defaults(option).items()))
+        try:
+            placed = op.place(op, Operands(layouts, given, mesh, zeros))
+        except Refused:
+            continue
+        match = next((p for p in placed if _means(p, attrs, wanted)), None)
+        if match is not None:
+            found = match, option
+            break
+    memo[key] = found
+    return found
+
+
+def _means(placed: Placed, attrs: tuple[Any, ...], wanted: Reading) -> bool:
+    same = tuple(sorted(placed.attrs)) == attrs
+    return same and wanted.result in (None, placed.layouts[0])
+
+
+def emit(state: State, node: Node, values: Sequence[Value], wanted: Reading) -> Value | None:
+    """Build the local op on these operands; None where no rule accepts them."""
+    layouts = tuple(v.layout for v in values)
+    placed = place(state, node, layouts, wanted)
+    if placed is None:
+        return None
+    option, attrs = placed
+    factor = _factor(state, node, values)
+    if factor is None:
+        return None
+    name = state.add(node, [v.name for v in values], attrs, layouts, option.layouts[0])
+    made = Value(name, option.layouts[0], factor * option.scale)
+    state.bind(node.outputs[0], made)
+    return made
+
+
+def _factor(state: State, node: Node, values: Sequence[Value]) -> Fraction | None:
+    """The factor of a result; None where the op does not carry the factors of its operands."""
+    factors = [v.factor for v in values]
+    if all(f == 1 for f in factors):
+        return ONE
+    if node.op == "div":
+        return factors[0] / factors[1]
+    if node.op == "reciprocal":
+        return 1 / factors[0]
+    groups = lookup(node.op).linear
+    if node.op in VIEWS or node.op == "concat":
+        groups = (frozenset(range(len(values))),)
+    out, covered = ONE, set[int]()
+    for group in groups:
+        inside = {factors[i] for i in group if not state.is_zero(node.inputs[i])}
+        if len(inside) > 1:
+            return None
+        out *= inside.pop() if inside else ONE
+        covered |= group
+    if any(f != 1 for i, f in enumerate(factors) if i not in covered):
+        return None
+    return out
+
+
+def rescale(state: State, name: str, value: Value, factor: Fraction = ONE) -> Value:
+    """The value at another factor, multiplied where it stands at a different one."""
+    if value.factor == factor:
+        return value
+    scaled = state.builder.add("mul_scalar", value.name, value=factor / value.factor)
+    made = Value(scaled, value.layout, factor)
+    state.bind(name, made)
+    return made

@@ -1,0 +1,80 @@
+"""Lowers a one-device program to a distributed one, given where its inputs live.
+
+Walks the program in order. Every value keeps the layouts it is available in; each op takes the
+layouts its rule accepts at the least cost, and collectives are inserted where a layout has to
+change. The result is a candidate: only the verifier decides whether it is right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from synthesis.forward import forward_values
+from synthesis.hardware import Cluster
+from synthesis.lower.availability import get, primary
+from synthesis.lower.blocks import compute, run
+from synthesis.lower.emission import rescale
+from synthesis.lower.layouts import without
+from synthesis.lower.state import Choices, Lowered, LoweringError, Setting, Value, scope_state
+from verifier.contract import Balanced, Contract, output_key
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+from verifier.layout import Layout
+from verifier.ops.control import scan_parts
+
+
+def lower(
+    program: Program,
+    mesh: Mesh,
+    choices: Choices,
+    cluster: Cluster,
+    memo: dict[Any, Any] | None = None,
+) -> Lowered:
+    """Lower a one-device program (primitives only).
+
+    `memo` may be shared between lowerings of one program on one mesh and cluster.
+
+    Raises:
+        LoweringError: an op for which no distribution was found.
+    """
+    forward = frozenset(forward_values(program))
+    setting = Setting(mesh, choices, cluster, memo if memo is not None else {}, forward)
+    top = scope_state(setting, program)
+    stacked = {
+        v
+        for node in program.nodes
+        if node.op == "scan"
+        for v in node.inputs[scan_parts(node.attrs, len(node.inputs))[1]]
+    }
+    for item in program.inputs:
+        value = Value(item.name, choices.inputs[item.name])
+        top.enter(item.name, value, item.type.dtype, item.role, item.path)
+        computed = choices.compute.get(item.name)
+        if computed is not None and item.name not in stacked:
+            compute(top, item.name, computed)
+    run(top)
+    outputs: dict[str, Layout] = {}
+    for out in program.outputs:
+        key = output_key(out)
+        natural = primary(top, out.value).layout
+        target = choices.outputs.get(key) or _result(natural, out.role, choices)
+        found = get(top, out.value, target)
+        if found is None:
+            raise LoweringError(top.producer[out.value], f"{key} is not to be had as {target}")
+        value = rescale(top, out.value, found)
+        top.builder.output(value.name, out.role, out.path)
+        outputs[key] = value.layout
+    balanced = tuple(
+        Balanced(name, choices.dp or "", "the number of labels that count")
+        for name in sorted(setting.balanced)
+    )
+    contract = Contract(dict(choices.inputs), outputs, balanced)
+    return Lowered(top.builder.build(), contract, tuple(setting.pairs))
+
+
+def _result(natural: Layout, role: str, choices: Choices) -> Layout:
+    """Losses are whole everywhere; other outputs keep their batch split."""
+    names = natural.mentioned if role == "loss" else natural.pending
+    if choices.tp and choices.gather_outputs:
+        names = names | {choices.tp}
+    return without(natural, names)

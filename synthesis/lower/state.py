@@ -1,0 +1,166 @@
+"""The state of one lowering: what was decided, what was built, and where each value stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from synthesis.hardware import Cluster
+from verifier.contract import Contract
+from verifier.ir.builder import Builder
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Mesh, TensorType
+from verifier.layout import Layout
+
+ONE = Fraction(1)
+
+
+class LoweringError(Exception):
+    """No distribution of an op was found: which op, where, and why the last attempt failed."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(f"{node.op} at {node.source or 'an unknown place'}: {why}")
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a plan decides: layouts of inputs, of outputs, and of the carries of repeated blocks."""
+
+    inputs: Mapping[str, Layout]
+    """As stored between steps, by input name."""
+    compute: Mapping[str, Layout]
+    """As used by the ops, where that differs (parameters gathered over dp)."""
+    outputs: Mapping[str, Layout]
+    """By output key."""
+    stream: str = "R"
+    """Layout of the residual stream on tp: `R` or `S(1)`."""
+    tp: str | None = None
+    dp: str | None = None
+    local_mean: bool = True
+    """Data parallel ranks divide by their own count of labels and average, as FSDP does."""
+    leaves: frozenset[str] = frozenset()
+    """Modules that own parameters: a sum pending in one is taken before its result leaves."""
+    whole: frozenset[str] = frozenset()
+    """Modules whose result leaves them whole on tp: an output projection before a whole loss."""
+    gather_outputs: bool = True
+    """Outputs of the model are whole on tp; otherwise they stay as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A one-device node beside the node that does its work on a rank."""
+
+    scope: str
+    """First result of the enclosing scan of the one-device program, '' at the top."""
+    one: Node
+    local: Node
+    operands: tuple[Layout, ...]
+    result: Layout
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A distributed program, the contract it is meant to meet, and its ops beside the original."""
+
+    program: Program
+    contract: Contract
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the distributed program: its layout, and the factor it stands at."""
+
+    name: str
+    layout: Layout
+    factor: Fraction = ONE
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all scopes of one lowering share."""
+
+    mesh: Mesh
+    choices: Choices
+    cluster: Cluster
+    memo: dict[Any, Any]
+    """Prices and placements by what they depend on; valid for one program, mesh and cluster."""
+    forward: frozenset[tuple[str, str]]
+    """(scope, value) of the forward pass."""
+    rows: dict[tuple[str, int], Layout] = field(default_factory=dict[tuple[str, int], Layout])
+    """(adjoint op, extent) -> the layout that the lookup of the forward pass read its rows in."""
+    pairs: list[Pair] = field(default_factory=list[Pair])
+    balanced: set[str] = field(default_factory=set[str])
+    """Counts of labels taken for their share of the whole."""
+
+
+@dataclass
+class State:
+    """One scope: the program or the body of a repeated block."""
+
+    setting: Setting
+    program: Program
+    builder: Builder
+    scope: str
+    """First result of the enclosing scan, '' at the top."""
+    producer: dict[str, Node]
+    counts: frozenset[str]
+    """Sums that count labels; see `counts_of`."""
+    values: dict[str, list[Value]] = field(default_factory=dict[str, list[Value]])
+    """Every layout a value of the one-device program is available in, the first one first."""
+
+    def bind(self, name: str, value: Value) -> None:
+        self.values.setdefault(name, []).append(value)
+
+    def enter(self, name: str, value: Value, dtype: str, role: str, path: str) -> None:
+        """Make an input of the distributed program."""
+        self.builder.input(name, TensorType(value.layout.local_shape, dtype), role, path)
+        self.bind(name, value)
+
+    def is_zero(self, name: str) -> bool:
+        node = self.producer.get(name)
+        return node is not None and node.op == "full" and node.attrs["value"] == 0
+
+    def add(
+        self,
+        node: Node,
+        inputs: list[str],
+        attrs: Mapping[str, Any],
+        operands: tuple[Layout, ...],
+        result: Layout,
+    ) -> str:
+        """Build the local counterpart of a one-device node; returns the name of its result."""
+        b = self.builder
+        name = node.outputs[0] if node.outputs[0] not in b.types else b.fresh("again")
+        b.add_node(node.op, inputs, dict(attrs), outputs=(name,), source=node.source)
+        self.setting.pairs.append(Pair(self.scope, node, b.nodes[-1], operands, result))
+        return name
+
+
+def scope_state(setting: Setting, program: Program, scope: str = "") -> State:
+    """A fresh state for the program or for the body of the scan whose first result is `scope`."""
+    builder = Builder(program.name, setting.mesh)
+    builder.reserve(program.types)
+    counts = frozenset[str]() if scope else counts_of(program)
+    return State(setting, program, builder, scope, program.producers(), counts)
+
+
+def counts_of(program: Program) -> frozenset[str]:
+    """Sums that depend on index inputs alone: counts of labels."""
+    index: set[str] = {i.name for i in program.inputs if not i.type.is_float}
+    constant: set[str] = set()
+    counts: set[str] = set()
+    for node in program.nodes:
+        if node.op in ("full", "iota"):
+            constant |= set(node.outputs)
+        elif node.op != "scan" and all(v in index or v in constant for v in node.inputs):
+            if any(v in index for v in node.inputs):
+                index |= set(node.outputs)
+                if node.op == "sum":
+                    counts |= set(node.outputs)
+            else:
+                constant |= set(node.outputs)
+    return frozenset(counts)
