@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterable, Iterator, Sequence
 
 from verifier.ir.errors import IRError
 from verifier.ir.program import Input, Node, Output, Program
-from verifier.ir.types import Attr, Mesh, Source, TensorType
+from verifier.ir.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
 
 
 class Builder:
@@ -21,14 +21,14 @@ class Builder:
         ShapeError: operands that the op does not accept.
     """
 
-    def __init__(self, name: str, mesh: Mesh = Mesh()) -> None:
+    def __init__(self, name: str, mesh: Mesh = NO_MESH) -> None:
         self.name = name
         self.mesh = mesh
         self.inputs: list[Input] = []
         self.nodes: list[Node] = []
         self.outputs: list[Output] = []
         self.types: dict[str, TensorType] = {}
-        self.source = Source()
+        self.source = NOWHERE
         self._count = 0
         self._reserved: set[str] = set()
 
@@ -44,7 +44,7 @@ class Builder:
                 return name
 
     @contextmanager
-    def at(self, source: Source) -> Iterator[None]:
+    def at(self, source: Source) -> Generator[None]:
         """Nodes added inside carry this source location."""
         before, self.source = self.source, source
         try:
@@ -58,9 +58,7 @@ class Builder:
         self.types[name] = type
         return name
 
-    def input(
-        self, name: str, type: TensorType, role: str = "input", path: str = ""
-    ) -> str:
+    def input(self, name: str, type: TensorType, role: str = "input", path: str = "") -> str:
         self.inputs.append(Input(self.define(name, type), type, role, path or name))
         return name
 

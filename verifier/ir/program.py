@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from verifier.ir.types import Attr, Mesh, Source, TensorType
+from verifier.ir.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
 
 INPUT_ROLES = ("param", "input", "const", "cotangent", "carry", "xs")
 OUTPUT_ROLES = ("output", "loss", "grad", "carry", "ys")
@@ -44,7 +44,7 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: dict[str, Attr] = field(default_factory=dict[str, "Attr"])
-    source: Source = Source()
+    source: Source = NOWHERE
     body: Program | None = None
     """Only for `scan`: inputs are carries, then one slice of each xs, then consts."""
 
@@ -58,7 +58,7 @@ class Program:
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
     types: dict[str, TensorType]
-    mesh: Mesh = Mesh()
+    mesh: Mesh = NO_MESH
     """No dims: a one-device program."""
 
     def __getitem__(self, value: str) -> TensorType:

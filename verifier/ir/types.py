@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 DTYPES = ("f64", "f32", "bf16", "f16", "i64", "i32", "u8", "bool")
@@ -100,6 +100,10 @@ class Mesh:
         return ",".join(f"{name}={size}" for name, size in self.dims)
 
 
+NOWHERE = Source()
+NO_MESH = Mesh()
+
+
 @dataclass(frozen=True, slots=True)
 class Affine:
     """`const + sum(coeff * coordinate)`: an attribute that differs by rank in a stated way."""
@@ -123,17 +127,3 @@ class Affine:
 
 
 Attr = int | str | bool | Fraction | Affine | tuple[int, ...] | tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Attrs:
-    """Attributes of a node: an immutable mapping in sorted order."""
-
-    items: tuple[tuple[str, Attr], ...] = field(default=())
-
-    @classmethod
-    def of(cls, values: Mapping[str, Attr]) -> Attrs:
-        return cls(tuple(sorted(values.items())))
-
-    def as_dict(self) -> dict[str, Attr]:
-        return dict(self.items)

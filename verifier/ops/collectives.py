@@ -77,7 +77,9 @@ def _settle(layout: Layout, name: str, size: int, how: str) -> tuple[Layout, Fra
         return layout, scale
     if how in ("max", "min"):
         if pending != how:
-            raise Refused(f"takes the {how} over {name} of a value that waits for a {pending}", name, 0)
+            raise Refused(
+                f"takes the {how} over {name} of a value that waits for a {pending}", name, 0
+            )
         scale = Fraction(1)
     else:
         if pending != "sum":
@@ -145,7 +147,7 @@ def _gathered(layout: Layout, names: tuple[str, ...], mesh: Mesh, index: int) ->
         if atom is not None and atom.mesh_dim == name:
             continue
         if name in bound(dim):
-            why = f"gathers dim {index} in rank order, but {name} is not the outermost of its local part"
+            why = f"gathers dim {index} in rank order, but {name} is not outermost on a rank"
         else:
             why = f"gathers dim {index} over {name}, which does not split it"
         raise Refused(why, name, 0)
@@ -186,7 +188,9 @@ def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
     if given.mesh[name] == 1:
         return [Placed((layout,), moves=True)]
     if name in layout.mentioned:
-        raise Refused(f"keeps one rank's part over {name} of a value that depends on {name}", name, 0)
+        raise Refused(
+            f"keeps one rank's part over {name} of a value that depends on {name}", name, 0
+        )
     for other, fold in layout.partial:
         if fold != "sum":
             raise Refused(f"inserts zeros into a pending {fold} over {other}", other, 0)
@@ -231,7 +235,9 @@ def _all_gather(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[A
     return [np.concatenate(group, axis=dim)] * len(group)
 
 
-def _reduce_scatter(d: Domain, group: Sequence[Array], dim: int, reduce: str, **_: Any) -> list[Array]:
+def _reduce_scatter(
+    d: Domain, group: Sequence[Array], dim: int, reduce: str, **_: Any
+) -> list[Array]:
     return np.split(_reduced(d, group, reduce), len(group), axis=dim)
 
 
@@ -280,29 +286,51 @@ def _collective(
 
 
 all_reduce = _collective(
-    "all_reduce", _all_reduce, _same, _all_reduce_place, {"reduce": "sum"},
+    "all_reduce",
+    _all_reduce,
+    _same,
+    _all_reduce_place,
+    {"reduce": "sum"},
     "Partial to Replicate: reduce the values of a group, everyone gets the result.",
 )
 all_gather = _collective(
-    "all_gather", _all_gather, _gather_types, _all_gather_place, {"dim": REQUIRED},
+    "all_gather",
+    _all_gather,
+    _gather_types,
+    _all_gather_place,
+    {"dim": REQUIRED},
     "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
 )
 reduce_scatter = _collective(
-    "reduce_scatter", _reduce_scatter, _scatter_types, _reduce_scatter_place,
+    "reduce_scatter",
+    _reduce_scatter,
+    _scatter_types,
+    _reduce_scatter_place,
     {"dim": REQUIRED, "reduce": "sum"},
     "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
 )
 shard_slice = _collective(
-    "shard_slice", _shard_slice, _scatter_types, _shard_slice_place, {"dim": REQUIRED},
+    "shard_slice",
+    _shard_slice,
+    _scatter_types,
+    _shard_slice_place,
+    {"dim": REQUIRED},
     "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
 )
 all_to_all = _collective(
-    "all_to_all", _all_to_all, _all_to_all_types, _all_to_all_place,
+    "all_to_all",
+    _all_to_all,
+    _all_to_all_types,
+    _all_to_all_place,
     {"split_dim": REQUIRED, "concat_dim": REQUIRED},
     "Shard of `concat_dim` to Shard of `split_dim`.",
 )
 on_coord = _collective(
-    "on_coord", _on_coord, _same, _on_coord_place, {"index": 0},
+    "on_coord",
+    _on_coord,
+    _same,
+    _on_coord_place,
+    {"index": 0},
     "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
 )
 

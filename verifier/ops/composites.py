@@ -33,7 +33,17 @@ def composite(signature: str, **attrs: Any) -> Callable[[Body], Op]:
         name = body.__name__.strip("_")
         doc = (body.__doc__ or "").strip()
         return register(
-            Op(name, "composite", signature, _meaning, types, _place, attrs=attrs, expand=body, doc=doc)
+            Op(
+                name,
+                "composite",
+                signature,
+                _meaning,
+                types,
+                _place,
+                attrs=attrs,
+                expand=body,
+                doc=doc,
+            )
         )
 
     return declare
@@ -121,7 +131,9 @@ def sdpa(b: Builder, q: str, k: str, v: str, causal: bool, scale: Fraction) -> s
         cols = b.add("iota", shape=(1, j), dim=1, offset=0, dtype="i64")
         low = b.add("full", shape=(), value=Fraction(-(10**30)), dtype=b.types[q].dtype)
         scores = b.add("where", b.add("le", cols, rows), scores, low)
-    return b.add("reshape", b.add("bmm", b.add("softmax", scores), flat(v, j, e)), shape=(n, h, i, e))
+    return b.add(
+        "reshape", b.add("bmm", b.add("softmax", scores), flat(v, j, e)), shape=(n, h, i, e)
+    )
 
 
 def _from_output(backward: str) -> Callable[..., list[str | None]]:

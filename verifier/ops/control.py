@@ -24,6 +24,8 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     if body is None:
         raise site.fail("has no body")
     carries, xs, consts = scan_parts(site.attrs, len(site.types))
+    if length < 1 or site.attrs["carry"] + site.attrs["xs"] > len(site.types):
+        raise site.fail("takes one step or more, and as many operands as it has carries and xs")
     expected = [*site.types[carries]]
     for x in site.types[xs]:
         if not x.shape or x.shape[0] != length:
@@ -33,8 +35,12 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     if [i.type for i in body.inputs] != expected:
         pairs = zip([i.type for i in body.inputs], expected, strict=False)
         wrong = next((f"{got} where {want} is passed" for got, want in pairs if got != want), "")
-        raise site.fail(f"the body takes {len(body.inputs)} inputs, {len(expected)} passed; {wrong}")
+        raise site.fail(
+            f"the body takes {len(body.inputs)} inputs, {len(expected)} passed; {wrong}"
+        )
     results = [body.types[o.value] for o in body.outputs]
+    if not results:
+        raise site.fail("the body returns nothing")
     if results[: site.attrs["carry"]] != expected[: site.attrs["carry"]]:
         raise site.fail("a carry changes its type in the body")
     ys = [TensorType((length, *t.shape), t.dtype) for t in results[site.attrs["carry"] :]]

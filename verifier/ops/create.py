@@ -10,6 +10,7 @@ from verifier.domains.base import Array, Domain
 from verifier.ir.types import FLOATS, Affine, TensorType
 from verifier.layout import Atom, Dim, Layout, normal
 from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.ops.map import is_integer
 from verifier.ops.views import spreads
 
 
@@ -17,7 +18,7 @@ def _full_types(site: Site) -> tuple[TensorType, ...]:
     dtype, value = site.attrs["dtype"], Fraction(site.attrs["value"])
     if min(site.attrs["shape"], default=0) < 0:
         raise site.fail(f"shape {list(site.attrs['shape'])}")
-    if dtype not in FLOATS and value.denominator != 1:
+    if dtype not in FLOATS and not is_integer(value):
         raise site.fail(f"{value} is not of dtype {dtype}")
     if dtype == "bool" and value not in (0, 1):
         raise site.fail(f"{value} is not a bool")

@@ -27,16 +27,20 @@ def window(dim: Dim, offset: Offset) -> str | None:
     None for an unsplit dim at offset 0. Raises Refused where offset and split disagree.
     """
     affine = offset if isinstance(offset, Affine) else Affine.of(offset)
-    names = bound(dim)
+    names = list(bound(dim))
     if not names:
         if affine != Affine():
             raise Refused(f"the index window starts at {affine}, the rows are not split", None, 0)
         return None
     if len(names) > 1 or dim[0].mesh_dim is None:
-        raise Refused(f"the rows are split over {', '.join(names)} in pieces, not in one block", names[0], 0)
+        raise Refused(
+            f"the rows are split over {', '.join(names)} in pieces, not in one block", names[0], 0
+        )
     expected = Affine.of(0, {names[0]: local_extent(dim)})
     if affine != expected:
-        raise Refused(f"the index window starts at {affine}, the rows of a rank at {expected}", names[0], 0)
+        raise Refused(
+            f"the index window starts at {affine}, the rows of a rank at {expected}", names[0], 0
+        )
     return names[0]
 
 
@@ -50,7 +54,9 @@ def _combine(values: Layout, names: list[str | None], dims: Sequence[Dim]) -> La
     partial = dict(values.partial)
     for name, fold in values.partial:
         if fold != "sum":
-            raise Refused(f"a pending {fold} over {name} does not pass through a masked lookup", name, 0)
+            raise Refused(
+                f"a pending {fold} over {name} does not pass through a masked lookup", name, 0
+            )
     for name in names:
         if name is not None:
             if name in partial:
@@ -73,7 +79,7 @@ def _take_types(site: Site) -> tuple[TensorType, ...]:
     if len(site.types) != 2 or site.types[1].is_float:
         raise site.fail("takes rows and an integer index")
     x, idx = site.types
-    dim = site.attrs["dim"]
+    dim: int = site.attrs["dim"]
     if not 0 <= dim < len(x.shape):
         raise site.fail(f"take along dim {dim}")
     return (TensorType((*x.shape[:dim], *idx.shape, *x.shape[dim + 1 :]), x.dtype),)
@@ -89,7 +95,7 @@ def _take(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array:
 
 def _take_place(op: Op, given: Operands) -> list[Placed]:
     x, idx = given.layouts
-    dim = given.attr("dim")
+    dim = given.number("dim")
     _no_fold(op, idx, 1)
     name = window(x.dims[dim], given.attr("offset"))
     layout = _combine(x, [name], (*x.dims[:dim], *idx.dims, *x.dims[dim + 1 :]))
@@ -134,9 +140,11 @@ def _index_add(d: Domain, g: Array, idx: Array, size: int, offset: int) -> Array
     return out
 
 
-def _windowed_size(op: Op, given: Operands, mesh_dims: frozenset[str]) -> list[tuple[int, str | None]]:
+def _windowed_size(
+    op: Op, given: Operands, mesh_dims: frozenset[str]
+) -> list[tuple[int, str | None]]:
     """(global size, mesh dim) readings of `size` and `offset`."""
-    size, offset = given.attr("size"), given.attr("offset")
+    size, offset = given.number("size"), given.attr("offset")
     affine = offset if isinstance(offset, Affine) else Affine.of(offset)
     if affine == Affine():
         return [(size, None)]
@@ -155,11 +163,15 @@ def _index_add_place(op: Op, given: Operands) -> list[Placed]:
     (total, name) = _windowed_size(op, given, g.mentioned)[0]
     n = len(idx.dims)
     if g.dims[:n] != idx.dims:
-        raise Refused("values and index are split differently", next(iter(sorted(g.sharded ^ idx.sharded)), None), 1)
+        raise Refused(
+            "values and index are split differently",
+            next(iter(sorted(g.sharded ^ idx.sharded)), None),
+            1,
+        )
     if name and name in g.mentioned | idx.mentioned:
         raise Refused(f"rows are split over {name}, and so are the values", name, 0)
     atoms = [Atom(given.mesh[name], name)] if name else []
-    rows = normal([*atoms, Atom(given.attr("size"))])
+    rows = normal([*atoms, Atom(given.number("size"))])
     partial = dict(g.partial)
     for d in idx.dims:
         for axis in bound(d):
@@ -189,7 +201,7 @@ index_add = register(
 
 def _along_types(site: Site) -> tuple[TensorType, ...]:
     x, idx = site.types
-    dim = site.attrs["dim"]
+    dim: int = site.attrs["dim"]
     if len(x.shape) != len(idx.shape) or idx.is_float or not 0 <= dim < len(x.shape):
         raise site.fail("takes values and an integer index of as many dims")
     if any(i != dim and a != b for i, (a, b) in enumerate(zip(x.shape, idx.shape, strict=True))):
@@ -213,7 +225,7 @@ def _along_dims(x: Layout, idx: Layout, dim: int) -> None:
 
 def _take_along_place(op: Op, given: Operands) -> list[Placed]:
     x, idx = given.layouts
-    dim = given.attr("dim")
+    dim = given.number("dim")
     _no_fold(op, idx, 1)
     _along_dims(x, idx, dim)
     name = window(x.dims[dim], given.attr("offset"))
@@ -241,7 +253,7 @@ def _put_along_types(site: Site) -> tuple[TensorType, ...]:
     g, idx = site.types
     if g.shape != idx.shape or idx.is_float:
         raise site.fail("values and index must have one shape")
-    dim = site.attrs["dim"]
+    dim: int = site.attrs["dim"]
     return (TensorType((*g.shape[:dim], site.attrs["size"], *g.shape[dim + 1 :]), g.dtype),)
 
 
@@ -261,7 +273,7 @@ def _put_along_place(op: Op, given: Operands) -> list[Placed]:
     from verifier.layout import Atom, normal
 
     g, idx = given.layouts
-    dim = given.attr("dim")
+    dim = given.number("dim")
     _no_fold(op, idx, 1)
     _along_dims(g, idx, dim)
     along = (*bound(idx.dims[dim]), *bound(g.dims[dim]))
@@ -274,7 +286,7 @@ def _put_along_place(op: Op, given: Operands) -> list[Placed]:
         if fold != "sum":
             raise Refused(f"spreads a pending {fold} over {axis}", axis, 0)
     atoms = [Atom(given.mesh[name], name)] if name else []
-    layout = g.with_dim(dim, normal([*atoms, Atom(given.attr("size"))]))
+    layout = g.with_dim(dim, normal([*atoms, Atom(given.number("size"))]))
     return [Placed((layout,), (("dim", dim), ("offset", 0), ("size", total)))]
 
 
@@ -289,7 +301,7 @@ put_along = register(
         linear=(frozenset({0}),),
         attrs={"dim": REQUIRED, "size": REQUIRED, "offset": 0},
         flops=lambda types, results, _: types[0].size,
-        doc="Zeros, with each value added at the entry its index names: the adjoint of `take_along`.",
+        doc="Zeros, with each value added where its index says: the adjoint of `take_along`.",
     )
 )
 
@@ -299,7 +311,8 @@ def _take_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
     x, idx = ins
-    dim, n = attrs["dim"], len(b.types[idx].shape)
+    dim: int = attrs["dim"]
+    n = len(b.types[idx].shape)
     rank = len(b.types[cts[0]].shape)
     ct = cts[0]
     if dim:
@@ -324,8 +337,12 @@ def _index_add_vjp(
 def _take_along_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
-    size = b.types[ins[0]].shape[attrs["dim"]]
-    return [b.add("put_along", cts[0], ins[1], size=size, dim=attrs["dim"], offset=attrs["offset"]), None]
+    dim: int = attrs["dim"]
+    size = b.types[ins[0]].shape[dim]
+    return [
+        b.add("put_along", cts[0], ins[1], size=size, dim=attrs["dim"], offset=attrs["offset"]),
+        None,
+    ]
 
 
 @put_along.vjp
@@ -337,7 +354,7 @@ def _put_along_vjp(
 
 def shard_offset(dim: Dim) -> Offset:
     """The offset that makes a windowed lookup right for rows laid out as `dim`."""
-    names = bound(dim)
+    names = list(bound(dim))
     if not names:
         return 0
     if len(names) > 1 or dim[0].mesh_dim is None:

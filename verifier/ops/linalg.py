@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from verifier.domains.base import Array, Domain
 from verifier.ir.builder import Builder
 from verifier.ir.types import TensorType
 from verifier.layout import Dim, Layout, bound
@@ -31,7 +32,9 @@ def einsum_types(signature: str) -> Callable[[Site], tuple[TensorType, ...]]:
                 raise site.fail(f"expected float operands with the dims of {signature!r}")
             for factor, n in zip(factors, type.shape, strict=True):
                 if extents.setdefault(factor, n) != n:
-                    raise site.fail(f"factor {factor} is {extents[factor]} and {n} in {signature!r}")
+                    raise site.fail(
+                        f"factor {factor} is {extents[factor]} and {n} in {signature!r}"
+                    )
         return (TensorType(tuple(extents[f] for f in result), site.types[0].dtype),)
 
     return rule
@@ -50,11 +53,15 @@ def place_einsum(op: Op, given: Operands) -> list[Placed]:
     for factor, dim in dims.items():
         for name in bound(dim):
             if owner.setdefault(name, factor) != factor:
-                raise Refused(f"factors {owner[name]} and {factor} are both split over {name}", name)
+                raise Refused(
+                    f"factors {owner[name]} and {factor} are both split over {name}", name
+                )
     partial = dict(join_partial(op, given))
     for name, factor in owner.items():
         if name in partial:
-            raise Refused(f"factor {factor} is split over {name}, over which a sum is pending", name)
+            raise Refused(
+                f"factor {factor} is split over {name}, over which a sum is pending", name
+            )
         if factor not in result:
             partial[name] = "sum"
     layout = Layout(tuple(dims[f] for f in result)).with_partial(partial.items())
@@ -66,11 +73,17 @@ def _flops(signature: str) -> Callable[..., int]:
 
     def count(types: Sequence[TensorType], results: Sequence[TensorType], attrs: AttrMap) -> int:
         extents = {
-            f: n for t, fs in zip(types, operands, strict=True) for f, n in zip(fs, t.shape, strict=True)
+            f: n
+            for t, fs in zip(types, operands, strict=True)
+            for f, n in zip(fs, t.shape, strict=True)
         }
         return 2 * math.prod(extents.values())
 
     return count
+
+
+def _meaning(d: Domain, a: Array, b: Array) -> Array:
+    return d.matmul(d.lift(a), d.lift(b))
 
 
 def _product(name: str, signature: str, doc: str) -> Op:
@@ -79,7 +92,7 @@ def _product(name: str, signature: str, doc: str) -> Op:
             name,
             "einsum",
             signature,
-            lambda d, a, b: d.matmul(d.lift(a), d.lift(b)),
+            _meaning,
             einsum_types(signature),
             place_einsum,
             linear=groups("each", 2),

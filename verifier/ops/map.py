@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
+from verifier.domains.base import Array, Domain, is_index
 from verifier.ir.builder import Builder
 from verifier.ir.types import FLOATS, TensorType
 from verifier.layout import Dim, Layout, local_extent
@@ -40,16 +40,30 @@ def _promote(types: Sequence[TensorType]) -> str:
     return max((t.dtype for t in pool), key=order.index)
 
 
+ON_BOOLS = frozenset(
+    "cast mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_not".split()
+)
+ON_INTEGERS = frozenset("add sub neg mul_scalar add_scalar abs sign floor relu".split())
+"""With `ON_BOOLS`, the ops that integers are closed under; others give floats."""
+
+
+def is_integer(value: Fraction) -> bool:
+    """Whether a constant is an integer that fits in 64 bits."""
+    return value.denominator == 1 and abs(value) < 2**63
+
+
 def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[TensorType, ...]]:
     def rule(site: Site) -> tuple[TensorType, ...]:
         if len(site.types) != arity:
             raise site.fail(f"takes {arity} operands")
         dtype = result or site.attrs.get("dtype") or _promote(site.types)
-        if dtype == "bool" and site.op in ("add", "sub", "neg"):
-            raise site.fail("bools do not add; cast them first")
+        if dtype == "bool" and site.op not in ON_BOOLS:
+            raise site.fail("bools are no numbers; cast them first")
         value = site.attrs.get("value")
-        if value is not None and dtype not in FLOATS and Fraction(value).denominator != 1:
-            raise site.fail(f"{value} is not an integer")
+        if value is not None and dtype not in FLOATS and not is_integer(Fraction(value)):
+            raise site.fail(f"{value} is not an integer of 64 bits")
+        if dtype not in FLOATS and site.op not in (*ON_BOOLS, *ON_INTEGERS):
+            dtype = "f32"
         return (TensorType(broadcast_shape(site), dtype),)
 
     return rule
@@ -67,7 +81,9 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
             raise Refused(f"operands wait for different reductions over {name}", name, first)
         fold = folds.pop() or "sum"
         if fold != "sum" and not (op.name == "cast" or (op.name, fold) in MONOTONE):
-            raise Refused(f"a pending {fold} over {name} does not pass through {op.name}", name, first)
+            raise Refused(
+                f"a pending {fold} over {name} does not pass through {op.name}", name, first
+            )
         allowed = any(
             holders <= group and all(i in holders or i in given.zeros for i in group)
             for group in op.linear
@@ -75,16 +91,20 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
         if fold == "sum" and not allowed:
             others = [i for i in range(len(given.layouts)) if i not in holders]
             if op.linear and others and any(holders <= g for g in op.linear):
-                why = f"{op.name} adds a value that waits for a sum over {name} to one that does not"
+                why = (
+                    f"{op.name} adds a value that waits for a sum over {name} to one that does not"
+                )
             elif len(holders) > 1:
                 why = f"{op.name} of several values that each wait for a sum over {name}"
             else:
-                why = f"{op.name} is not linear in operand {first}, which waits for a sum over {name}"
+                why = (
+                    f"{op.name} is not linear in operand {first}, which waits for a sum over {name}"
+                )
             raise Refused(why, name, first)
         for i, layout in enumerate(given.layouts):
             if i not in holders and name in layout.sharded:
                 raise Refused(
-                    f"operand {i} is split over {name} while operand {first} waits for a sum over it",
+                    f"operand {i} is split over {name}, operand {first} waits for a sum over it",
                     name,
                     first,
                 )
@@ -161,23 +181,66 @@ def declare(
     )
 
 
+def one(meaning: Callable[[Domain, Array], Array]) -> Callable[..., Array]:
+    """A meaning of one operand."""
+    return meaning
+
+
+def two(meaning: Callable[[Domain, Array, Array], Array]) -> Callable[..., Array]:
+    """A meaning of two operands."""
+    return meaning
+
+
+INTEGRAL: dict[str, Callable[[Array], Array]] = {
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.copy,
+    "relu": lambda x: np.maximum(x, 0),
+}
+"""What functions that keep integers do to them."""
+
+
 def _function(name: str) -> Op:
     def meaning(d: Domain, x: Array) -> Array:
-        return d.unary(name, x)
+        exact = INTEGRAL.get(name)
+        return exact(x) if exact is not None and is_index(x) else d.unary(name, x)
 
     return declare(name, 1, meaning, doc=f"`{name}(x)`, element by element.", flops=8)
 
 
 UNARY = {
     name: _function(name)
-    for name in (
-        "exp log log1p expm1 sqrt rsqrt sin cos tanh sigmoid erf abs sign floor relu relu_grad "
-        "silu silu_grad gelu gelu_grad gelu_tanh gelu_tanh_grad softplus"
-    ).split()
+    for name in [
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "abs",
+        "sign",
+        "floor",
+        "relu",
+        "relu_grad",
+        "silu",
+        "silu_grad",
+        "gelu",
+        "gelu_grad",
+        "gelu_tanh",
+        "gelu_tanh_grad",
+        "softplus",
+    ]
 }
 
-neg = declare("neg", 1, lambda d, x: d.neg(x), linear="each", doc="`-x`.")
-reciprocal = declare("reciprocal", 1, lambda d, x: d.reciprocal(d.lift(x)), doc="`1/x`.", flops=4)
+neg = declare("neg", 1, one(lambda d, x: d.neg(x)), linear="each", doc="`-x`.")
+reciprocal = declare(
+    "reciprocal", 1, one(lambda d, x: d.reciprocal(d.lift(x))), doc="`1/x`.", flops=4
+)
 
 
 def _pow(d: Domain, x: Array, exponent: Fraction) -> Array:
@@ -185,14 +248,31 @@ def _pow(d: Domain, x: Array, exponent: Fraction) -> Array:
 
 
 pow_ = declare(
-    "pow", 1, _pow, attrs={"exponent": REQUIRED}, doc="`x ** exponent`, a rational exponent.", flops=8
+    "pow",
+    1,
+    _pow,
+    attrs={"exponent": REQUIRED},
+    doc="`x ** exponent`, a rational exponent.",
+    flops=8,
 )
+
+
+def _mul_scalar(d: Domain, x: Array, value: Fraction) -> Array:
+    if x.dtype.kind == "i":
+        return x * int(value)
+    return d.mul(d.lift(x), d.const(Fraction(value)))
+
+
+def _add_scalar(d: Domain, x: Array, value: Fraction) -> Array:
+    if x.dtype.kind == "i":
+        return x + int(value)
+    return d.add(d.lift(x), d.const(Fraction(value)))
+
+
 mul_scalar = declare(
     "mul_scalar",
     1,
-    lambda d, x, value: (
-        x * int(value) if x.dtype.kind == "i" else d.mul(d.lift(x), d.const(Fraction(value)))
-    ),
+    _mul_scalar,
     linear="each",
     attrs={"value": REQUIRED},
     doc="`value * x`, an exact rational.",
@@ -200,9 +280,7 @@ mul_scalar = declare(
 add_scalar = declare(
     "add_scalar",
     1,
-    lambda d, x, value: (
-        x + int(value) if x.dtype.kind == "i" else d.add(d.lift(x), d.const(Fraction(value)))
-    ),
+    _add_scalar,
     attrs={"value": REQUIRED},
     doc="`x + value`.",
 )
@@ -212,9 +290,7 @@ def _cast(d: Domain, x: Array, dtype: str) -> Array:
     if dtype == "bool":
         return x if x.dtype.kind == "b" else d.compare("ne", x, np.zeros((), np.int64))
     if dtype in ("i64", "i32", "u8"):
-        if x.dtype.kind in "ib":
-            return x.astype(np.int64)
-        raise TypeError("cast of a float to an integer has no meaning over the reals")
+        return x.astype(np.int64) if is_index(x) else d.truncate(x)
     return d.lift(x)
 
 
@@ -224,28 +300,28 @@ cast = declare(
     _cast,
     linear="each",
     attrs={"dtype": REQUIRED},
-    doc="Change of dtype: the identity over the reals. The report lists the rounding.",
+    doc="Change of dtype: the identity over the reals, toward zero from floats to integers.",
 )
 
-add = declare("add", 2, lambda d, a, b: d.add(a, b), linear="joint", doc="`a + b`.")
-sub = declare("sub", 2, lambda d, a, b: d.sub(a, b), linear="joint", doc="`a - b`.")
-mul = declare("mul", 2, lambda d, a, b: d.mul(a, b), linear="each", doc="`a * b`.")
-div = declare("div", 2, lambda d, a, b: d.div(a, b), linear=[[0]], doc="`a / b`.", flops=4)
-maximum = declare("maximum", 2, lambda d, a, b: d.maximum(a, b), linear=[], doc="`max(a, b)`.")
-minimum = declare("minimum", 2, lambda d, a, b: d.minimum(a, b), linear=[], doc="`min(a, b)`.")
+add = declare("add", 2, two(lambda d, a, b: d.add(a, b)), linear="joint", doc="`a + b`.")
+sub = declare("sub", 2, two(lambda d, a, b: d.sub(a, b)), linear="joint", doc="`a - b`.")
+mul = declare("mul", 2, two(lambda d, a, b: d.mul(a, b)), linear="each", doc="`a * b`.")
+div = declare("div", 2, two(lambda d, a, b: d.div(a, b)), linear=[[0]], doc="`a / b`.", flops=4)
+maximum = declare("maximum", 2, two(lambda d, a, b: d.maximum(a, b)), linear=[], doc="`max(a, b)`.")
+minimum = declare("minimum", 2, two(lambda d, a, b: d.minimum(a, b)), linear=[], doc="`min(a, b)`.")
 
 
 def _compare(name: str) -> Op:
     return declare(
-        name, 2, lambda d, a, b: d.compare(name, a, b), result="bool", doc=f"`a {name} b`."
+        name, 2, two(lambda d, a, b: d.compare(name, a, b)), result="bool", doc=f"`a {name} b`."
     )
 
 
 COMPARISONS = {name: _compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
-logical_and = declare("logical_and", 2, lambda d, a, b: d.logical("and", a, b), result="bool")
-logical_or = declare("logical_or", 2, lambda d, a, b: d.logical("or", a, b), result="bool")
-logical_not = declare("logical_not", 1, lambda d, a: d.logical("not", a), result="bool")
+logical_and = declare("logical_and", 2, two(lambda d, a, b: d.logical("and", a, b)), result="bool")
+logical_or = declare("logical_or", 2, two(lambda d, a, b: d.logical("or", a, b)), result="bool")
+logical_not = declare("logical_not", 1, one(lambda d, a: d.logical("not", a)), result="bool")
 
 
 def _where_types(site: Site) -> tuple[TensorType, ...]:
@@ -254,12 +330,16 @@ def _where_types(site: Site) -> tuple[TensorType, ...]:
     return (TensorType(broadcast_shape(site), _promote(site.types[1:])),)
 
 
+def _where(d: Domain, c: Array, a: Array, b: Array) -> Array:
+    return d.where(c, a, b)
+
+
 where = register(
     Op(
         "where",
         "map",
         "..., ..., ... -> ...",
-        lambda d, c, a, b: d.where(c, a, b),
+        _where,
         _where_types,
         place_map,
         linear=(frozenset({1, 2}),),
@@ -273,9 +353,7 @@ def reduce_to(b: Builder, ct: str, like: str) -> str:
     """Sum a cotangent down to the shape that was broadcast."""
     shape, target = b.types[ct].shape, b.types[like].shape
     extra = len(shape) - len(target)
-    dims = tuple(
-        i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1)
-    )
+    dims = tuple(i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1))
     if dims:
         ct = b.add("sum", ct, dims=dims, keepdim=False)
     return ct if b.types[ct].shape == target else b.add("reshape", ct, shape=target)
@@ -295,9 +373,7 @@ add.vjp(_scaled(1))
 sub.vjp(_scaled(-1))
 neg.vjp(lambda b, ins, outs, cts, attrs: [b.add("neg", cts[0])])
 cast.vjp(lambda b, ins, outs, cts, attrs: [b.add("cast", cts[0], dtype=b.types[ins[0]].dtype)])
-mul_scalar.vjp(
-    lambda b, ins, outs, cts, attrs: [b.add("mul_scalar", cts[0], value=attrs["value"])]
-)
+mul_scalar.vjp(lambda b, ins, outs, cts, attrs: [b.add("mul_scalar", cts[0], value=attrs["value"])])
 add_scalar.vjp(lambda b, ins, outs, cts, attrs: [cts[0]])
 
 
@@ -362,7 +438,9 @@ _derivative("softplus", lambda b, x, y: b.add("sigmoid", x))
 _derivative("sin", lambda b, x, y: b.add("cos", x))
 _derivative("cos", lambda b, x, y: b.add("neg", b.add("sin", x)))
 _derivative("abs", lambda b, x, y: b.add("sign", x))
-_derivative("sqrt", lambda b, x, y: b.add("mul_scalar", b.add("reciprocal", y), value=Fraction(1, 2)))
+_derivative(
+    "sqrt", lambda b, x, y: b.add("mul_scalar", b.add("reciprocal", y), value=Fraction(1, 2))
+)
 _derivative(
     "rsqrt",
     lambda b, x, y: b.add(
@@ -376,9 +454,7 @@ _derivative(
 _derivative("sigmoid", lambda b, x, y: b.add("sub", y, b.add("mul", y, y)))
 
 
-_derivative(
-    "log1p", lambda b, x, y: b.add("reciprocal", b.add("add_scalar", x, value=Fraction(1)))
-)
+_derivative("log1p", lambda b, x, y: b.add("reciprocal", b.add("add_scalar", x, value=Fraction(1))))
 _derivative("expm1", lambda b, x, y: b.add("add_scalar", y, value=Fraction(1)))
 
 

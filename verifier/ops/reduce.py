@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from verifier.domains.base import Array, Domain, is_index
 from verifier.ir.builder import Builder
 from verifier.ir.types import TensorType
@@ -21,6 +23,8 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     else:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in dims)
     dtype = "i64" if not x.is_float else x.dtype
+    if site.op == "amax" and any(x.shape[d] == 0 for d in dims):
+        raise site.fail("the maximum of no entries")
     return (TensorType(shape, dtype),)
 
 
@@ -31,7 +35,9 @@ def _place(fold: str) -> Callable[[Op, Operands], list[Placed]]:
         partial = dict(x.partial)
         for name, pending in x.partial:
             if pending != fold:
-                raise Refused(f"{op.name} of a value that waits for a {pending} over {name}", name, 0)
+                raise Refused(
+                    f"{op.name} of a value that waits for a {pending} over {name}", name, 0
+                )
         kept: list[Dim] = []
         for i, dim in enumerate(x.dims):
             if i in dims:
@@ -55,6 +61,7 @@ def _sum(d: Domain, x: Array, dims: tuple[int, ...], keepdim: bool) -> Array:
 
 def _amax(d: Domain, x: Array, dims: tuple[int, ...], keepdim: bool) -> Array:
     out = d.amax(x, tuple(dims)) if dims else x
+    out = out.astype(np.int64) if is_index(x) else out
     return out.reshape(_kept(x.shape, dims)) if keepdim else out
 
 
@@ -109,6 +116,10 @@ def _amax_vjp(
     """Entries that tie for the maximum share the cotangent, as in PyTorch."""
     shape = b.types[ins[0]].shape
     kept, dims = _kept(shape, attrs["dims"]), tuple(attrs["dims"])
-    top = b.add("cast", b.add("eq", ins[0], b.add("reshape", outs[0], shape=kept)), dtype=b.types[ins[0]].dtype)
+    top = b.add(
+        "cast",
+        b.add("eq", ins[0], b.add("reshape", outs[0], shape=kept)),
+        dtype=b.types[ins[0]].dtype,
+    )
     share = b.add("div", top, b.add("sum", top, dims=dims, keepdim=True))
     return [b.add("mul", b.add("reshape", cts[0], shape=kept), share)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.ir.errors import IRError, ShapeError
 from verifier.ir.types import Attr, Mesh, TensorType
@@ -52,10 +52,12 @@ class Site:
 TypeRule = Callable[[Site], tuple[TensorType, ...]]
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818  (an answer, not a failure)
     """No relation holds for the result: which operand, on which mesh dim, and why."""
 
-    def __init__(self, reason: str, mesh_dim: str | None = None, operand: int | None = None) -> None:
+    def __init__(
+        self, reason: str, mesh_dim: str | None = None, operand: int | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.mesh_dim = mesh_dim
@@ -90,6 +92,14 @@ class Operands:
 
     def attr(self, name: str) -> Any:
         return dict(self.attrs)[name]
+
+    def number(self, name: str) -> int:
+        """An integer attribute."""
+        return self.attr(name)
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers."""
+        return tuple(self.attr(name))
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -176,7 +186,9 @@ def infer_types(
     return op.types(Site(name, tuple(types), op.with_defaults(attrs), mesh, body))
 
 
-def groups(spec: str | Iterable[Iterable[int]] | None, arity: int) -> tuple[frozenset[int], ...]:
+def groups(
+    spec: Literal["each", "joint"] | Iterable[Iterable[int]] | None, arity: int
+) -> tuple[frozenset[int], ...]:
     """Read a linearity spec: `each` (multilinear), `joint`, or explicit groups of operands."""
     if spec is None:
         return ()
@@ -184,4 +196,5 @@ def groups(spec: str | Iterable[Iterable[int]] | None, arity: int) -> tuple[froz
         return tuple(frozenset({i}) for i in range(arity))
     if spec == "joint":
         return (frozenset(range(arity)),)
+    assert not isinstance(spec, str)
     return tuple(frozenset(g) for g in spec)

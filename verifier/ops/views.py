@@ -31,7 +31,12 @@ def regroup(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Dim, ...]]
     atoms = normal(a for d in layout.dims for a in d)
 
     def step(
-        at: int, rest: Atom | None, dim: int, need: int, current: tuple[Atom, ...], done: tuple[Dim, ...]
+        at: int,
+        rest: Atom | None,
+        dim: int,
+        need: int,
+        current: tuple[Atom, ...],
+        done: tuple[Dim, ...],
     ) -> Iterator[tuple[Dim, ...]]:
         atom = rest or (atoms[at] if at < len(atoms) else None)
         if need == 1 and (dim + 1 < len(shape)):
@@ -69,13 +74,15 @@ def _reshape_types(site: Site) -> tuple[TensorType, ...]:
 def _reshape_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
     out: dict[Layout, Placed] = {}
-    for dims in regroup(x, tuple(given.attr("shape"))):
+    for dims in regroup(x, given.numbers("shape")):
         layout = Layout(dims, x.partial)
         out.setdefault(layout, Placed((layout,), (("shape", layout.global_shape),)))
         if len(out) == 12:
             break
     if not out:
-        raise Refused("the reshape cuts through a split dim", next(iter(sorted(x.sharded)), None), 0)
+        raise Refused(
+            "the reshape cuts through a split dim", next(iter(sorted(x.sharded)), None), 0
+        )
     return list(out.values())
 
 
@@ -107,9 +114,13 @@ def _view(
     )
 
 
+def _reshape(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape)
+
+
 reshape = _view(
     "reshape",
-    lambda d, x, shape: x.reshape(shape),
+    _reshape,
     _reshape_types,
     _reshape_place,
     {"shape": REQUIRED},
@@ -119,20 +130,26 @@ reshape = _view(
 
 def _permute_types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
-    dims = site.attrs["dims"]
+    dims: tuple[int, ...] = tuple(site.attrs["dims"])
     if sorted(dims) != list(range(len(x.shape))):
-        raise site.fail(f"dims {tuple(dims)} do not permute {len(x.shape)} dims")
+        raise site.fail(f"dims {dims} do not permute {len(x.shape)} dims")
     return (TensorType(tuple(x.shape[d] for d in dims), x.dtype),)
 
 
 def _permute_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
-    return [Placed((Layout(tuple(x.dims[d] for d in given.attr("dims")), x.partial),), given.attrs)]
+    return [
+        Placed((Layout(tuple(x.dims[d] for d in given.numbers("dims")), x.partial),), given.attrs)
+    ]
+
+
+def _permute(d: Domain, x: Array, dims: tuple[int, ...]) -> Array:
+    return x.transpose(dims)
 
 
 permute = _view(
     "permute",
-    lambda d, x, dims: x.transpose(dims),
+    _permute,
     _permute_types,
     _permute_place,
     {"dims": REQUIRED},
@@ -144,13 +161,19 @@ def _expand_types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
     shape = tuple(site.attrs["shape"])
     extra = len(shape) - len(x.shape)
-    if extra < 0 or min(shape, default=0) < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(x.shape)):
+    if (
+        extra < 0
+        or min(shape, default=0) < 0
+        or any(n not in (1, shape[extra + i]) for i, n in enumerate(x.shape))
+    ):
         raise site.fail(f"cannot expand to {list(shape)}")
     return (TensorType(shape, x.dtype),)
 
 
-def spreads(extents: Sequence[int | None], mesh: Mesh, used: frozenset[str]) -> Iterator[dict[int, Dim]]:
-    """Every reading of dims along which all entries are equal: whole, or split over unused mesh dims.
+def spreads(
+    extents: Sequence[int | None], mesh: Mesh, used: frozenset[str]
+) -> Iterator[dict[int, Dim]]:
+    """Every reading of dims along which all entries are equal: whole, or split over mesh dims.
 
     `extents` holds the local extent of each such dim, None for the others. Fewest splits first.
     """
@@ -168,9 +191,10 @@ def spreads(extents: Sequence[int | None], mesh: Mesh, used: frozenset[str]) -> 
 
 def _expand_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
-    shape = tuple(given.attr("shape"))
+    shape = given.numbers("shape")
     extra = len(shape) - len(x.dims)
-    dims: list[Dim] = [*([()] * extra), *x.dims]
+    none: Dim = ()
+    dims: list[Dim] = [*([none] * extra), *x.dims]
     extents: list[int | None] = []
     for i, (dim, n) in enumerate(zip(dims, shape, strict=True)):
         if dim and local_extent(dim) != n:
@@ -188,9 +212,13 @@ def _expand_place(op: Op, given: Operands) -> list[Placed]:
     return out
 
 
+def _expand(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(x, shape)
+
+
 expand = _view(
     "expand",
-    lambda d, x, shape: np.broadcast_to(x, shape),
+    _expand,
     _expand_types,
     _expand_place,
     {"shape": REQUIRED},
@@ -200,7 +228,10 @@ expand = _view(
 
 def _slice_types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
-    dim, start, stop, step = (site.attrs[k] for k in ("dim", "start", "stop", "step"))
+    dim: int = site.attrs["dim"]
+    start: int = site.attrs["start"]
+    stop: int = site.attrs["stop"]
+    step: int = site.attrs["step"]
     if not 0 <= dim < len(x.shape) or not 0 <= start <= stop <= x.shape[dim] or step < 1:
         raise site.fail(f"slice [{start}:{stop}:{step}] of dim {dim}")
     shape = list(x.shape)
@@ -210,7 +241,7 @@ def _slice_types(site: Site) -> tuple[TensorType, ...]:
 
 def _slice_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
-    index, start, stop, step = (given.attr(k) for k in ("dim", "start", "stop", "step"))
+    index, start, stop, step = (given.number(k) for k in ("dim", "start", "stop", "step"))
     dim = x.dims[index]
     if not bound(dim):
         kept = whole(len(range(start, stop, step)))
@@ -223,7 +254,7 @@ def _slice_place(op: Op, given: Operands) -> list[Placed]:
     if dim[0].mesh_dim is None and step == 1:
         rest = dim[1:]
         local, total = local_extent(rest), global_extent(rest)
-        if start % local == 0 and stop % local == 0:
+        if local and start % local == 0 and stop % local == 0:
             first, last = start // local, stop // local
             layout = x.with_dim(index, (Atom(last - first), *rest))
             attrs = (("dim", index), ("start", first * total), ("stop", last * total), ("step", 1))
@@ -231,9 +262,13 @@ def _slice_place(op: Op, given: Operands) -> list[Placed]:
     raise Refused(f"slices dim {index}, which is split over {bound(dim)[0]}", bound(dim)[0], 0)
 
 
+def _slice(d: Domain, x: Array, dim: int, start: int, stop: int, step: int) -> Array:
+    return x[(slice(None),) * dim + (slice(start, stop, step),)]
+
+
 slice_ = _view(
     "slice",
-    lambda d, x, dim, start, stop, step: x[(slice(None),) * dim + (slice(start, stop, step),)],
+    _slice,
     _slice_types,
     _slice_place,
     {"dim": REQUIRED, "start": REQUIRED, "stop": REQUIRED, "step": 1},
@@ -242,23 +277,30 @@ slice_ = _view(
 
 
 def _concat_types(site: Site) -> tuple[TensorType, ...]:
-    dim = site.attrs["dim"]
+    dim: int = site.attrs["dim"]
     first = site.types[0] if site.types else None
     if first is None or not 0 <= dim < len(first.shape):
         raise site.fail(f"concat along dim {dim}")
     for other in site.types:
         same = (*other.shape[:dim], *other.shape[dim + 1 :])
-        if same != (*first.shape[:dim], *first.shape[dim + 1 :]) or len(other.shape) != len(first.shape):
+        if same != (*first.shape[:dim], *first.shape[dim + 1 :]) or len(other.shape) != len(
+            first.shape
+        ):
             raise site.fail(f"operands differ outside dim {dim}")
+        if kind(other.dtype) != kind(first.dtype):
+            raise site.fail("operands hold numbers of different kinds; cast them first")
     shape = (*first.shape[:dim], sum(t.shape[dim] for t in site.types), *first.shape[dim + 1 :])
     return (TensorType(shape, first.dtype),)
 
 
 def _concat_place(op: Op, given: Operands) -> list[Placed]:
-    index = given.attr("dim")
+    index = given.number("dim")
     first = given.layouts[0]
     for i, layout in enumerate(given.layouts):
-        if layout.dims[:index] != first.dims[:index] or layout.dims[index + 1 :] != first.dims[index + 1 :]:
+        if (
+            layout.dims[:index] != first.dims[:index]
+            or layout.dims[index + 1 :] != first.dims[index + 1 :]
+        ):
             name = next(iter(sorted(layout.mentioned ^ first.mentioned)), None)
             raise Refused(f"operands 0 and {i} are split differently", name, i)
     holders = [i for i in range(len(given.layouts)) if i not in given.zeros] or [0]
@@ -267,7 +309,9 @@ def _concat_place(op: Op, given: Operands) -> list[Placed]:
         layout = given.layouts[i]
         if layout.partial != partial:
             name = next(iter(sorted(layout.pending ^ {n for n, _ in partial})), None)
-            raise Refused(f"joins a value that waits for a sum over {name} to one that does not", name, i)
+            raise Refused(
+                f"joins a value that waits for a sum over {name} to one that does not", name, i
+            )
     for name, fold in partial:
         if fold != "sum" and given.zeros:
             raise Refused(f"joins zeros to a pending {fold} over {name}", name, 0)
@@ -285,16 +329,17 @@ def _concat_place(op: Op, given: Operands) -> list[Placed]:
     return [Placed((layout,), given.attrs)]
 
 
+def _concat(d: Domain, *xs: Array, dim: int) -> Array:
+    alike = xs if all(is_index(x) for x in xs) else [d.lift(x) for x in xs]
+    return np.concatenate(alike, axis=dim)
+
+
 concat = register(
     Op(
         "concat",
         "view",
         "*... -> ...",
-        lambda d, *xs, dim: (
-            np.concatenate(xs, axis=dim)
-            if all(is_index(x) for x in xs)
-            else np.concatenate([d.lift(x) for x in xs], axis=dim)
-        ),
+        _concat,
         _concat_types,
         _concat_place,
         linear=(),
@@ -307,7 +352,9 @@ concat = register(
 
 def _pad_types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
-    dim, lo, hi = site.attrs["dim"], site.attrs["lo"], site.attrs["hi"]
+    dim: int = site.attrs["dim"]
+    lo: int = site.attrs["lo"]
+    hi: int = site.attrs["hi"]
     if not 0 <= dim < len(x.shape) or lo < 0 or hi < 0:
         raise site.fail(f"pad dim {dim} by {lo} and {hi}")
     return (TensorType((*x.shape[:dim], x.shape[dim] + lo + hi, *x.shape[dim + 1 :]), x.dtype),)
@@ -324,13 +371,13 @@ def _pad(d: Domain, x: Array, dim: int, lo: int, hi: int) -> Array:
 def _pad_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
     _only_sum(op, x)
-    index, lo, hi = given.attr("dim"), given.attr("lo"), given.attr("hi")
+    index, lo, hi = given.number("dim"), given.number("lo"), given.number("hi")
     dim = x.dims[index]
     if not bound(dim):
         return [Placed((x.with_dim(index, whole(local_extent(dim) + lo + hi)),), given.attrs)]
     rest, count = (dim, 1) if dim[0].mesh_dim else (dim[1:], dim[0].size)
     local, total = local_extent(rest), global_extent(rest)
-    if lo % local == 0 and hi % local == 0:
+    if local and lo % local == 0 and hi % local == 0:
         layout = x.with_dim(index, (Atom(count + (lo + hi) // local), *rest))
         attrs = (("dim", index), ("hi", hi // local * total), ("lo", lo // local * total))
         return [Placed((layout,), attrs, facts=(f"{local} divides {lo} and {hi}",))]
@@ -355,20 +402,25 @@ def _same_types(site: Site) -> tuple[TensorType, ...]:
 
 def _flip_place(op: Op, given: Operands) -> list[Placed]:
     (x,) = given.layouts
-    dim = x.dims[given.attr("dim")]
+    dim = x.dims[given.number("dim")]
     if bound(dim):
         raise Refused(f"reverses a dim that is split over {bound(dim)[0]}", bound(dim)[0], 0)
     return [Placed((x,), given.attrs)]
 
 
+def _flip(d: Domain, x: Array, dim: int) -> Array:
+    return np.flip(x, axis=dim)
+
+
 flip = _view(
     "flip",
-    lambda d, x, dim: np.flip(x, axis=dim),
+    _flip,
     _same_types,
     _flip_place,
     {"dim": REQUIRED},
     "Reverse one dim.",
 )
+
 
 @reshape.vjp
 def _reshape_vjp(
@@ -398,8 +450,10 @@ def _expand_vjp(
 def _slice_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
-    dim, start, step = attrs["dim"], attrs["start"], attrs["step"]
-    ct, extent = cts[0], b.types[ins[0]].shape[attrs["dim"]]
+    dim: int = attrs["dim"]
+    start: int = attrs["start"]
+    step: int = attrs["step"]
+    ct, extent = cts[0], b.types[ins[0]].shape[dim]
     shape = b.types[ct].shape
     n = shape[dim]
     if step > 1 and n:
@@ -417,10 +471,11 @@ def _concat_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
     out: list[str | None] = []
+    dim: int = attrs["dim"]
     at = 0
     for value in ins:
-        n = b.types[value].shape[attrs["dim"]]
-        out.append(b.add("slice", cts[0], dim=attrs["dim"], start=at, stop=at + n, step=1))
+        n = b.types[value].shape[dim]
+        out.append(b.add("slice", cts[0], dim=dim, start=at, stop=at + n, step=1))
         at += n
     return out
 
@@ -429,7 +484,8 @@ def _concat_vjp(
 def _pad_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
-    dim, lo = attrs["dim"], attrs["lo"]
+    dim: int = attrs["dim"]
+    lo: int = attrs["lo"]
     n = b.types[ins[0]].shape[dim]
     return [b.add("slice", cts[0], dim=dim, start=lo, stop=lo + n, step=1)]
 
