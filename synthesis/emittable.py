@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from synthesis.forward import forward_values
-from synthesis.roles import Module
+from synthesis.roles import Module, heads
 from verifier.ir.program import Node, Program
 
 MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
@@ -21,6 +21,8 @@ def obstacle(
     parents = {path.rpartition(".")[0] for path in kinds}
     leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
+    whole = heads(list(modules))
+    bodies = {n.outputs[0]: n.body for n in program.nodes if n.body is not None}
     forward = forward_values(program)
     for scope, node in _scoped(program):
         if node.op not in MOVES or node.attrs["mesh_dim"] != tp:
@@ -30,11 +32,27 @@ def obstacle(
         module = node.source.module
         if node.op == "shard_slice" and module in few_heads:
             continue
-        if node.op != "shard_slice" and (module in leaves or not module):
+        if not module and node.op == "all_reduce":
             continue
+        if module in leaves and node.op != "shard_slice":
+            holder = bodies.get(scope, program)
+            if module in whole or not _gathers_product(holder, node):
+                continue
         where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
         return f"needs {node.op} over {tp} inside {where}"
     return None
+
+
+def _gathers_product(program: Program, node: Node) -> bool:
+    """Whether a gather joins what a product of the same module made: between two column layers
+    the styles have no word for it."""
+    if node.op != "all_gather":
+        return False
+    producers = program.producers()
+    made = producers.get(node.inputs[0])
+    while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
+        made = producers.get(made.inputs[0])
+    return made is not None and made.op == "mm" and made.source.module == node.source.module
 
 
 def _scoped(program: Program) -> list[tuple[str, Node]]:
