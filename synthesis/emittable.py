@@ -22,6 +22,7 @@ def obstacle(
     leaves = {m.path for m in modules} | {path for path in kinds if path not in parents}
     few_heads = {m.path.rpartition(".")[0] for m in modules if 0 < m.heads < size}
     whole = heads(list(modules))
+    plain = {m.path for m in modules if m.use == "other"}
     bodies = {n.outputs[0]: n.body for n in program.nodes if n.body is not None}
     forward = forward_values(program)
     for scope, node in _scoped(program):
@@ -36,6 +37,8 @@ def obstacle(
             continue
         if module in leaves and node.op != "shard_slice":
             holder = bodies.get(scope, program)
+            if module in plain and _within(holder, node):
+                return f"needs {node.op} over {tp} in the middle of {node.source}"
             if module in whole or not _gathers_product(holder, node):
                 continue
         where = str(node.source) or f"the model itself, on %{node.inputs[0]}"
@@ -53,6 +56,14 @@ def _gathers_product(program: Program, node: Node) -> bool:
     while made is not None and made.op in ("reshape", "permute", "add", "all_reduce"):
         made = producers.get(made.inputs[0])
     return made is not None and made.op == "mm" and made.source.module == node.source.module
+
+
+def _within(program: Program, node: Node) -> bool:
+    """Whether a collective's operand and its readers all belong to its own module."""
+    made = program.producers().get(node.inputs[0])
+    readers = [n for n in program.nodes if node.outputs[0] in n.inputs]
+    around = [made.source.module if made else "", *(n.source.module for n in readers)]
+    return all(module == node.source.module for module in around)
 
 
 def _scoped(program: Program) -> list[tuple[str, Node]]:

@@ -56,7 +56,7 @@ def synthesize(
     found = search(program, mesh, cluster, kinds, can, split_loss, progress=progress)
     sequential = live(inline(program))
     baseline = estimate(sequential, cluster)
-    plan = describe(sequential, found, mesh, baseline, kinds)
+    plan = describe(found, mesh, baseline, kinds)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline)
 
 
@@ -68,7 +68,6 @@ def _base(module: Module) -> str:
 
 
 def describe(
-    sequential: Program,
     found: Found,
     mesh: Mesh,
     baseline: Estimate,
@@ -94,7 +93,7 @@ def describe(
         for module in found.modules
         for param in module.params
     }
-    forward = forward_values(sequential)
+    forward = forward_values(found.program)
     return Plan(
         mesh=mesh,
         tp=tp,

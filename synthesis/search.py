@@ -14,8 +14,9 @@ from synthesis.assign import PlanError, Point, choices, options
 from synthesis.cost import Estimate, estimate
 from synthesis.emittable import obstacle
 from synthesis.hardware import Cluster
-from synthesis.lower import Lowered, LoweringError, lower
+from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules
+from synthesis.share import share
 from synthesis.tactics import TACTICS
 from verifier.inline import inline, live
 from verifier.ir.program import Program
@@ -48,6 +49,8 @@ class Candidate:
 class Found:
     """The best candidate first, then the others that were scored, and those that failed."""
 
+    program: Program
+    """The one-device program that was lowered: in primitives, with nothing computed twice."""
     best: Candidate
     others: list[Candidate]
     failed: dict[str, str] = field(default_factory=dict[str, str])
@@ -69,6 +72,8 @@ class Search:
     loss_parallel: bool
     kinds: Mapping[str, str]
     memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    least: float = float("inf")
+    """The best score so far."""
     seen: dict[Point, Candidate | str] = field(default_factory=dict[Point, "Candidate | str"])
 
     def score(self, point: Point, origin: str) -> Candidate | str:
@@ -76,28 +81,29 @@ class Search:
         known = self.seen.get(point)
         if known is not None:
             return known
-        try:
-            picked = choices(
-                self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
-            )
-            lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo)
-            if self.tp:
-                why = obstacle(
-                    lowered.program, self.modules, self.kinds, self.tp, self.mesh[self.tp]
-                )
-                if why is not None:
-                    self.seen[point] = why
-                    return why
-            cost = estimate(lowered.program, self.cluster)
-            room = self.cluster.device.memory_bytes
-            over = max(0.0, cost.memory_bytes / room - 1.0)
-            out: Candidate | str = Candidate(
-                point, cost.step_s * (1 + 10 * over), cost, lowered, origin
-            )
-        except LoweringError as error:
-            out = str(error)
+        out = self._lowered(point, origin, frozenset())
+        if isinstance(out, Candidate) and out.score <= NEAR * self.least:
+            again = self._lowered(point, origin, out.lowered.moved)
+            if isinstance(again, Candidate) and again.score < out.score:
+                out = again
+            self.least = min(self.least, out.score)
         self.seen[point] = out
         return out
+
+    def _lowered(self, point: Point, origin: str, paid: frozenset[Move]) -> Candidate | str:
+        mesh, tp = self.mesh, self.tp
+        picked = choices(self.program, self.owners, point, mesh, tp, self.dp, self.loss_parallel)
+        try:
+            lowered = lower(self.program, mesh, picked, self.cluster, self.memo, paid)
+        except LoweringError as error:
+            return str(error)
+        if tp:
+            why = obstacle(lowered.program, self.modules, self.kinds, tp, mesh[tp])
+            if why is not None:
+                return why
+        cost = estimate(lowered.program, self.cluster)
+        over = max(0.0, cost.memory_bytes / self.cluster.device.memory_bytes - 1.0)
+        return Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
 
 
 def axes(mesh: Mesh) -> tuple[str | None, str | None]:
@@ -165,7 +171,7 @@ def search(
     Raises:
         PlanError: a mesh the model cannot use.
     """
-    program = live(inline(program))
+    program = share(live(inline(program)))
     tp, dp = axes(mesh)
     found = modules(program, kinds)
     owners = {p.name: (m, p) for m in found for p in m.params}
@@ -235,4 +241,4 @@ def search(
         beam += grown
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
-    return Found(ranked[0], ranked[1:], failed, found, len(state.seen))
+    return Found(program, ranked[0], ranked[1:], failed, found, len(state.seen))

@@ -61,7 +61,7 @@ def _materialise(state: State, node: Node, layout: Layout) -> Value:
         shape = state.program.types[node.inputs[0]].shape
         extra = len(layout.dims) - len(shape)
         dims = tuple(layout.dims[extra + i] if n != 1 else () for i, n in enumerate(shape))
-        source = get(state, node.inputs[0], Layout(dims, layout.partial))
+        source = get(state, node.inputs[0], Layout(dims, layout.partial), node)
         if source is None:
             raise LoweringError(node, f"its operand is not to be had as {Layout(dims)}")
         inputs, factor = [source.name], source.factor
@@ -71,26 +71,39 @@ def _materialise(state: State, node: Node, layout: Layout) -> Value:
     return made
 
 
-def get(state: State, name: str, layout: Layout) -> Value | None:
-    """The value in a layout, with the collectives it takes; None where there is no way."""
+def get(state: State, name: str, layout: Layout, reader: Node | None = None) -> Value | None:
+    """The value in a layout, with the collectives it takes; None where there is no way.
+
+    `reader` is the op that wants it: what moves an input of the scope is written down there.
+    """
     node = state.producer.get(name)
     if node is not None and lazy(state, name):
         return _materialise(state, node, layout)
     for value in state.values[name]:
         if value.layout == layout:
             return value
+    state.setting.moved.add((state.scope, name, layout))
     best, cost = _cheapest(state, name, layout)
     if best is None:
-        return _through_view(state, name, layout)
+        return _through_view(state, name, layout, reader)
     if cost and node is not None and node.op in VIEWS and len(state.values[name]) == 1:
-        through = _through_view(state, name, layout, limit=cost)
+        through = _through_view(state, name, layout, reader, limit=cost)
         if through is not None:
             return through
-    return _move(state, name, best, layout)
+    return _move(state, name, best, layout, reader)
 
 
 def price(state: State, name: str, layout: Layout) -> float:
-    """Seconds that `get` would add; infinite where it would find no way."""
+    """Seconds that `get` would add; infinite where it would find no way.
+
+    A move that another reader was found to need is nearly free: they share it.
+    """
+    cost = _price(state, name, layout)
+    shared = TIE < cost < INFINITE and (state.scope, name, layout) in state.setting.paid
+    return TIE if shared else cost
+
+
+def _price(state: State, name: str, layout: Layout) -> float:
     _, cost = _cheapest(state, name, layout)
     if cost != INFINITE:
         return cost
@@ -132,13 +145,14 @@ def _move_cost(state: State, source: Layout, target: Layout, dtype: str) -> floa
     return found
 
 
-def _move(state: State, name: str, value: Value, layout: Layout) -> Value:
+def _move(state: State, name: str, value: Value, layout: Layout, reader: Node | None) -> Value:
     mesh, dp = state.setting.mesh, state.setting.choices.dp
     mean = dp if dp and value.factor == mesh[dp] and value.layout.fold(dp) else None
     steps = path(value.layout, layout, mesh, mean)
     assert steps is not None
     current, factor = value.name, value.factor
-    source = state.producer[name].source if name in state.producer else None
+    made = state.producer.get(name, reader)
+    source = made.source if made is not None else None
     for step in steps:
         attrs = dict(step.attrs)
         (current,) = state.builder.add_node(step.op, [current], attrs, source=source)
@@ -149,7 +163,9 @@ def _move(state: State, name: str, value: Value, layout: Layout) -> Value:
     return state.values[name][-1]
 
 
-def _through_view(state: State, name: str, layout: Layout, limit: float = INFINITE) -> Value | None:
+def _through_view(
+    state: State, name: str, layout: Layout, reader: Node | None, limit: float = INFINITE
+) -> Value | None:
     """Change the layout of a view by changing the layout of what it views."""
     node = state.producer.get(name)
     if node is None or node.op not in VIEWS:
@@ -164,10 +180,16 @@ def _through_view(state: State, name: str, layout: Layout, limit: float = INFINI
         if source not in state.values:
             return None
         best, cost = _cheapest(state, source, wanted)
-        if cost >= limit and best is not None:
+        if best is not None and cost >= limit and not (cost == limit and _beside(state, node)):
             return None
-    value = get(state, source, wanted)
+    value = get(state, source, wanted, node)
     if value is None:
         return None
     made = emit(state, node, [value], Reading(layout.global_shape, layout))
     return made if made is not None and made.layout == layout else None
+
+
+def _beside(state: State, view: Node) -> bool:
+    """Whether a view and what it views belong to one module, so that either may be moved."""
+    made = state.producer.get(view.inputs[0])
+    return made is None or made.source.module == view.source.module

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from synthesis.localize import LAZY
+from synthesis.localize import LAZY, VIEWS
 from synthesis.lower.availability import get, primary
 from synthesis.lower.emission import emit, reading, rescale
 from synthesis.lower.layouts import split, without
@@ -55,12 +55,14 @@ def _op(state: State, node: Node) -> None:
         raise LoweringError(node, f"no rule accepts its operands as {shown}")
     values: list[Value] = []
     for v, layout in zip(node.inputs, layouts, strict=True):
-        value = get(state, v, layout)
+        value = get(state, v, layout, node)
         if value is None:
             raise LoweringError(node, f"%{v} is not to be had as {layout}")
         values.append(value)
     wanted = reading(state, node)
     made = emit(state, node, values, wanted)
+    if node.op in VIEWS and node.inputs[0] in state.weights:
+        state.weights.add(node.outputs[0])
     if made is None:
         values = [rescale(state, v, x) for v, x in zip(node.inputs, values, strict=True)]
         made = emit(state, node, values, wanted)
@@ -167,6 +169,8 @@ def _body(
             item.name, replace(value, name=item.name), item.type.dtype, item.role, item.path
         )
     for item, outer in zip(body.inputs[len(starts) :], node.inputs[len(starts) :], strict=True):
+        if outer in state.weights:
+            inner.weights.add(item.name)
         computed = state.setting.choices.compute.get(outer)
         if computed is not None:
             compute(inner, item.name, Layout(computed.dims[1:], computed.partial))

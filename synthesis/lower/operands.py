@@ -19,7 +19,8 @@ from verifier.ops.linalg import parse
 
 MAX_TRIES = 160
 LATE = 1e3
-"""Seconds charged for putting off a reduction that the next op would have to repeat."""
+"""Seconds charged for what a plan does not mean, but which is right where nothing else is found:
+putting off a reduction that the next op would have to repeat, moving a weight."""
 
 Layouts = tuple[Layout, ...]
 
@@ -132,7 +133,8 @@ def _seconds(state: State, op: Operator, layouts: Layouts, limit: float) -> floa
     node, types = op.node, state.program.types
     total = 0.0
     for i in op.fixed:
-        total += price(state, node.inputs[i], layouts[i])
+        seconds = price(state, node.inputs[i], layouts[i])
+        total += seconds + LATE if seconds and node.inputs[i] in state.weights else seconds
         if total >= limit or total == INFINITE:
             return None
     placed = place(state, node, layouts, reading(state, node))

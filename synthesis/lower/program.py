@@ -15,7 +15,7 @@ from synthesis.lower.availability import get, primary
 from synthesis.lower.blocks import compute, run
 from synthesis.lower.emission import rescale
 from synthesis.lower.layouts import without
-from synthesis.lower.state import Choices, Lowered, LoweringError, Setting, Value, scope_state
+from synthesis.lower.state import Choices, Lowered, LoweringError, Move, Setting, Value, scope_state
 from verifier.contract import Balanced, Contract, output_key
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
@@ -29,16 +29,18 @@ def lower(
     choices: Choices,
     cluster: Cluster,
     memo: dict[Any, Any] | None = None,
+    paid: frozenset[Move] = frozenset(),
 ) -> Lowered:
     """Lower a one-device program (primitives only).
 
-    `memo` may be shared between lowerings of one program on one mesh and cluster.
+    `memo` may be shared between lowerings of one program on one mesh and cluster. `paid` are the
+    moves of an earlier lowering at the same choices: each op then reckons that they are made.
 
     Raises:
         LoweringError: an op for which no distribution was found.
     """
     forward = frozenset(forward_values(program))
-    setting = Setting(mesh, choices, cluster, memo if memo is not None else {}, forward)
+    setting = Setting(mesh, choices, cluster, memo if memo is not None else {}, forward, paid=paid)
     top = scope_state(setting, program)
     stacked = {
         v
@@ -48,6 +50,8 @@ def lower(
     }
     for item in program.inputs:
         value = Value(item.name, choices.inputs[item.name])
+        if item.role == "param":
+            top.weights.add(item.name)
         top.enter(item.name, value, item.type.dtype, item.role, item.path)
         computed = choices.compute.get(item.name)
         if computed is not None and item.name not in stacked:
@@ -69,7 +73,7 @@ def lower(
         for name in sorted(setting.balanced)
     )
     contract = Contract(dict(choices.inputs), outputs, balanced)
-    return Lowered(top.builder.build(), contract, tuple(setting.pairs))
+    return Lowered(top.builder.build(), contract, tuple(setting.pairs), frozenset(setting.moved))
 
 
 def _result(natural: Layout, role: str, choices: Choices) -> Layout:

@@ -15,6 +15,8 @@ from verifier.ir.types import Mesh, TensorType
 from verifier.layout import Layout
 
 ONE = Fraction(1)
+Move = tuple[str, str, Layout]
+"""A value wanted in a layout it did not stand in: (scope, value, layout)."""
 
 
 class LoweringError(Exception):
@@ -68,6 +70,8 @@ class Lowered:
     program: Program
     contract: Contract
     pairs: tuple[Pair, ...]
+    moved: frozenset[Move] = frozenset()
+    """For `lower(paid=...)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,10 @@ class Setting:
     pairs: list[Pair] = field(default_factory=list[Pair])
     balanced: set[str] = field(default_factory=set[str])
     """Counts of labels taken for their share of the whole."""
+    paid: frozenset[Move] = frozenset()
+    """Moves that an earlier lowering of the same program made: other readers share them."""
+    moved: set[Move] = field(default_factory=set[Move])
+    """Moves made by this one."""
 
 
 @dataclass
@@ -111,6 +119,8 @@ class State:
     """Sums that count labels; see `counts_of`."""
     values: dict[str, list[Value]] = field(default_factory=dict[str, list[Value]])
     """Every layout a value of the one-device program is available in, the first one first."""
+    weights: set[str] = field(default_factory=set[str])
+    """Parameters and views of them."""
 
     def bind(self, name: str, value: Value) -> None:
         self.values.setdefault(name, []).append(value)
