@@ -3,6 +3,7 @@ parameters belong to one module, which weights are several fused in one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -44,6 +45,11 @@ class Module:
     order: int = 0
     head: str = ""
     """Embedding whose weight is the output projection too: the path of that projection."""
+
+    @property
+    def is_norm(self) -> bool:
+        """A module of its own whose parameters are vectors, none of them in a product."""
+        return bool(self.path) and self.use == "other" and len(self.weight.shape) == 1
 
     @property
     def weight(self) -> Param:
@@ -168,8 +174,10 @@ def _visit(
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in out.get(name, ())):
                 continue
-            parts = _pieces(program, node, readers)
-            heads = _heads(program, node, readers)
+            parts, heads = _fused(program, node, readers) or (
+                _pieces(program, node, readers),
+                _heads(program, node, readers),
+            )
             follows = _follows(program, node, origin, producers)
             use = _Use("linear", dims[1], parts, counter[0], heads, node.source.module, follows)
             out.setdefault(name, []).append(use)
@@ -209,6 +217,50 @@ def _pieces(program: Program, node: Node, readers: dict[str, list[Node]]) -> int
             return 1
         value = onward[0].outputs[0]
     return 1
+
+
+def _fused(program: Program, node: Node, readers: dict[str, list[Node]]) -> tuple[int, int] | None:
+    """(parts, heads) of a product reshaped to (parts, heads, d) or (heads, parts, d) and selected
+    from; None where it is not. Parts inside heads are no obstacle to dealing out heads: 1."""
+    value = node.outputs[0]
+    width = program.types[value].shape[-1]
+    for _ in range(4):
+        users = readers.get(value, [])
+        for user in users:
+            shape = program.types[user.outputs[0]].shape
+            inner = next((j for j in range(len(shape)) if math.prod(shape[j:]) == width), None)
+            if user.op == "reshape" and inner is not None and len(shape) - inner >= 3:
+                dim = _selected(program, user, readers)
+                if dim == inner:
+                    return shape[inner], shape[inner + 1]
+                if dim is not None and dim > inner:
+                    return 1, shape[inner]
+        onward = [u for u in users if u.op in PASSES]
+        if not onward:
+            return None
+        value = onward[0].outputs[0]
+    return None
+
+
+def _selected(program: Program, node: Node, readers: dict[str, list[Node]]) -> int | None:
+    """The dim of a value (read through permutes) whose entries are taken out one by one."""
+    value = node.outputs[0]
+    order = tuple(range(len(program.types[value].shape)))
+    for _ in range(3):
+        users = readers.get(value, [])
+        dims = {u.attrs["dim"] for u in users if u.op == "slice"}
+        if len(dims) == 1 and len([u for u in users if u.op == "slice"]) > 1:
+            (dim,) = dims
+            assert isinstance(dim, int)
+            return order[dim]
+        moved = next((u for u in users if u.op == "permute"), None)
+        if moved is None:
+            return None
+        dims_moved = moved.attrs["dims"]
+        assert isinstance(dims_moved, tuple)
+        order = tuple(order[int(d)] for d in dims_moved)
+        value = moved.outputs[0]
+    return None
 
 
 def _heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
