@@ -81,7 +81,15 @@ def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[st
     line = f"{pad}{ATTRIBUTE} = staticmethod({original})\n\n"
     edits = [
         source.insertion(start, line),
-        Edit(*source.span(call.func), f"self.{ATTRIBUTE}"),
+        Edit(*source.span(call.func), f"{_own_name(owner, call)}.{ATTRIBUTE}"),
     ]
     install = f"    model.{ATTRIBUTE} = partial(vocab_parallel_cross_entropy, tp=tp)"
     return edits, (install, snippets.CROSS_ENTROPY)
+
+
+def _own_name(owner: ast.ClassDef, call: ast.Call) -> str:
+    """What the method that holds a call names its instance (`self` for nearly everyone)."""
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef) and call in ast.walk(method) and method.args.args:
+            return method.args.args[0].arg
+    return "self"
