@@ -15,6 +15,7 @@ from verifier.ir.program import Node
 from verifier.ir.types import ITEMSIZE
 from verifier.layout import Layout, whole
 
+RESHAPING = frozenset({"reshape", "permute"})
 INFINITE = float("inf")
 TIE = 1e-9
 """Seconds added to each move, so that of two ways at one price the one with fewer steps wins."""
@@ -24,7 +25,10 @@ def primary(state: State, name: str) -> Value:
     """The first layout a value has; values made from nothing are made whole."""
     if name not in state.values:
         node = state.producer[name]
-        _materialise(state, node, _natural(state, node))
+        if node.op in RESHAPING:
+            emit(state, node, [primary(state, node.inputs[0])], reading(state, node))
+        else:
+            _materialise(state, node, _natural(state, node))
     return state.values[name][0]
 
 
@@ -36,7 +40,14 @@ def available(state: State, name: str) -> list[Value]:
 
 def lazy(state: State, name: str) -> bool:
     """Whether a value has not been made and takes any layout that is asked of it."""
-    return name not in state.values and state.producer[name].op in LAZY
+    if name in state.values:
+        return False
+    return waits(state, state.producer[name])
+
+
+def waits(state: State, node: Node) -> bool:
+    """Whether a node is made only when its result is wanted: constants, broadcasts, their views."""
+    return node.op in LAZY or (node.op in RESHAPING and lazy(state, node.inputs[0]))
 
 
 def _natural(state: State, node: Node) -> Layout:
@@ -78,7 +89,12 @@ def get(state: State, name: str, layout: Layout, reader: Node | None = None) -> 
     """
     node = state.producer.get(name)
     if node is not None and lazy(state, name):
-        return _materialise(state, node, layout)
+        if node.op not in RESHAPING:
+            return _materialise(state, node, layout)
+        made = _through_view(state, name, layout, reader)
+        if made is not None:
+            return made
+        primary(state, name)
     for value in state.values[name]:
         if value.layout == layout:
             return value
@@ -171,7 +187,7 @@ def _through_view(
     if node is None or node.op not in VIEWS:
         return None
     source = node.inputs[0]
-    if source not in state.values and state.producer[source].op not in LAZY:
+    if source not in state.values and not lazy(state, source):
         return None
     wanted = source_layout(node, layout, state.program.types[source].shape)
     if wanted is None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from synthesis.localize import LAZY, VIEWS
-from synthesis.lower.availability import get, primary
+from synthesis.localize import VIEWS
+from synthesis.lower.availability import get, primary, waits
 from synthesis.lower.emission import emit, reading, rescale
 from synthesis.lower.layouts import split, without
 from synthesis.lower.operands import cheapest
@@ -36,7 +36,7 @@ def run(state: State) -> None:
     for node in state.program.nodes:
         if node.op == "scan":
             _scan(state, node)
-        elif node.op not in LAZY:
+        elif not waits(state, node):
             _op(state, node)
 
 

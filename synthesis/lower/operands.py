@@ -13,7 +13,7 @@ from synthesis.lower.layouts import aligned, match, split, without
 from synthesis.lower.state import State
 from verifier.ir.program import Node
 from verifier.ir.types import TensorType
-from verifier.layout import Layout, bound, whole
+from verifier.layout import Layout, bound, global_extent, whole
 from verifier.ops import lookup
 from verifier.ops.linalg import parse
 
@@ -50,7 +50,8 @@ def cheapest(state: State, node: Node) -> Layouts | None:
 
 def _operator(state: State, node: Node) -> Operator:
     free = [i for i, v in enumerate(node.inputs) if lazy(state, v)]
-    if lookup(node.op).kind != "map" or len(free) == len(node.inputs):
+    aligned_operands = lookup(node.op).kind == "map" or node.op in ("concat", "put_along")
+    if not aligned_operands or len(free) == len(node.inputs):
         for i in free:
             primary(state, node.inputs[i])
         free = []
@@ -90,7 +91,7 @@ def _variants(state: State, node: Node, present: list[list[Layout]], k: int) -> 
     if len(mine.mentioned) > 1:
         yield without(mine, mine.mentioned)
     others = [layout for i, layouts in enumerate(present) if i != k for layout in layouts]
-    if lookup(node.op).kind == "map":
+    if lookup(node.op).kind == "map" or node.op == "concat":
         yield from (x for x in (match(mine, o) for o in others) if x is not None)
     elif node.op in ("mm", "bmm") and len(present) == 2:
         factors, _ = parse(lookup(node.op).signature)
@@ -100,8 +101,8 @@ def _variants(state: State, node: Node, present: list[list[Layout]], k: int) -> 
                     moved = aligned(mine, at, other.dims[factors[1 - k].index(factor)])
                     if moved is not None and moved != mine:
                         yield moved
-    elif node.op in ("take_along", "index_add", "put_along") and k == 1:
-        yield from (x for x in (match(mine, o) for o in present[0]) if x is not None)
+    elif node.op in ("take_along", "put_along") or (node.op == "index_add" and k == 1):
+        yield from (x for x in (match(mine, o) for o in others) if x is not None)
 
 
 def _complete(state: State, op: Operator, combination: Layouts) -> Layouts:
@@ -115,7 +116,9 @@ def _complete(state: State, op: Operator, combination: Layouts) -> Layouts:
         for layout in combination:
             for at, n in enumerate(shape):
                 other = at + (rank - len(shape)) - (rank - len(layout.dims))
-                if other >= 0 and n != 1 and bound(layout.dims[other]):
+                if other < 0 or n == 1 or not bound(layout.dims[other]):
+                    continue
+                if global_extent(layout.dims[other]) == n:
                     dims[at] = layout.dims[other]
         source = state.producer[inputs[i]]
         if source.op == "expand":
