@@ -91,16 +91,28 @@ class Search:
         return out
 
     def _lowered(self, point: Point, origin: str, paid: frozenset[Move]) -> Candidate | str:
-        mesh, tp = self.mesh, self.tp
-        picked = choices(self.program, self.owners, point, mesh, tp, self.dp, self.loss_parallel)
         try:
-            lowered = lower(self.program, mesh, picked, self.cluster, self.memo, paid)
+            made = self.price(point, origin, paid)
         except LoweringError as error:
             return str(error)
-        if tp:
-            why = obstacle(lowered.program, self.modules, self.kinds, tp, mesh[tp])
-            if why is not None:
-                return why
+        why = None
+        if self.tp:
+            program, size = made.lowered.program, self.mesh[self.tp]
+            why = obstacle(program, self.modules, self.kinds, self.tp, size)
+        return why or made
+
+    def price(
+        self, point: Point, origin: str = "", paid: frozenset[Move] = frozenset()
+    ) -> Candidate:
+        """Lower a point and price it, whether or not it can be written as module styles.
+
+        Raises:
+            LoweringError: an op for which no distribution was found.
+        """
+        picked = choices(
+            self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
+        )
+        lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo, paid)
         cost = estimate(lowered.program, self.cluster)
         over = max(0.0, cost.memory_bytes / self.cluster.device.memory_bytes - 1.0)
         return Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
@@ -150,6 +162,26 @@ def check_heads(found: list[Module], tp: str, size: int) -> None:
         )
 
 
+def prepare(
+    program: Program,
+    mesh: Mesh,
+    cluster: Cluster,
+    kinds: Mapping[str, str] | None = None,
+    split_loss: bool = True,
+) -> Search:
+    """What a search starts from: the program in primitives, its modules, the dims of the mesh.
+
+    Raises:
+        PlanError: a mesh dim that is not planned.
+    """
+    tp, dp = axes(mesh)
+    lean = share(live(inline(program)))
+    found = modules(lean, kinds)
+    owners = {p.name: (m, p) for m in found for p in m.params}
+    parallel = split_loss and any(o.role == "loss" for o in lean.outputs)
+    return Search(lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {})
+
+
 def search(
     program: Program,
     mesh: Mesh,
@@ -171,14 +203,8 @@ def search(
     Raises:
         PlanError: a mesh the model cannot use.
     """
-    program = share(live(inline(program)))
-    tp, dp = axes(mesh)
-    found = modules(program, kinds)
-    owners = {p.name: (m, p) for m in found for p in m.params}
-    has_loss = any(o.role == "loss" for o in program.outputs)
-    state = Search(
-        program, mesh, cluster, tp, dp, owners, found, has_loss and split_loss, kinds or {}
-    )
+    state = prepare(program, mesh, cluster, kinds, split_loss)
+    found, tp = state.modules, state.tp
     size = mesh[tp] if tp else 1
     if tp:
         check_heads(found, tp, size)
@@ -241,4 +267,4 @@ def search(
         beam += grown
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
-    return Found(program, ranked[0], ranked[1:], failed, found, len(state.seen))
+    return Found(state.program, ranked[0], ranked[1:], failed, found, len(state.seen))
