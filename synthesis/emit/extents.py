@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.patch import EmitError
 from synthesis.emit.source import Edit, SourceText
-from synthesis.plan import LocalExtent
+from synthesis.plan import LocalExtent, ModulePlan
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
@@ -277,10 +277,13 @@ def attribute_changes(
     for extent in extents:
         fact = facts.find(extent.module)
         tree = ast.parse(read(extent.file))
-        function = _function_at(tree, extent.line)
-        if fact is None or function is None:
+        if fact is None:
             continue
-        for site in _sites(tree, extent.line, len(extent.whole)):
+        sites = _sites(tree, extent.line, len(extent.whole))
+        for site in sites:
+            function = _function_at(tree, site.call.lineno)
+            if function is None:
+                continue
             if site.method == "split":
                 names = _attributes(tree, function, site.extents[0])
                 for name in [n for n in names if n in fact.ints]:
@@ -290,4 +293,32 @@ def attribute_changes(
                 for name in _attributes(tree, function, site.extents[index]):
                     if fact.ints.get(name) == extent.whole[index]:
                         out.append(_change(fact, extent.module, name, extent.local[index], tp))
+    return list(dict.fromkeys(out))
+
+
+def group_changes(
+    facts: ModelFacts, modules: Iterable[ModulePlan], tp: int, read: Callable[[str], str]
+) -> list[AttributeChange]:
+    """The number of times a key/value head is repeated, where each rank has one such head.
+
+    It is the attribute that reaches an `expand` in the source of the attention module.
+    """
+    out: list[AttributeChange] = []
+    for m in [m for m in modules if m.style == "kv_column"]:
+        path = m.path.rpartition(".")[0]
+        fact = facts.find(path)
+        forward = facts.forwards.get(fact.kind) if fact else None
+        if fact is None or forward is None:
+            continue
+        tree = ast.parse(read(forward.file))
+        for site in [s for s in map(_site, ast.walk(tree)) if s and s.method == "expand"]:
+            function = _function_at(tree, site.call.lineno)
+            names = (
+                [n for e in site.extents for n in _attributes(tree, function, e)]
+                if function
+                else []
+            )
+            for name in [n for n in names if n in fact.ints]:
+                local = fact.ints[name] * m.parts // tp
+                out.append(_change(fact, path, name, local, tp))
     return list(dict.fromkeys(out))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from synthesis.emit.extents import attribute_changes
+from synthesis.emit.extents import attribute_changes, group_changes
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import library_loss
@@ -132,6 +132,7 @@ def library_patch(facts: ModelFacts, plan: Plan) -> Patch:
     """
     stem = file_stem(facts.class_name)
     changes = attribute_changes(facts, plan.local_extents, plan.tp_size, _read)
+    changes += group_changes(facts, plan.modules, plan.tp_size, _read)
     loss = library_loss(facts) if plan.loss_parallel else None
     code = parallelize_code(plan, facts, changes, loss)
     text = _text(facts, plan, code, stem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from synthesis.emit import snippets
 from synthesis.emit.extents import AttributeChange
-from synthesis.emit.facts import ModelFacts
+from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.groups import group
 from synthesis.emit.patch import EmitError
 from synthesis.emit.sequence import region
@@ -69,8 +69,23 @@ def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
         path = _wildcard(fact.path, planned)
         one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
         if fact.params and path not in covered and one_tensor and not fact.children:
-            out[path] = ModulePlan(path, fact.kind, "replicate")
+            where = _head_split(fact, path, plan)
+            out[path] = ModulePlan(path, fact.kind, "replicate", where, where)
     return list(out.values())
+
+
+def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
+    """`S(d)` for a module on [..., heads, head dim] beside projections that give a rank one head.
+
+    A key norm then works on the head of its rank, and its gradient is a sum over the ranks.
+    """
+    parent, shape = path.rpartition(".")[0], fact.arguments[0].shape
+    heads = {
+        m.parts
+        for m in plan.modules
+        if m.style == "kv_column" and m.path.rpartition(".")[0] == parent
+    }
+    return f"S({len(shape) - 2})" if len(shape) > 3 and shape[-2] in heads else "R"
 
 
 def _blocks(plan: Plan, facts: ModelFacts) -> list[str]:

@@ -46,6 +46,12 @@ def user_patch(facts: ModelFacts, plan: Plan, path: Path, shown: str) -> Patch:
                 "is patched; move the module into it"
             )
     edits += edit_extents(source, plan.local_extents)
+    for m in plan.modules:
+        if m.style == "kv_column":
+            raise EmitError(
+                f"{shown}: {m.path} has {m.parts} heads for {plan.tp}={plan.tp_size} ranks; how "
+                f"often the code repeats a head is not made local, take {plan.tp}={m.parts} or less"
+            )
     loss = None
     if plan.loss_parallel:
         more, loss = user_loss(source, facts.class_name)

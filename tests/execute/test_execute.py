@@ -13,7 +13,7 @@ import pytest
 from synthesis.emit import Patch, emit
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute import ExecuteError, collect_facts, execute
-from synthesis.plan import LocalExtent, ModulePlan, Plan
+from synthesis.plan import ModulePlan, Plan
 from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.ir.types import Mesh
 
@@ -139,22 +139,18 @@ def test_llama_with_sequence_and_loss_parallel_equals_one_process() -> None:
 
 
 @pytest.mark.hf
-def test_llama_with_tied_embeddings_and_shared_kv_heads_equals_one_process() -> None:
-    from transformers.models.llama import modeling_llama
-
-    path = str(modeling_llama.__file__)
-    lines = Path(path).read_text().split("\n")
-    line = next(i for i, text in enumerate(lines, 1) if ".expand(batch" in text)
-    expand = LocalExtent(path, line, "expand", L + "self_attn", (4, 2, 2, 8, 8), (4, 1, 1, 8, 8))
+def test_qwen_with_tied_embeddings_and_shared_kv_heads_equals_one_process() -> None:
     modules = tuple(
         replace(m, style="kv_column", parts=2) if m.path.endswith(("k_proj", "v_proj")) else m
         for m in llama()
     )
-    plan = Plan(Mesh.of(tp=4), tp="tp", modules=modules, local_extents=(expand,))
-    request = hf("LlamaForCausalLM", tie_word_embeddings=True)
+    q_norm = ModulePlan(L + "self_attn.q_norm", "Qwen3RMSNorm", "sequence", "S(2)", "S(2)")
+    plan = Plan(Mesh.of(tp=4), tp="tp", modules=(*modules, q_norm))
+    request = hf("Qwen3ForCausalLM", tie_word_embeddings=True, head_dim=8)
     patch = emit(collect_facts(request), plan)
-    text = patch.files["parallel_llama.py"][1]
+    text = patch.files["parallel_qwen3.py"][1]
     assert "model.lm_head.weight = model.model.embed_tokens.weight" in text
-    assert "block.self_attn.num_key_value_groups //= " in text or "num_key_value_groups = 1" in text
+    assert "block.self_attn.num_key_value_groups = 1" in text
+    assert '"model.layers.*.self_attn.k_norm": SequenceParallel(' in text
     result = execute(request, patch, plan)
     assert result.max_rel_diff < 1e-9
