@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verifier.ir.program import Output, Program
-from verifier.ir.types import Mesh, TensorType
-from verifier.layout import Atom, Layout
+from verifier.ir.types import Mesh
+from verifier.layout import FOLDS, Atom, Layout, normal
+from verifier.ops import lookup
 
 
 class ContractError(ValueError):
@@ -78,9 +79,17 @@ def layout_from_json(data: Mapping[str, Any]) -> Layout:
 def check(sequential: Program, distributed: Program, contract: Contract) -> None:
     """Raise ContractError unless the contract fits both programs."""
     mesh = distributed.mesh
-    if sequential.mesh.size > 1:
+    for _, node in sequential.walk():
+        if lookup(node.op).kind == "collective":
+            raise ContractError(f"the sequential program calls {node.op}")
+    if sequential.mesh.dims:
         raise ContractError("the sequential program must have no mesh")
+    if not sequential.outputs:
+        raise ContractError("the sequential program returns nothing")
     theirs = {i.name: i for i in distributed.inputs}
+    unknown = sorted(set(contract.inputs) - {i.name for i in sequential.inputs})
+    if unknown:
+        raise ContractError(f"the sequential program has no input %{unknown[0]}")
     for item in sequential.inputs:
         if item.name not in contract.inputs:
             raise ContractError(f"the contract says nothing of the input %{item.name}")
@@ -90,7 +99,7 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
             raise ContractError(f"input %{item.name} cannot be partial")
         if item.name in theirs:
             got = theirs[item.name].type
-            if got.shape != layout.local_shape or _kind(got) != _kind(item.type):
+            if got.shape != layout.local_shape or got.kind != item.type.kind:
                 raise ContractError(
                     f"input %{item.name}: the contract gives each rank {list(layout.local_shape)}, "
                     f"the distributed program takes {got}"
@@ -99,6 +108,7 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
         if item.name not in contract.inputs:
             raise ContractError(f"the distributed program has an input %{item.name} of its own")
     keys = [output_key(o) for o in distributed.outputs]
+    values = {output_key(o): o.value for o in distributed.outputs}
     ours = [output_key(o) for o in sequential.outputs]
     for out in sequential.outputs:
         key = output_key(out)
@@ -111,20 +121,25 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
             raise ContractError(
                 f"the distributed program returns {key} {keys.count(key)} times, expected once"
             )
-
-
-def _kind(type: TensorType) -> str:
-    """Floats are alike over the reals, and so are integers; bools are neither."""
-    return "float" if type.is_float else "bool" if type.dtype == "bool" else "integer"
+        want, got = sequential.types[out.value], distributed.types[values[key]]
+        if got.kind != want.kind:
+            raise ContractError(f"output {key} is {want}, the distributed program returns {got}")
 
 
 def _fits(what: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> None:
     if layout.global_shape != shape:
         raise ContractError(f"{what} has shape {list(shape)}, the contract says {layout}")
+    if layout != Layout(tuple(map(normal, layout.dims)), tuple(sorted(layout.partial))):
+        raise ContractError(f"{what}: atoms of size 1, or side by side, in {layout}")
+    folds = {fold for _, fold in layout.partial}
+    if len(folds) > 1 or not folds <= set(FOLDS):
+        raise ContractError(f"{what}: folds other than one of {', '.join(FOLDS)} in {layout}")
+    if any(a.size < 0 for d in layout.dims for a in d):
+        raise ContractError(f"{what}: an atom of negative size in {layout}")
     seen: set[str] = set()
     for name, size in [
         *((a.mesh_dim, a.size) for d in layout.dims for a in d if a.mesh_dim),
-        *((n, mesh[n] if n in mesh else 0) for n, _ in layout.partial),
+        *((n, dict(mesh.dims).get(n, 0)) for n, _ in layout.partial),
     ]:
         if name not in mesh or mesh[name] != size:
             raise ContractError(f"{what}: {layout} does not fit the mesh {mesh or 'of one device'}")

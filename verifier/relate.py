@@ -100,7 +100,9 @@ class Related:
 
     facts: dict[str, list[Fact]]
     breaks: list[Break]
-    bodies: dict[str, tuple[Scan, Related]] = field(default_factory=dict[str, "tuple[Scan, Related]"])
+    bodies: dict[str, tuple[Scan, Related]] = field(
+        default_factory=dict[str, "tuple[Scan, Related]"]
+    )
     """By the first output of each scan: the block it repeats, and the facts of one step."""
     rules: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -195,6 +197,8 @@ def _step(
             else:
                 ref = terms.apply(node.op, [f.ref for f in chosen], dict(option.attrs), dtypes)
             ref = Ref(ref.coef * option.scale, ref.id)
+            if terms.shape(ref) != layout.global_shape:
+                continue
             found.setdefault((ref, layout), Fact(ref, layout, picks, node.op))
     if not found and refused is not None:
         out.breaks.append(Break(node, refused[0], refused[1], path))
@@ -238,28 +242,32 @@ def _relate_scan(
     """Relate a scan by induction: facts about the carries that one step keeps."""
     assert node.body is not None
     label = f"{path}{node.outputs[0]}/"
-    best: tuple[Scan, Related] | None = None
+    best: tuple[Scan, Related, list[list[Fact]]] | None = None
     for scan in sequential.scans:
         same = ("length", "reverse")
         if any(scan.node.attrs.get(k, False) != node.attrs.get(k, False) for k in same):
             continue
-        related, results = _induct(sequential, scan, node, operands, rules, label)
-        if any(results):
-            out.bodies[node.outputs[0]] = (scan, related)
-            for name, facts in zip(node.outputs, results, strict=True):
-                out.facts[name] = _keep(sequential, facts)
-            out.breaks += related.breaks
-            return
-        if best is None or len(related.breaks) > len(best[1].breaks):
-            best = (scan, related)
+        tried = (scan, *_induct(sequential, scan, node, operands, rules, label))
+        if best is None or _worth(tried[1], tried[2]) > _worth(best[1], best[2]):
+            best = tried
+        if all(best[2]):
+            break
     for name in node.outputs:
         out.facts[name] = []
     if best is not None:
-        out.bodies[node.outputs[0]] = best
-        out.breaks += best[1].breaks
-    if best is None or not best[1].breaks:
+        scan, related, results = best
+        out.bodies[node.outputs[0]] = (scan, related)
+        out.breaks += related.breaks
+        for name, facts in zip(node.outputs, results, strict=True):
+            out.facts[name] = _keep(sequential, facts)
+    if best is None or not (best[1].breaks or any(best[2])):
         reason = Refused("no repeated block of the one-device program has these operands")
         out.breaks.append(Break(node, reason, tuple(f[0] for f in operands), path))
+
+
+def _worth(related: Related, results: list[list[Fact]]) -> tuple[int, int]:
+    """How far an induction came: outputs related, then ops reached."""
+    return sum(map(bool, results)), len(related.breaks)
 
 
 def _induct(
@@ -271,7 +279,8 @@ def _induct(
     label: str,
 ) -> tuple[Related, list[list[Fact]]]:
     body, inner = node.body, scan.inner
-    assert body is not None and scan.node.body is not None
+    assert body is not None
+    assert scan.node.body is not None
     theirs = scan.node.body
     d_parts = scan_parts(node.attrs, len(node.inputs))
     s_parts = scan_parts(scan.node.attrs, len(scan.operands))
@@ -305,7 +314,7 @@ def _induct(
     length = node.attrs["length"]
     assert isinstance(length, int)
     targets = [inner.values[o.value] for o in theirs.outputs]
-    for k, name in enumerate(node.outputs):
+    for k in range(len(node.outputs)):
         facts: list[Fact] = []
         if k < carries:
             for fact in entry[k]:
@@ -346,10 +355,11 @@ def _guess_zero_starts(
         return
     given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
     for k in zero:
-        facts = [Fact(Ref(Fraction(0), f.ref.id), f.layout) for f in entry[k]]
+        zeros = [inner.terms.full(inner.terms.shape(f.ref), Fraction(0)) for f in entry[k]]
+        facts = [Fact(z, f.layout) for z, f in zip(zeros, entry[k], strict=True)]
         given[body.inputs[k].name] = facts
     related = relate(inner, body, given, NOTHING, rules, label)
-    slot = {inner.values[i.name].id: p for p, i in enumerate(theirs.inputs) if i.role == "carry"}
+    slot = _slots(inner, theirs)
     for k in zero:
         guesses: list[Fact] = []
         for fact in entry[k]:
@@ -358,9 +368,18 @@ def _guess_zero_starts(
             for found in related.facts.get(body.outputs[k].value, []):
                 part = weights.get(found.ref.id, Fraction(0)) * target.coef
                 ratio = found.ref.coef / part if part else Fraction(1)
-                if found.layout.local_shape == fact.layout.local_shape:
+                if ratio and _same_shape(found.layout, fact.layout):
                     guesses.append(Fact(Ref(ratio, fact.ref.id), found.layout, (), "enter"))
         entry[k] = (guesses or entry[k])[:MAX_FACTS]
+
+
+def _slots(inner: Sequential, theirs: Program) -> dict[int, int]:
+    """Term of each input of the one-device block -> its position."""
+    return {inner.values[item.name].id: p for p, item in enumerate(theirs.inputs)}
+
+
+def _same_shape(a: Layout, b: Layout) -> bool:
+    return a.local_shape == b.local_shape and a.global_shape == b.global_shape
 
 
 def _starts_at_zero(facts: list[Fact]) -> bool:
@@ -403,7 +422,7 @@ def _invariant(
 ) -> list[list[Fact]]:
     """The facts about carries that the body keeps. A zero start takes the layout the body gives."""
     kept: list[list[Fact]] = []
-    slot = {inner.values[i.name].id: p for p, i in enumerate(theirs.inputs) if i.role == "carry"}
+    slot = _slots(inner, theirs)
     for k in range(carries):
         results = related.facts.get(body.outputs[k].value, [])
         good: list[Fact] = []
@@ -420,8 +439,8 @@ def _invariant(
                 for r in results:
                     if r.ref.id == target.id and target.coef:
                         ref = Ref(r.ref.coef / target.coef, fact.ref.id)
-                        local = r.layout.local_shape == fact.layout.local_shape
-                        if local and (ref, r.layout) != (fact.ref, fact.layout):
+                        same = ref.coef and _same_shape(r.layout, fact.layout)
+                        if same and (ref, r.layout) != (fact.ref, fact.layout):
                             good.append(Fact(ref, r.layout, (), "enter"))
         kept.append(good[:MAX_FACTS])
     return kept

@@ -10,7 +10,7 @@ real arithmetic that holds for all values; none cancels a factor that could be z
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -84,7 +84,7 @@ class Terms:
         if build is not None:
             return build(self, list(args), attrs, dtypes)
         if lookup(op).kind == "map":
-            return self._map(op, list(args), _key(attrs))
+            return self.mapped(op, list(args), _key(attrs))
         raise KeyError(f"op {op} has no term")
 
     # structure
@@ -103,7 +103,7 @@ class Terms:
         """Broadcast back to the shape an elementwise op really has."""
         return ref if self.shape(ref) == shape else self.expand(ref, shape)
 
-    def _map(self, op: str, args: list[Ref], attrs: tuple[Any, ...]) -> Ref:
+    def mapped(self, op: str, args: list[Ref], attrs: tuple[Any, ...]) -> Ref:
         shape = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
         small = [self.strip(a) for a in args]
         inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in small)))
@@ -238,6 +238,10 @@ class Terms:
         return self.reshape(out, kept if keepdim else bare)
 
 
+Build = Callable[[Terms, list[Ref], Mapping[str, Any], Sequence[str]], Ref]
+"""(terms, whole operands, attributes, dtypes of the operands) -> the term of an op."""
+
+
 def _key(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(sorted(attrs.items()))
 
@@ -258,6 +262,8 @@ def _where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     if a == b:
         return t.fit(a, shape)
     pulled = a.coef or b.coef
+    if not pulled:
+        return t.full(shape, Fraction(0))
     a, b = Ref(a.coef / pulled, a.id), Ref(b.coef / pulled, b.id)
     a, b = (t.full((), Fraction(0)) if x.coef == 0 else x for x in (a, b))
     inner = tuple(np.broadcast_shapes(*(t.shape(x) for x in (cond, a, b))))
@@ -265,16 +271,16 @@ def _where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     return t.fit(Ref(pulled, made.id), shape)
 
 
-def _sorted_map(name: str) -> Any:
+def _sorted_map(name: str) -> Build:
     def build(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-        return t._map(name, sorted(args, key=lambda r: (r.id, r.coef)), ())  # pyright: ignore[reportPrivateUsage]
+        return t.mapped(name, sorted(args, key=lambda r: (r.id, r.coef)), ())
 
     return build
 
 
-def _flipped(name: str) -> Any:
+def _flipped(name: str) -> Build:
     def build(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-        return t._map(name, [args[1], args[0]], ())  # pyright: ignore[reportPrivateUsage]
+        return t.mapped(name, [args[1], args[0]], ())
 
     return build
 
@@ -285,14 +291,16 @@ def _pow(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[s
         return t.product([args[0]] * int(exponent))
     if exponent.denominator == 1 and -MAX_POWER <= exponent < 0:
         return t.reciprocal(t.product([args[0]] * int(-exponent)))
-    return t._map("pow", args, (exponent,))  # pyright: ignore[reportPrivateUsage]
+    return t.mapped("pow", args, (exponent,))
 
 
 def _cast(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     to = attrs["dtype"]
+    if to == "u8" and dtypes[0] in ("i64", "i32"):
+        return t.mapped("cast", args, ("u8",))
     if to == dtypes[0] or to in FLOATS or (to != "bool" and dtypes[0] not in FLOATS):
         return args[0]
-    return t._map("cast", args, ("bool" if to == "bool" else "int",))  # pyright: ignore[reportPrivateUsage]
+    return t.mapped("cast", args, ("bool" if to == "bool" else "int",))
 
 
 def _slice(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
@@ -308,7 +316,7 @@ def _slice(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
 
 
 def _concat(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    dim = attrs["dim"]
+    dim = int(attrs["dim"])
     if len(args) == 1:
         return args[0]
     first = t.shape(args[0])
@@ -316,15 +324,13 @@ def _concat(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequenc
     pulled = next((a.coef for a in args if a.coef), None)
     if pulled is None:
         return t.full(shape, Fraction(0))
-    parts = [
-        Ref(a.coef / pulled, a.id if a.coef else t.ones(t.shape(a)).id) for a in args
-    ]
+    parts = [Ref(a.coef / pulled, a.id if a.coef else t.ones(t.shape(a)).id) for a in args]
     return Ref(pulled, t.intern("concat", parts, (dim,), shape).id)
 
 
 def _pad(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     (x,) = args
-    dim, lo, hi = attrs["dim"], attrs["lo"], attrs["hi"]
+    dim, lo, hi = (int(attrs[k]) for k in ("dim", "lo", "hi"))
     if lo == hi == 0:
         return x
     shape = t.shape(x)
@@ -367,7 +373,7 @@ def _iota(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[
     return t.combine([(ONE, ramp), (Fraction(offset), t.ones(shape))]) if offset else ramp
 
 
-_BUILD: dict[str, Any] = {
+_BUILD: dict[str, Build] = {
     "neg": lambda t, a, k, d: Ref(-a[0].coef, a[0].id),
     "mul_scalar": lambda t, a, k, d: t.combine([(Fraction(k["value"]), a[0])]),
     "add_scalar": lambda t, a, k, d: t.combine(

@@ -10,7 +10,7 @@ from verifier.contract import Contract, check, output_key
 from verifier.domains.base import Array
 from verifier.explain import locate
 from verifier.inline import inline
-from verifier.ir.builder import Builder
+from verifier.ir.assemble import Assembly, mesh_of, tensor_type
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.refute import Difference, refute, too_large
@@ -20,19 +20,24 @@ from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 Progress = Callable[[str], None]
 
 
-def well_formed(program: Program) -> Program:
+def _silent(step: str) -> None:
+    del step
+
+
+def well_formed(program: Program, depth: int = 0) -> Program:
     """The program with types inferred anew. Raises IRError where it is not well formed."""
-    b = Builder(program.name, program.mesh)
+    parts = Assembly(program.name, mesh_of(program.mesh.dims), depth)
     for item in program.inputs:
-        b.input(item.name, item.type, item.role, item.path)
+        kind = tensor_type(item.type.dtype, item.type.shape)
+        parts.input(item.name, kind, item.role, item.path)
     for node in program.nodes:
-        body = well_formed(node.body) if node.body is not None else None
-        if body is not None and node.body is not None and node.body.mesh != program.mesh:
-            raise IRError(f"{program.name}: the body of {node.outputs[0]} has another mesh")
-        b.add_node(node.op, node.inputs, node.attrs, outputs=node.outputs, source=node.source, body=body)
+        body = well_formed(node.body, depth + 1) if node.body is not None else None
+        if body is not None and body.mesh != program.mesh:
+            raise IRError(f"{program.name}: the body of {node.op} has another mesh")
+        parts.node(node.op, node.inputs, node.outputs, node.attrs, node.source, body, None)
     for out in program.outputs:
-        b.output(out.value, out.role, out.path)
-    return b.build()
+        parts.output(out.value, out.role, out.path)
+    return parts.build()
 
 
 def verify(
@@ -51,7 +56,7 @@ def verify(
         IRError: a program that is not well formed.
         ContractError: a contract that does not fit the programs.
     """
-    tell = progress or (lambda _: None)
+    tell = progress or _silent
     sequential, distributed = inline(well_formed(sequential)), inline(well_formed(distributed))
     check(sequential, distributed, contract)
     stats: dict[str, float] = {}

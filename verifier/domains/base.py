@@ -92,6 +92,10 @@ class Domain(ABC):
             out[a == value] = self.const(Fraction(int(value)))
         return out
 
+    def truncate(self, a: Array) -> Array:
+        """Values of the domain as integers, toward zero. Raises TypeError where none are meant."""
+        raise TypeError("a cast of a float to an integer has no meaning here")
+
     def add(self, a: Array, b: Array) -> Array:
         if is_index(a) and is_index(b):
             return np.add(a, b)

@@ -99,10 +99,16 @@ class Field(Domain):
 
     def _power(self, a: Array, exponent: int) -> Array:
         base = a if exponent >= 0 else self.reciprocal(a)
-        result = np.ones_like(a)
-        for _ in range(abs(exponent)):
-            result = self._mul(result, base)
+        result, left = np.ones_like(a), abs(exponent)
+        while left:
+            if left & 1:
+                result = self._mul(result, base)
+            base = self._mul(base, base)
+            left >>= 1
         return result
+
+    def truncate(self, a: Array) -> Array:
+        return (_mix(a, self._key("truncate")) % np.uint64(4)).astype(np.int64)
 
     def matmul(self, a: Array, b: Array) -> Array:
         high, low = a >> _16, a & _LOW

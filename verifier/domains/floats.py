@@ -68,7 +68,10 @@ class Floats(Domain):
     dtype = np.float64
 
     def const(self, value: Fraction) -> Array:
-        return np.asarray(float(value))
+        try:
+            return np.asarray(float(value))
+        except OverflowError:
+            return np.asarray(-math.inf if value < 0 else math.inf)
 
     def _add(self, a: Array, b: Array) -> Array:
         return a + b
@@ -96,6 +99,9 @@ class Floats(Domain):
                 return np.power(a, exponent)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             return np.asarray(FUNCTIONS[name](self.lift(a)), dtype=np.float64)
+
+    def truncate(self, a: Array) -> Array:
+        return np.trunc(np.nan_to_num(a)).clip(-(2**53), 2**53).astype(np.int64)
 
     def matmul(self, a: Array, b: Array) -> Array:
         return np.matmul(a, b)

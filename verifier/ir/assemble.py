@@ -164,12 +164,6 @@ class Assembly:
             types = infer_types(op, operands, attrs, self.mesh, body)
         except IRError as error:
             raise MalformedError(str(error)) from None
-        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
-            shown = ", ".join(map(str, operands)) or "no operands"
-            raise MalformedError(
-                f"op {op} does not accept {shown} with {attrs or 'no attributes'}",
-                expected=f"operands as in {lookup(op).signature!r}",
-            ) from None
         if any(n < 0 for t in types for n in t.shape):
             raise MalformedError(
                 f"result of {op} has a negative extent", got=", ".join(map(str, types))

@@ -21,7 +21,7 @@ class Kind:
 
 
 def _int(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
 
 
 def _count(value: object) -> bool:
@@ -52,7 +52,9 @@ RATIONAL = Kind(
 OFFSET = Kind(
     "offset",
     "an integer, or one affine in mesh coordinates such as 4*tp+1",
-    lambda v: _int(v) or isinstance(v, Affine),
+    lambda v: (
+        _int(v) or (isinstance(v, Affine) and _int(v.const) and all(_int(c) for _, c in v.terms))
+    ),
 )
 DTYPE = Kind("dtype", f"one of {', '.join(DTYPES)}", lambda v: v in DTYPES)
 FOLD = Kind("fold", f"one of {', '.join(FOLDS)}", lambda v: v in FOLDS)

@@ -24,6 +24,11 @@ class TensorType:
         return self.dtype in FLOATS
 
     @property
+    def kind(self) -> str:
+        """Floats are alike over the reals, and so are integers; bools are neither."""
+        return "float" if self.is_float else "bool" if self.dtype == "bool" else "integer"
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)

@@ -31,7 +31,10 @@ def mesh_dims(value: str | Sequence[str]) -> tuple[str, ...]:
 
 def group_size(site: Site) -> int:
     size = 1
-    for name in mesh_dims(site.attrs["mesh_dim"]):
+    names = mesh_dims(site.attrs["mesh_dim"])
+    if len(set(names)) != len(names):
+        raise site.fail(f"a mesh dim is named twice in {', '.join(names)}")
+    for name in names:
         if name not in site.mesh:
             raise site.fail(f"the mesh ({site.mesh or 'none'}) has no dim {name!r}")
         size *= site.mesh[name]
@@ -52,6 +55,9 @@ def _resized(type: TensorType, dim: int, extent: int) -> TensorType:
 def _check_reduce(site: Site) -> None:
     if site.attrs.get("reduce", "sum") not in REDUCE:
         raise site.fail(f"reduce={site.attrs['reduce']!r}; expected one of {', '.join(REDUCE)}")
+    how, x = site.attrs.get("reduce"), site.types[0]
+    if (how == "sum" and x.kind == "bool") or (how == "avg" and x.kind != "float"):
+        raise site.fail(f"no {how} of {x.dtype} values; cast them first")
 
 
 def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
@@ -181,7 +187,7 @@ def _all_to_all_place(op: Op, given: Operands) -> list[Placed]:
 
 def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
     (layout,) = given.layouts
-    name = given.attr("mesh_dim")
+    (name,) = mesh_dims(given.attr("mesh_dim"))
     index = given.attr("index")
     if not 0 <= index < given.mesh[name]:
         raise Refused(f"coordinate {index} of {name}={given.mesh[name]}", name, 0)
@@ -198,8 +204,12 @@ def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
 
 
 def _same(site: Site) -> tuple[TensorType, ...]:
-    group_size(site)
+    size = group_size(site)
     _check_reduce(site)
+    if not 0 <= site.attrs.get("index", 0) < size:
+        raise site.fail(f"coordinate {site.attrs['index']} of a mesh dim of size {size}")
+    if "index" in site.attrs and len(mesh_dims(site.attrs["mesh_dim"])) > 1:
+        raise site.fail("one coordinate of several mesh dims")
     return (site.types[0],)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.ir.types import FLOATS, Affine, TensorType
 from verifier.layout import Atom, Dim, Layout, normal
-from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
 from verifier.ops.map import is_integer
+from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
 from verifier.ops.views import spreads
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
+from verifier.domains.base import Array, Domain, is_index
 from verifier.ir.builder import Builder
 from verifier.ir.types import Affine, TensorType
 from verifier.layout import Dim, Layout, bound, global_extent, local_extent
@@ -69,6 +69,11 @@ def _combine(values: Layout, names: list[str | None], dims: Sequence[Dim]) -> La
     return Layout(tuple(dims)).with_partial(partial.items())
 
 
+def _zeros(d: Domain, shape: tuple[int, ...], like: Array) -> Array:
+    """Zeros to add entries of `like` to."""
+    return np.zeros(shape, np.int64) if is_index(like) else d.full(shape, Fraction(0))
+
+
 def _window(index: Array, extent: int, offset: int) -> tuple[Array, Array]:
     local = index - offset
     inside = (local >= 0) & (local < extent)
@@ -87,6 +92,8 @@ def _take_types(site: Site) -> tuple[TensorType, ...]:
 
 def _take(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array:
     local, inside = _window(idx, x.shape[dim], offset)
+    if x.shape[dim] == 0:
+        x = _zeros(d, (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x)
     out = np.take(x, local, axis=dim)
     mask = inside.reshape((1,) * dim + idx.shape + (1,) * (x.ndim - dim - 1))
     zero = np.zeros((), x.dtype) if x.dtype.kind in "ib" else d.const(Fraction(0))
@@ -126,14 +133,16 @@ def _index_add_types(site: Site) -> tuple[TensorType, ...]:
     g, idx = site.types
     if g.shape[: len(idx.shape)] != idx.shape or idx.is_float:
         raise site.fail("the values must begin with the dims of the index")
+    if g.dtype == "bool":
+        raise site.fail("bools do not add or scale; cast them first")
     return (TensorType((site.attrs["size"], *g.shape[len(idx.shape) :]), g.dtype),)
 
 
 def _index_add(d: Domain, g: Array, idx: Array, size: int, offset: int) -> Array:
     local, inside = _window(idx, size, offset)
     rest = g.shape[idx.ndim :]
-    out = d.full((size, *rest), Fraction(0))
-    flat = g.reshape((-1, *rest))
+    out = _zeros(d, (size, *rest), g)
+    flat = g.reshape((idx.size, *rest))
     for row, (value, ok) in enumerate(zip(local.reshape(-1), inside.reshape(-1), strict=True)):
         if ok:
             out[value, ...] = d.add(out[value, ...], flat[row, ...])
@@ -211,6 +220,8 @@ def _along_types(site: Site) -> tuple[TensorType, ...]:
 
 def _take_along(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array:
     local, inside = _window(idx, x.shape[dim], offset)
+    if x.shape[dim] == 0:
+        x = _zeros(d, (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x)
     out = np.take_along_axis(x, local, axis=dim)
     zero = np.zeros((), x.dtype) if x.dtype.kind in "ib" else d.const(Fraction(0))
     return np.where(inside, out, zero)
@@ -254,12 +265,14 @@ def _put_along_types(site: Site) -> tuple[TensorType, ...]:
     if g.shape != idx.shape or idx.is_float:
         raise site.fail("values and index must have one shape")
     dim: int = site.attrs["dim"]
+    if not 0 <= dim < len(g.shape) or g.dtype == "bool":
+        raise site.fail(f"adds numbers along dim {dim}")
     return (TensorType((*g.shape[:dim], site.attrs["size"], *g.shape[dim + 1 :]), g.dtype),)
 
 
 def _put_along(d: Domain, g: Array, idx: Array, dim: int, size: int, offset: int) -> Array:
     local, inside = _window(idx, size, offset)
-    out = d.full((*g.shape[:dim], size, *g.shape[dim + 1 :]), Fraction(0))
+    out = _zeros(d, (*g.shape[:dim], size, *g.shape[dim + 1 :]), g)
     moved, values = np.moveaxis(out, dim, -1), np.moveaxis(g, dim, -1)
     where, ok = np.moveaxis(local, dim, -1), np.moveaxis(inside, dim, -1)
     for line in np.ndindex(*values.shape):

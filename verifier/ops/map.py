@@ -40,10 +40,11 @@ def _promote(types: Sequence[TensorType]) -> str:
     return max((t.dtype for t in pool), key=order.index)
 
 
-ON_BOOLS = frozenset(
-    "cast mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_not".split()
-)
-ON_INTEGERS = frozenset("add sub neg mul_scalar add_scalar abs sign floor relu".split())
+ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
+LOGIC = ("logical_and", "logical_or", "logical_not")
+SCALED = ("mul_scalar", "add_scalar")
+ON_BOOLS = frozenset({"cast", "mul", "maximum", "minimum", *ORDER, *LOGIC})
+ON_INTEGERS = frozenset({"add", "sub", "neg", *SCALED, "abs", "sign", "floor", "relu"})
 """With `ON_BOOLS`, the ops that integers are closed under; others give floats."""
 
 
@@ -52,18 +53,24 @@ def is_integer(value: Fraction) -> bool:
     return value.denominator == 1 and abs(value) < 2**63
 
 
+def is_natural(value: Fraction) -> bool:
+    """Whether a constant is an integer, 0 or more."""
+    return value.denominator == 1 and value >= 0
+
+
 def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[TensorType, ...]]:
     def rule(site: Site) -> tuple[TensorType, ...]:
         if len(site.types) != arity:
             raise site.fail(f"takes {arity} operands")
         dtype = result or site.attrs.get("dtype") or _promote(site.types)
         if dtype == "bool" and site.op not in ON_BOOLS:
-            raise site.fail("bools are no numbers; cast them first")
+            raise site.fail("bools do not add or scale; cast them first")
         value = site.attrs.get("value")
         if value is not None and dtype not in FLOATS and not is_integer(Fraction(value)):
             raise site.fail(f"{value} is not an integer of 64 bits")
         if dtype not in FLOATS and site.op not in (*ON_BOOLS, *ON_INTEGERS):
-            dtype = "f32"
+            keeps = site.op == "pow" and is_natural(Fraction(site.attrs["exponent"]))
+            dtype = dtype if keeps else "f32"
         return (TensorType(broadcast_shape(site), dtype),)
 
     return rule
@@ -244,6 +251,8 @@ reciprocal = declare(
 
 
 def _pow(d: Domain, x: Array, exponent: Fraction) -> Array:
+    if is_index(x) and is_natural(Fraction(exponent)):
+        return np.power(x, int(exponent))
     return d.unary(f"pow:{exponent}", x)
 
 

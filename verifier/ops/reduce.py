@@ -15,7 +15,7 @@ from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refus
 
 def _types(site: Site) -> tuple[TensorType, ...]:
     (x,) = site.types
-    dims = site.attrs["dims"]
+    dims: tuple[int, ...] = tuple(site.attrs["dims"])
     if not all(0 <= d < len(x.shape) for d in dims) or len(set(dims)) != len(dims):
         raise site.fail(f"dims {tuple(dims)} on a tensor of {len(x.shape)} dims")
     if site.attrs["keepdim"]:

@@ -183,7 +183,17 @@ def infer_types(
     missing = [a for a, default in op.attrs.items() if default is REQUIRED and a not in attrs]
     if missing:
         raise IRError(f"op {name} needs the attribute {missing[0]!r}")
-    return op.types(Site(name, tuple(types), op.with_defaults(attrs), mesh, body))
+    try:
+        return op.types(Site(name, tuple(types), op.with_defaults(attrs), mesh, body))
+    except IRError:
+        raise
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        shown = ", ".join(map(str, types)) or "no operands"
+        written = ", ".join(f"{k}={v}" for k, v in attrs.items()) or "no attributes"
+        raise ShapeError(
+            f"op {name} does not accept {shown} with {written}; "
+            f"expected operands as in {op.signature!r}"
+        ) from None
 
 
 def groups(

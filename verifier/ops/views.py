@@ -287,7 +287,7 @@ def _concat_types(site: Site) -> tuple[TensorType, ...]:
             first.shape
         ):
             raise site.fail(f"operands differ outside dim {dim}")
-        if kind(other.dtype) != kind(first.dtype):
+        if other.kind != first.kind:
             raise site.fail("operands hold numbers of different kinds; cast them first")
     shape = (*first.shape[:dim], sum(t.shape[dim] for t in site.types), *first.shape[dim + 1 :])
     return (TensorType(shape, first.dtype),)
