@@ -298,7 +298,7 @@ def _follows(
 
     A norm's own parameter on the way, a carry or an input of the program ends the walk: no.
     """
-    weights = {p for p, _ in origin.values() if len(program.types[p].shape) > 1}
+    weights = {p for p, dims in origin.values() if len(dims) > 1}
     width = program.types[node.inputs[0]].shape[-1]
     todo, seen, found = [node.inputs[0]], set[str](), False
     while todo:
