@@ -1,0 +1,107 @@
+"""The lowered program is proved and simulated equal, and holds the collectives an expert writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from synthesis.cost import walk
+from synthesis.lower import Choices, LoweringError, lower
+from synthesis.search import Search, prepare
+from synthesis.tactics import TACTICS
+from tests.synthesis import decoder
+from verifier.checker import Accepted, check
+from verifier.ir.types import Mesh
+from verifier.layout import Layout
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+MESHES = (Mesh.of(tp=2), Mesh.of(tp=4), Mesh.of(dp=2), Mesh.of(dp=2, tp=2), Mesh.of(tp=2, dp=2))
+
+
+def seconds(state: Search, tactic: str, paid: bool = False) -> float:
+    point = TACTICS[tactic](state.modules, state.mesh["tp"])
+    first = state.price(point)
+    return (state.price(point, "", first.lowered.moved) if paid else first).estimate.comm_s
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("tactic", sorted(TACTICS))
+@pytest.mark.parametrize("kv", [4, 2])
+def test_every_tactic_is_proved_and_simulates_equal(mesh: Mesh, tactic: str, kv: int) -> None:
+    program = decoder.decoder(layers=2, kv=kv)
+    state = prepare(program, mesh, decoder.CLUSTER)
+    point = TACTICS[tactic](state.modules, mesh[state.tp] if state.tp else 1)
+    first = state.price(point)
+    for lowered in (first.lowered, state.price(point, "", first.lowered.moved).lowered):
+        verdict = verify(program, lowered.program, lowered.contract)
+        assert isinstance(verdict, Proof), verdict
+        assert decoder.largest_difference(program, lowered, mesh) < 1e-12
+    accepted = check(verdict.certificate, program, lowered.program, lowered.contract)
+    assert isinstance(accepted, Accepted)
+
+
+def test_a_tied_embedding_is_proved() -> None:
+    mesh = Mesh.of(dp=2, tp=2)
+    program = decoder.decoder(layers=2, tied=True)
+    state = prepare(program, mesh, decoder.CLUSTER)
+    lowered = state.price(TACTICS["column_row"](state.modules, 2)).lowered
+    assert isinstance(verify(program, lowered.program, lowered.contract), Proof)
+    assert decoder.largest_difference(program, lowered, mesh) < 1e-12
+
+
+def collectives(tactic: str) -> Counter[tuple[str, str]]:
+    """(op, `block` or `rest`) of the collectives on activations, by how often a step runs each."""
+    mesh, layers = Mesh.of(tp=2), 3
+    state = prepare(decoder.decoder(layers), mesh, decoder.CLUSTER)
+    point = TACTICS[tactic](state.modules, 2)
+    first = state.price(point)
+    program = state.price(point, "", first.lowered.moved).lowered.program
+    found: Counter[tuple[str, str]] = Counter()
+    for holder, node, times, _ in walk(program):
+        moves = node.op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+        if moves and holder.types[node.inputs[0]].size > decoder.VOCAB:
+            found[node.op, "block" if times == layers else "rest"] += 1
+    return found
+
+
+def test_column_row_has_the_reductions_of_megatron() -> None:
+    """Two a layer forward, two backward, and the first again where a block is computed anew."""
+    found = collectives("column_row")
+    assert {op for op, _ in found} == {"all_reduce"}
+    assert found["all_reduce", "block"] == 2 + 1 + 2
+
+
+def test_sequence_parallel_gathers_and_scatters_what_column_row_reduces() -> None:
+    """Each all-reduce becomes a reduce-scatter and the gather of what the next product reads; the
+    inputs of a layer's products are gathered once for all their gradients."""
+    found = collectives("sequence_parallel")
+    assert {op for op, place in found if place == "block"} == {"all_gather", "reduce_scatter"}
+    assert found["reduce_scatter", "block"] == 2 + 1 + 2
+    assert found["all_gather", "block"] == 2 + 2 + 2
+
+
+def test_a_second_lowering_shares_the_moves_of_the_first() -> None:
+    state = prepare(decoder.decoder(), Mesh.of(tp=2), decoder.CLUSTER)
+    once, twice = (seconds(state, "sequence_parallel", paid) for paid in (False, True))
+    assert twice <= once
+
+
+def test_no_weight_is_moved_over_tp() -> None:
+    state = prepare(decoder.decoder(), Mesh.of(tp=2), decoder.CLUSTER)
+    program = state.price(TACTICS["sequence_parallel"](state.modules, 2)).lowered.program
+    for holder, node in program.walk():
+        if node.op in ("all_gather", "all_to_all", "shard_slice"):
+            assert node.inputs[0] not in {i.name for i in holder.inputs if i.role == "param"}
+            assert not node.inputs[0].endswith(".weight")
+
+
+def test_what_cannot_be_had_is_named() -> None:
+    mesh = Mesh.of(tp=2)
+    state = prepare(decoder.decoder(layers=2), mesh, decoder.CLUSTER)
+    contract = state.price(TACTICS["column_row"](state.modules, 2)).lowered.contract
+    pending = Layout((), (("tp", "max"),))
+    choices = Choices(contract.inputs, {}, {"loss:loss": pending}, tp="tp")
+    with pytest.raises(LoweringError, match=r"mul_scalar at toy.py:9.*loss:loss is not to be had"):
+        lower(state.program, mesh, choices, decoder.CLUSTER)

@@ -1,0 +1,119 @@
+"""What each module is for, read off the dataflow of a program."""
+
+from __future__ import annotations
+
+import pytest
+
+from synthesis.assign import options, split
+from synthesis.roles import Module, heads, modules
+from synthesis.search import prepare
+from synthesis.tactics import TACTICS, tactic
+from tests.synthesis import decoder
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+
+
+def by_path(program: Program) -> dict[str, Module]:
+    return {m.path: m for m in prepare(program, Mesh.of(tp=2), decoder.CLUSTER).modules}
+
+
+def test_modules_come_in_order_of_use_with_their_parameters() -> None:
+    found = by_path(decoder.decoder(layers=2))
+    assert list(found) == [
+        "embed",
+        "layers.*.norm1",
+        *(f"layers.*.attn.{n}" for n in "qkvo"),
+        "layers.*.norm2",
+        "layers.*.mlp.up",
+        "layers.*.mlp.down",
+        "norm",
+        "head",
+    ]
+    assert [p.path for p in found["layers.*.mlp.up"].params] == [
+        "layers.*.mlp.up.weight",
+        "layers.*.mlp.up.bias",
+    ]
+    assert found["layers.*.mlp.up"].weight.shape == (decoder.FFN, decoder.HIDDEN)
+
+
+def test_linears_are_paired_by_what_they_read() -> None:
+    found = by_path(decoder.decoder(layers=2))
+    follows = {path.rpartition(".")[2] for path, m in found.items() if m.follows}
+    assert follows == {"o", "down"}
+
+
+def test_heads_are_read_off_the_reshape() -> None:
+    found = by_path(decoder.decoder(layers=2, kv=2))
+    assert [found[f"layers.*.attn.{n}"].heads for n in "qkvo"] == [4, 2, 2, 0]
+
+
+def test_a_tied_table_is_an_embedding_that_knows_its_projection() -> None:
+    found = by_path(decoder.decoder(layers=2, tied=True))
+    assert found["embed"].use == "embedding"
+    assert found["embed"].head == "head"
+    assert heads(list(found.values())) == {"head"}
+
+
+def test_the_output_projection_is_the_last_linear_outside_the_blocks() -> None:
+    assert heads(list(by_path(decoder.decoder(layers=2)).values())) == {"head"}
+
+
+def fused(parts: int) -> Program:
+    """x [2, 6] -> a linear whose output is cut into equal parts that are added."""
+    b = Builder("fused")
+    x = b.input("x", decoder.f64(2, 6))
+    w = b.param("qkv.weight", decoder.f64(12, 6))
+    with b.at(decoder.place("qkv")):
+        y = b.add("mm", x, b.add("permute", w, dims=(1, 0)))
+    width = 12 // parts
+    pieces = [
+        b.add("slice", y, dim=1, start=i * width, stop=(i + 1) * width, step=1)
+        for i in range(parts)
+    ]
+    total = pieces[0]
+    for piece in pieces[1:]:
+        total = b.add("add", total, piece)
+    b.output(total, "output", "out")
+    return b.build()
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_a_fused_weight_is_split_inside_each_part(parts: int) -> None:
+    (module,) = modules(fused(parts))
+    assert module.parts == parts
+    fits = 12 % (parts * 2) == 0
+    assert ("fused_column" in options(module, 2)) == fits
+    if not fits:
+        return
+    layout = split(module, module.weight, "fused_column", "tp", 2)
+    assert [a.size for a in layout.dims[0]] == [parts, 2, 6 // parts]
+    assert layout.dims[0][1].mesh_dim == "tp"
+
+
+def test_a_linear_that_heads_do_not_divide_is_not_split_by_columns() -> None:
+    found = by_path(decoder.decoder(layers=2, kv=2))
+    assert "column" not in options(found["layers.*.attn.k"], 4)
+    assert "column" in options(found["layers.*.attn.q"], 4)
+
+
+def test_column_row_pairs_the_modules() -> None:
+    found = list(by_path(decoder.decoder(layers=2)).values())
+    styles = dict(TACTICS["column_row"](found, 2).styles)
+    assert styles["embed"] == "vocab"
+    assert styles["layers.*.norm1"] == "replicate"
+    assert {styles[f"layers.*.attn.{n}"] for n in "qkv"} == {"column"}
+    assert styles["layers.*.attn.o"] == styles["layers.*.mlp.down"] == "row"
+    assert styles["head"] == "column"
+
+
+def test_sequence_parallel_differs_in_the_residual_stream_alone() -> None:
+    found = list(by_path(decoder.decoder(layers=2)).values())
+    column, sequence = (TACTICS[n](found, 2) for n in ("column_row", "sequence_parallel"))
+    assert column.styles == sequence.styles
+    assert (column.stream, sequence.stream) == ("R", "S(1)")
+
+
+def test_a_tactic_registered_twice_is_an_error() -> None:
+    with pytest.raises(ValueError, match="column_row is registered twice"):
+        tactic(TACTICS["column_row"])
