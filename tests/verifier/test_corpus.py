@@ -16,7 +16,7 @@ NAMES = sorted(path.stem for path in (CORPUS / "refuted").glob("*.txt"))
 
 
 def test_every_refuted_program_has_a_repaired_twin() -> None:
-    assert NAMES == sorted(path.stem for path in (CORPUS / "proved").glob("*.txt"))
+    assert sorted(path.stem for path in (CORPUS / "proved").glob("*.txt")) == NAMES
     assert len(NAMES) > 10
 
 

@@ -1,0 +1,54 @@
+"""Counterexamples are differences that rounding does not explain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.verifier.pieces import pair, typed
+from verifier.domains.floats import Floats
+from verifier.ir import Builder
+from verifier.refute import index_bounds, refute, sample
+from verifier.verdict import Counterexample, Proof, Unknown
+from verifier.verify import verify
+
+
+def gradient(b: Builder, x: str, c: str, shifted: bool) -> str:
+    """The sum of a softmax gradient over its row: 0 over the reals, rounding in float64."""
+    top = b.add("amax", x, dims=(1,), keepdim=True)
+    e = b.add("exp", b.add("sub", x, top) if shifted else x)
+    p = b.add("div", e, b.add("sum", e, dims=(1,), keepdim=True))
+    inner = b.add("sum", b.add("mul", p, c), dims=(1,), keepdim=True)
+    g = b.add("sub", b.add("mul", p, c), b.add("mul", p, inner))
+    return b.add("sum", g, dims=(1,))
+
+
+def test_difference_that_is_all_rounding_is_no_counterexample() -> None:
+    programs = pair(
+        lambda b, x, c: gradient(b, x, c, True),
+        lambda b, x, c: gradient(b, x, c, False),
+        typed(4, 8),
+        typed(4, 8),
+    )
+    assert refute(*programs) is None
+    assert isinstance(verify(*programs), Unknown)
+
+
+def test_small_but_real_difference_is_a_counterexample() -> None:
+    from fractions import Fraction
+
+    programs = pair(
+        lambda b, x: x, lambda b, x: b.add("mul_scalar", x, value=Fraction(10001, 10000)), typed(4)
+    )
+    assert isinstance(verify(*programs), Counterexample)
+
+
+def test_lookup_in_no_rows_has_an_index_to_try() -> None:
+    one, many, contract = pair(
+        lambda b, x, i: b.add("take", x, i),
+        lambda b, x, i: b.add("take", x, i),
+        typed(0, 2),
+        typed(3, dtype="i64"),
+    )
+    assert index_bounds(one) == {"x1": 0}
+    assert sample(one, Floats(), np.random.default_rng(0), {})["x1"].shape == (3,)
+    assert isinstance(verify(one, many, contract), Proof)
