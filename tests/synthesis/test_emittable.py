@@ -1,0 +1,54 @@
+"""Collectives of the forward pass stand where a module begins or ends, or no plan is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from synthesis.emittable import obstacle
+from synthesis.roles import Module
+from tests.synthesis import decoder
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+
+MESH = Mesh.of(tp=2)
+NORM = Module("norm", "LayerNorm", "other")
+
+
+def program(op: str, first: str, second: str, then: str) -> Program:
+    """exp in `first`, a collective in `second`, exp in `then`."""
+    b = Builder("program", MESH)
+    with b.at(decoder.place(first, 1)):
+        x = b.add("exp", b.input("x", decoder.f64(4, 4)))
+    dims = {} if op == "all_reduce" else {"dim": 0}
+    how = {} if op in ("all_gather", "shard_slice") else {"reduce": "sum"}
+    with b.at(decoder.place(second, 2)):
+        x = b.add(op, x, mesh_dim="tp", **dims, **how)
+    with b.at(decoder.place(then, 3)):
+        b.output(b.add("exp", x), "output", "out")
+    return b.build()
+
+
+def why(made: Program) -> str | None:
+    return obstacle(made, [NORM], {"norm": "LayerNorm", "": "Model"}, "tp", 2)
+
+
+@pytest.mark.parametrize(("first", "then"), [("a", "norm"), ("norm", "b")])
+def test_a_gather_where_a_norm_begins_or_ends_is_written(first: str, then: str) -> None:
+    assert why(program("all_gather", first, "norm", then)) is None
+
+
+def test_a_sum_in_the_middle_of_a_norm_is_refused() -> None:
+    found = why(program("all_reduce", "norm", "norm", "norm"))
+    assert found == "needs all_reduce over tp in the middle of toy.py:2  norm"
+
+
+def test_a_gather_between_modules_is_refused() -> None:
+    found = why(program("all_gather", "a.b", "a", "norm"))
+    assert found is not None
+    assert found.startswith("needs all_gather over tp inside toy.py:2")
+
+
+def test_collectives_of_data_parallelism_are_no_obstacle() -> None:
+    made = program("all_reduce", "norm", "norm", "norm")
+    assert obstacle(made, [NORM], {"norm": "LayerNorm"}, "dp", 2) is None
