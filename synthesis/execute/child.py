@@ -76,6 +76,10 @@ def main() -> None:
 
         facts = collect(job.request)
         (folder / "facts.json").write_text(to_json(facts))
+    elif mode == "programs":
+        from synthesis.execute.rejoin import save_programs
+
+        save_programs(job, folder)
     else:
         run(job, folder)
 

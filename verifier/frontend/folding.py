@@ -96,7 +96,8 @@ def _value(
         held: Any = traced.module
         for part in str(node.target).split("."):
             held = getattr(held, part)
-        return held
+        known = getattr(held, "constant", None)  # of a fake tensor
+        return held if known is None else known
     val = node.meta.get("val")
     name = getattr(node.target, "__name__", "")
     base = name.split(".")[0]

@@ -24,7 +24,7 @@ from verifier.frontend.trace import Traced
 from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
-from verifier.ir.types import Source, TensorType
+from verifier.ir.types import Mesh, Source, TensorType
 
 DTYPES = {
     torch.float64: "f64",
@@ -71,12 +71,15 @@ class Lowering:
         provenance: Provenance,
         canonical: Mapping[str, str],
         name: str,
+        mesh: Mesh = Mesh(),  # noqa: B008
+        groups: Mapping[str, str] | None = None,
     ) -> None:
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
-        self.b = Builder(name)
+        self.b = Builder(name, mesh)
         self.e = Emit(self.b)
+        self.e.groups = dict(groups or {})
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[fx.Node, Constant] = {}
         self.consts: dict[str, Any] = {}
@@ -181,11 +184,12 @@ class Lowering:
         name = getattr(target, "__name__", str(target))
         if name in _SKIP:
             return
-        rule = TABLE.get(name) if getattr(target, "namespace", "") == "aten" else None
+        space = getattr(target, "namespace", "?")
+        rule = TABLE.get(name if space == "aten" else f"{space}::{name}")
         if rule is None:
             raise self._error(
                 node,
-                f"{getattr(target, 'namespace', '?')}.{name} has no meaning in the language",
+                f"{space}.{name} has no meaning in the language",
                 RECIPE,
             )
         val = node.meta["val"]
@@ -235,10 +239,14 @@ def lower(
     provenance: Provenance,
     canonical: Mapping[str, str],
     name: str,
+    mesh: Mesh = Mesh(),  # noqa: B008
+    groups: Mapping[str, str] | None = None,
 ) -> Lowered:
     """`canonical` maps the second names of tied parameters to their first.
+
+    A graph of one rank of a `mesh` has collectives; `groups` maps process groups to mesh dims.
 
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
-    return Lowering(traced, buffers, provenance, canonical, name).run()
+    return Lowering(traced, buffers, provenance, canonical, name, mesh, groups).run()

@@ -114,6 +114,31 @@ def _capture(
     whole: nn.Module | None,
     clock: Clock,
 ) -> Captured:
+    lowered, facts, model = _flat(request, target, places, depth, whole, clock)
+    with clock.phase("lower"):
+        flat = prune(lowered.program)
+        unused = check_gradients(flat, facts, request.gradients)
+    with clock.phase("roll"):
+        rolled = roll_program(flat, lowered, block_lists(model), depth)
+    used = {i.name for i in rolled.program.inputs}
+    facts = replace(facts, groups=rolled.groups, unused=unused)
+    return Captured(
+        rolled.program,
+        {k: v for k, v in lowered.consts.items() if k in used},
+        facts,
+        tuple(_assumptions(request, target, facts, model, depth, lowered)),
+    )
+
+
+def _flat(
+    request: CaptureRequest,
+    target: Target,
+    places: Provenance,
+    depth: depths.Depth | None,
+    whole: nn.Module | None,
+    clock: Clock,
+) -> tuple[Lowered, ModelFacts, nn.Module]:
+    """The flat program, at `depth`, with the facts of the whole model and the model traced."""
     with clock.phase("build"):
         override = depths.shorter_config(target.hf_config, depth) if depth else {}
         with parameters_on_meta():
@@ -128,26 +153,26 @@ def _capture(
         facts = read_facts(whole, target, request.target, inputs, places)
         buffers = take_buffers(model)
         canonical = {n: g[0] for g in tied_groups(model) for n in g}
-        lists = block_lists(model)
     with clock.phase("trace"):
         with fake_mode():
             to_fake(model)
             kwargs = fake_inputs(torch_types(inputs))
         traced = trace(model, kwargs, target.result_names)
     with clock.phase("lower"):
-        lowered = lower(traced, buffers, places, canonical, facts.class_name)
-        flat = prune(lowered.program)
-        unused = check_gradients(flat, facts, request.gradients)
-    with clock.phase("roll"):
-        rolled = roll_program(flat, lowered, lists, depth)
-    used = {i.name for i in rolled.program.inputs}
-    facts = replace(facts, groups=rolled.groups, unused=unused)
-    return Captured(
-        rolled.program,
-        {k: v for k, v in lowered.consts.items() if k in used},
-        facts,
-        tuple(_assumptions(request, target, facts, model, depth, lowered)),
-    )
+        return lower(traced, buffers, places, canonical, facts.class_name), facts, model
+
+
+def capture_flat(request: CaptureRequest) -> tuple[Lowered, ModelFacts]:
+    """All layers one by one, not rolled into scans. Captures in this process.
+
+    Raises:
+        CaptureError: the request or the model does not fit.
+        Exception: whatever the user's code raises.
+    """
+    target = find(request)
+    places = Provenance(target.root)
+    lowered, facts, _ = _flat(request, target, places, None, None, Clock(lambda _: None))
+    return replace(lowered, program=prune(lowered.program)), facts
 
 
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from verifier.frontend.aten import (
     attention,
+    collectives,
     elementwise,
     indexing,
     losses,
@@ -16,6 +17,7 @@ __all__ = [
     "Emit",
     "aten",
     "attention",
+    "collectives",
     "elementwise",
     "indexing",
     "losses",

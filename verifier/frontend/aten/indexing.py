@@ -66,4 +66,18 @@ def gather(e: Emit, x: str, dim: int, ids: str, **_: Any) -> str:
 def scatter_add(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
     dim = e.dim(x, dim)
     moved = e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
-    return e.add("add", x, moved)
+    return moved if e.is_zero(x) else e.add("add", x, moved)
+
+
+@aten("index_put.default")
+def index_put(
+    e: Emit, x: str, ids: Sequence[str | None], value: str, accumulate: bool = False
+) -> str:
+    """Writing one number where a mask over the leading dims holds."""
+    mask = ids[0]
+    if len(ids) != 1 or mask is None or e.type(mask).dtype != "bool" or e.type(value).size != 1:
+        raise NotImplementedError("writing at an index; only one number under a mask is written")
+    value = e.reshape(value, ())
+    extra = len(e.shape(x)) - len(e.shape(mask))
+    mask = e.reshape(mask, (*e.shape(mask), *(1,) * extra))
+    return e.add("where", mask, e.add("add", x, value) if accumulate else value, x)

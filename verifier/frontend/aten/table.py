@@ -12,7 +12,8 @@ from verifier.ir.types import Attr, TensorType
 Rule = Callable[..., Any]
 
 TABLE: dict[str, Rule] = {}
-"""`mm.default` -> rule(emit, *args, **kwargs) -> value name, or a tuple of them."""
+"""`mm.default` -> rule(emit, *args, **kwargs) -> value name, or a tuple of them. Ops of another
+namespace than aten are written `namespace::op.overload`."""
 
 
 def aten(*names: str) -> Callable[[Rule], Rule]:
@@ -54,8 +55,15 @@ class Emit:
         """Whether an infinite constant was met."""
         self.notes: set[str] = set()
         """Sentences for the report about ops that are written differently over the reals."""
+        self.groups: dict[str, str] = {}
+        """Name of a process group -> the mesh dim it runs along."""
         self._known: dict[Any, str] = {}
         self._made: dict[str, tuple[str, str, dict[str, Attr], str]] = {}
+
+    def mesh_dim(self, group: str) -> str:
+        if group not in self.groups:
+            raise NotImplementedError(f"a collective over the group {group}, which is no mesh dim")
+        return self.groups[group]
 
     def type(self, x: str) -> TensorType:
         return self.b.types[x]
@@ -112,6 +120,15 @@ class Emit:
                 assert isinstance(offset, int)
                 return offset if self.shape(x)[dim] == self.type(x).size else None
         return None
+
+    def is_zero(self, x: str) -> bool:
+        """Whether a value is a constant of zeros."""
+        for node in reversed(self.b.nodes):
+            if x in node.outputs:
+                if node.op in ("expand", "reshape"):
+                    return self.is_zero(node.inputs[0])
+                return node.op == "full" and node.attrs["value"] == 0
+        return False
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """`shape` may hold one -1."""
