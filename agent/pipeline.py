@@ -187,7 +187,11 @@ def kinds(captured: Captured) -> dict[str, str]:
 def _verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
     with run.phase("verify") as phase:
         verdict = verify(
-            made.sequential, made.lowered.program, made.lowered.contract, consts=captured.consts
+            made.sequential,
+            made.lowered.program,
+            made.lowered.contract,
+            consts=captured.consts,
+            fixes=True,
         )
         phase.summary = verdicts.word(verdict)
         phase.facts.update(verdict.stats)

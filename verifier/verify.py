@@ -15,6 +15,7 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.repair import repairs
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 Progress = Callable[[str], None]
@@ -22,6 +23,10 @@ Progress = Callable[[str], None]
 
 def _silent(step: str) -> None:
     del step
+
+
+REPAIR_RELATE_S = 0.2
+"""Programs that take longer than this to relate once are not searched for repairs."""
 
 
 def well_formed(program: Program, depth: int = 0) -> Program:
@@ -46,11 +51,13 @@ def verify(
     contract: Contract,
     *,
     consts: Mapping[str, Array] | None = None,
+    fixes: bool = False,
     progress: Progress | None = None,
 ) -> Verdict:
     """Whether the distributed program computes the one-device program as the contract asks.
 
-    `consts` are values of opaque constants, used when a witness is replayed.
+    `consts` are values of opaque constants, used when a witness is replayed. With `fixes`, single
+    edits are tried on a program that is not proved, and those that are related are named.
 
     Raises:
         IRError: a program that is not well formed.
@@ -77,6 +84,10 @@ def verify(
     stats["relate_s"] = time.perf_counter() - start
     stats["rules_applied"], stats["rules_reused"] = rules.applied, rules.reused
     location = locate(one, distributed, related, contract, wrong) if wrong or difference else None
+    offered: tuple[str, ...] = ()
+    if wrong and fixes and stats["relate_s"] < REPAIR_RELATE_S:
+        tell("repair")
+        offered = repairs(one, distributed, contract, related, wrong)
     if difference is not None:
         if not wrong:
             reason = (
@@ -85,13 +96,18 @@ def verify(
             )
             return Unknown(reason, location, difference.outputs, stats=stats)
         return Counterexample(
-            str(distributed.mesh), difference.witness, location, difference.outputs, stats=stats
+            str(distributed.mesh),
+            difference.witness,
+            location,
+            difference.outputs,
+            offered,
+            stats=stats,
         )
     if wrong:
         reason = "no relation to the one-device program was found for every output"
         if not ran:
             reason += "; the programs are too large to compare on numbers"
-        return Unknown(reason, location, tuple(wrong), stats=stats)
+        return Unknown(reason, location, tuple(wrong), offered, stats=stats)
     scope = (
         f"mesh {distributed.mesh or 'of one device'}",
         "the extents of the captured program: "

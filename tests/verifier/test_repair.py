@@ -1,0 +1,84 @@
+"""Repairs of one edit: offered only where the edited program is related to the whole."""
+
+from fractions import Fraction
+
+import pytest
+
+from verifier.contract import Contract
+from verifier.ir import Builder, Mesh, Program, TensorType
+from verifier.layout import from_placements
+from verifier.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.repair import Edit, apply
+from verifier.verdict import Counterexample, Proof
+from verifier.verify import verify
+
+TP = ("tp", 2)
+
+
+def whole() -> Program:
+    b = Builder("whole")
+    x = b.input("x", TensorType((4, 8)))
+    hidden = b.add("relu", b.add("mm", x, b.param("w1", TensorType((8, 16)))))
+    b.output(b.add("mm", hidden, b.param("w2", TensorType((16, 8)))), path="y")
+    return b.build()
+
+
+def split(*after: tuple[str, dict[str, object]]) -> Program:
+    """Column and row layers, then the given ops."""
+    b = Builder("split", Mesh.of(tp=2))
+    x = b.input("x", TensorType((4, 8)))
+    hidden = b.add("relu", b.add("mm", x, b.param("w1", TensorType((8, 8)))))
+    y = b.add("mm", hidden, b.param("w2", TensorType((8, 8))))
+    for op, attrs in after:
+        (y,) = b.add_node(op, [y], attrs)  # pyright: ignore[reportArgumentType]
+    b.output(y, path="y")
+    return b.build()
+
+
+CONTRACT = Contract(
+    {
+        "x": from_placements((4, 8), [(*TP, "R")]),
+        "w1": from_placements((8, 16), [(*TP, "S(1)")]),
+        "w2": from_placements((16, 8), [(*TP, "S(0)")]),
+    },
+    {"output:y": from_placements((4, 8), [(*TP, "R")])},
+)
+REDUCE: tuple[str, dict[str, object]] = ("all_reduce", {"mesh_dim": "tp"})
+HALF: tuple[str, dict[str, object]] = ("mul_scalar", {"value": Fraction(1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (split(), "all_reduce {mesh_dim=tp, reduce=sum} after %3"),
+        (split(REDUCE, HALF), "mul_scalar {value=2} after %5"),
+        (split(REDUCE, REDUCE), "drop the all_reduce that makes %5"),
+    ],
+    ids=["missing reduce", "wrong scale", "reduced twice"],
+)
+def test_single_fault_is_offered_a_proved_edit(wrong: Program, expected: str) -> None:
+    verdict = verify(whole(), wrong, CONTRACT, fixes=True)
+    assert isinstance(verdict, Counterexample)
+    assert expected in verdict.fixes
+
+
+def test_edited_program_is_proved() -> None:
+    edit = Edit("after", "3", "all_reduce", (("mesh_dim", "tp"), ("reduce", "sum")))
+    assert isinstance(verify(whole(), apply(split(), edit), CONTRACT), Proof)
+
+
+def test_edit_that_does_not_mend_is_not_offered() -> None:
+    verdict = verify(whole(), split(), CONTRACT, fixes=True)
+    assert isinstance(verdict, Counterexample)
+    one = as_terms(whole())
+    edit = Edit("after", "3", "all_reduce", (("mesh_dim", "tp"), ("reduce", "avg")))
+    assert str(edit) not in verdict.fixes
+    edited = apply(split(), edit)
+    related = relate(one, edited, initial(CONTRACT, one), CONTRACT, Rules(edited.mesh))
+    assert satisfied(one, edited, related, CONTRACT)
+
+
+def test_no_repairs_are_searched_unless_asked_for() -> None:
+    verdict = verify(whole(), split(), CONTRACT)
+    assert isinstance(verdict, Counterexample)
+    assert verdict.fixes == ()
