@@ -11,7 +11,7 @@ from synthesis.lower.availability import get, primary, waits
 from synthesis.lower.emission import emit, reading, rescale
 from synthesis.lower.layouts import split, without
 from synthesis.lower.operands import cheapest
-from synthesis.lower.state import LoweringError, State, Value, scope_state
+from synthesis.lower.state import LoweringError, State, Value, scope_state, sources
 from verifier.contract import output_key
 from verifier.ir.program import Node, Program
 from verifier.layout import Layout, bound, whole
@@ -163,6 +163,10 @@ def _body(
     body = node.body
     assert body is not None
     inner = scope_state(state.setting, body, node.outputs[0])
+    inner.gradients = sources(
+        body,
+        (o.value for o, v in zip(body.outputs, node.outputs, strict=True) if v in state.gradients),
+    )
     slices = [replace(x, layout=Layout(x.layout.dims[1:], x.layout.partial)) for x in xs]
     for item, value in zip(body.inputs, (*starts, *slices, *consts), strict=True):
         inner.enter(

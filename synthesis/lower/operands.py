@@ -20,7 +20,8 @@ from verifier.ops.linalg import parse
 MAX_TRIES = 160
 LATE = 1e3
 """Seconds charged for what a plan does not mean, but which is right where nothing else is found:
-putting off a reduction that the next op would have to repeat, moving a weight."""
+putting off a reduction that the next op would have to repeat, moving a weight, summing over tp the
+gradient of a weight that tp splits."""
 
 Layouts = tuple[Layout, ...]
 
@@ -166,6 +167,8 @@ def _reduction(state: State, node: Node, layouts: Layouts, result: Layout) -> fl
     if node.op not in ("mm", "bmm"):
         return 0.0
     new = result.pending - {n for x in layouts for n in x.pending}
+    if state.setting.choices.tp in new and node.outputs[0] in state.gradients:
+        return LATE
     size = TensorType(result.local_shape, state.program.types[node.outputs[0]].dtype).nbytes
     mesh, cluster = state.setting.mesh, state.setting.cluster
     return sum(collective_seconds("reduce_scatter", mesh, (n,), size, cluster) for n in new)

@@ -15,7 +15,16 @@ from synthesis.lower.availability import get, primary
 from synthesis.lower.blocks import compute, run
 from synthesis.lower.emission import rescale
 from synthesis.lower.layouts import without
-from synthesis.lower.state import Choices, Lowered, LoweringError, Move, Setting, Value, scope_state
+from synthesis.lower.state import (
+    Choices,
+    Lowered,
+    LoweringError,
+    Move,
+    Setting,
+    Value,
+    scope_state,
+    sources,
+)
 from verifier.contract import Balanced, Contract, output_key
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
@@ -56,6 +65,12 @@ def lower(
         computed = choices.compute.get(item.name)
         if computed is not None and item.name not in stacked:
             compute(top, item.name, computed)
+    split = {
+        out.value
+        for out in program.outputs
+        if out.role == "grad" and _is_split(choices, output_key(out))
+    }
+    top.gradients = sources(program, split)
     run(top)
     outputs: dict[str, Layout] = {}
     for out in program.outputs:
@@ -74,6 +89,11 @@ def lower(
     )
     contract = Contract(dict(choices.inputs), outputs, balanced)
     return Lowered(top.builder.build(), contract, tuple(setting.pairs), frozenset(setting.moved))
+
+
+def _is_split(choices: Choices, key: str) -> bool:
+    layout = choices.outputs.get(key)
+    return layout is not None and choices.tp in layout.sharded
 
 
 def _result(natural: Layout, role: str, choices: Choices) -> Layout:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from synthesis.hardware import Cluster
+from synthesis.localize import VIEWS
 from verifier.contract import Contract
 from verifier.ir.builder import Builder
 from verifier.ir.program import Node, Program
@@ -121,6 +122,8 @@ class State:
     """Every layout a value of the one-device program is available in, the first one first."""
     weights: set[str] = field(default_factory=set[str])
     """Parameters and views of them."""
+    gradients: frozenset[str] = frozenset()
+    """Gradients of weights that are split over tp, and what they are views of."""
 
     def bind(self, name: str, value: Value) -> None:
         self.values.setdefault(name, []).append(value)
@@ -148,6 +151,15 @@ class State:
         b.add_node(node.op, inputs, dict(attrs), outputs=(name,), source=node.source)
         self.setting.pairs.append(Pair(self.scope, node, b.nodes[-1], operands, result))
         return name
+
+
+def sources(program: Program, names: Iterable[str]) -> frozenset[str]:
+    """Some values with what they are views of, as far as the program goes."""
+    out = set(names)
+    for node in reversed(program.nodes):
+        if node.op in VIEWS and node.outputs[0] in out:
+            out.add(node.inputs[0])
+    return frozenset(out)
 
 
 def scope_state(setting: Setting, program: Program, scope: str = "") -> State:
