@@ -105,12 +105,11 @@ def _scan(
     body = node.body
     assert body is not None
     length, carries = node.attrs["length"], node.attrs["carry"]
-    assert isinstance(length, int) and isinstance(carries, int)
+    assert isinstance(length, int)
+    assert isinstance(carries, int)
     carry_part, xs_part, const_part = scan_parts(node.attrs, len(node.inputs))
     carry = [[s[v] for v in node.inputs[carry_part]] for s in state]
-    collected: list[list[dict[int, Array]]] = [
-        [{} for _ in node.outputs[carries:]] for _ in state
-    ]
+    collected: list[list[dict[int, Array]]] = [[{} for _ in node.outputs[carries:]] for _ in state]
     steps = range(length - 1, -1, -1) if node.attrs.get("reverse") else range(length)
     for step in steps:
         inner: Ranks = []

@@ -23,7 +23,7 @@ def locate(
     contract: Contract,
     wrong: dict[str, list[Fact]],
 ) -> Location | None:
-    """The first op without a relation; failing that, the output whose relation is not the one asked."""
+    """The first op without a relation, else the output whose relation is not the one asked for."""
     if related.breaks:
         return _from_break(one, related, related.breaks[0])
     stray = _first_stray(one, distributed, related, wrong)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-
-
 from verifier.ir.builder import Builder
 from verifier.ir.program import Node, Program
 from verifier.ops import lookup
@@ -55,8 +53,6 @@ class _Expansion(Builder):
             name = self.target.fresh("v")
         self.target.add_node(op, inputs, attrs, outputs=(name,))  # type: ignore[arg-type]
         return name
-
-
 
 
 def live(program: Program) -> Program:

@@ -134,9 +134,7 @@ def split_leading(dim: Dim, size: int, mesh_dim: str) -> Dim | None:
     return None
 
 
-def from_placements(
-    shape: Iterable[int], placements: Iterable[tuple[str, int, str]]
-) -> Layout:
+def from_placements(shape: Iterable[int], placements: Iterable[tuple[str, int, str]]) -> Layout:
     """The layout of a tensor from placements in mesh order.
 
     Args:
@@ -150,7 +148,7 @@ def from_placements(
     for name, size, placement in placements:
         if placement in ("R", "Replicate"):
             continue
-        if placement.startswith("S(") or placement.startswith("Shard("):
+        if placement.startswith(("S(", "Shard(")):
             index = int(placement[placement.index("(") + 1 : -1])
             if not -len(layout.dims) <= index < len(layout.dims):
                 raise ValueError(f"{placement} on a tensor of {len(layout.dims)} dims")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.ir.types import Source
+from verifier.ir.types import NOWHERE, Source
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Location:
     op: str
     text: str
     reason: str
-    source: Source = Source()
+    source: Source = NOWHERE
     operands: tuple[str, ...] = ()
     """What each operand was found to be."""
     mesh_dim: str | None = None

@@ -112,7 +112,8 @@ def verify(
         f"mesh {distributed.mesh or 'of one device'}",
         "the extents of the captured program: "
         + ", ".join(f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"),
-        "equality over the reals, for all values of inputs and parameters",
+        "equality over the reals, for all inputs and parameters on which one device computes no "
+        "infinity and no undefined value",
     )
     assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
     proof = certificate(sequential, distributed, contract, one, related)
