@@ -53,6 +53,11 @@ zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run
 bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory
 	$(BIN)/python -m benchmarks.roads full
 
+.PHONY: bench-plans
+bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof by number of layers
+	$(BIN)/python -m benchmarks.expert
+	$(BIN)/python -m benchmarks.scale_layers
+
 .PHONY: check
 check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/ruff check .

@@ -153,7 +153,7 @@ def _module(
         if module.use == "linear" and 0 < module.heads < mesh[tp] and _beside_column(module, best):
             style, parts, takes, gives = "kv_column", module.heads, stream, "S(-1)"
         else:
-            split = _token_split(module, best.lowered, tp) if module.use == "other" else None
+            split = _token_split(module, best.lowered, tp) if module.is_norm else None
             if split is None:
                 return None
             style, takes, gives = "sequence", split, split

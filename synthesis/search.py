@@ -267,4 +267,9 @@ def search(
         beam += grown
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
+    if tp and all(style == "replicate" for _, style in ranked[0].point.styles):
+        raise PlanError(
+            f"no plan that splits the model over {tp}={size} can be written as module styles: "
+            + "; ".join(f"{name} {why}" for name, why in failed.items())
+        )
     return Found(state.program, ranked[0], ranked[1:], failed, found, len(state.seen))
