@@ -12,12 +12,12 @@ from pathlib import Path
 
 from agent import events, outdir, summary, verdicts
 from agent.errors import Exit, InputError
-from agent.execution import reason_not_to_run
+from agent.execution import proved_again, reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
-from synthesis.emit import ModelFacts, emit, loss_obstacle
+from synthesis.emit import ModelFacts, Patch, emit, loss_obstacle
 from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.hardware import Cluster
 from synthesis.plan import to_json as plan_json
@@ -30,7 +30,7 @@ from verifier.frontend.request import CaptureRequest, InputSpec, read_config
 from verifier.ir.jsonio import dumps
 from verifier.ir.text import to_text
 from verifier.ir.types import Mesh
-from verifier.verdict import Proof, Unknown, Verdict
+from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 from verifier.verify import verify
 
 
@@ -249,8 +249,26 @@ def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary
                 tolerance=found.tolerance,
             )
         )
+    if isinstance(found.verdict, Proof) and made.plan.tp_size > 1:
+        _reprove(run, job, made, found, found.patch)
     if not isinstance(found.verdict, Proof):
         found.patch = None
+
+
+def _reprove(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
+    """Prove the patch itself. Only a difference speaks against it."""
+    with run.phase("reprove") as phase:
+        again, found.again = proved_again(job.request, patch, made.plan)
+        phase.summary = found.again
+        if isinstance(again, Counterexample):
+            found.verdict = Unknown(
+                f"the plan is proved, but {found.again}",
+                again.location,
+                again.wrong_outputs,
+                stats=again.stats,
+            )
+    if not isinstance(again, Proof):
+        run.warn(found.again)
 
 
 def _write(

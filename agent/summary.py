@@ -51,6 +51,8 @@ class Findings:
     patch: Patch | None = None
     ran: RunResult | None = None
     run_note: str = ""
+    again: str = ""
+    """What came of proving the patch itself."""
     tolerance: float = 1e-9
     candidates: Sequence[m.Candidate] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -278,6 +280,7 @@ def _execution(found: Findings) -> m.Execution | None:
         dtype="float64",
         seconds=found.ran.seconds,
         note=found.run_note,
+        again=found.again,
     )
 
 

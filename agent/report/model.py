@@ -187,6 +187,8 @@ class Execution:
     dtype: str = ""
     seconds: float | None = None
     note: str = ""
+    again: str = ""
+    """What came of capturing the patched model on each rank and proving that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

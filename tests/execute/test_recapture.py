@@ -76,4 +76,4 @@ def test_block_runs_one_reduction_forward_and_one_backward(tmp_path: Path, root:
     # forward: the row layer; backward: the bias of qkv, kept whole (x itself needs no gradient)
     assert found["collectives"] == [{"all_reduce": 2}, {"all_reduce": 2}]
     assert all("select" in a for a, _ in found["differences"])
-    assert found["placements"]["qkv.weight"] == "_S(0, 3)"
+    assert found["placements"]["qkv.weight"] == [0, 3]  # three parts along dim 0

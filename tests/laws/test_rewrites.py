@@ -1,0 +1,215 @@
+"""Rewrites keep every output, on numbers and on all ranks; a near miss is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verifier.entropy import open_entropy
+from verifier.evaluate import evaluate, simulate
+from verifier.inline import inline
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.types import Affine, Mesh, TensorType
+from verifier.ranks import RankError, gathers_by_dim, join
+from verifier.windows import read_windows
+
+ROWS, RANKS = 3, 4
+TP = Mesh.of(tp=RANKS)
+
+
+def number(b: Builder, value: int, dtype: str = "i64") -> str:
+    return b.add("full", shape=(), value=Fraction(value), dtype=dtype)
+
+
+def shift(b: Builder, ids: str, by: int) -> str:
+    return b.add("add_scalar", ids, value=Fraction(-by)) if by else ids
+
+
+def embedding(rank: int, rows: int = ROWS, first: int | None = None) -> Program:
+    """DTensor's masked lookup among `rows` rows from row `first` on."""
+    first = rank * ROWS if first is None else first
+    b = Builder("embedding", TP)
+    table = b.param("w", TensorType((ROWS, 2), "f32"))
+    ids = b.input("ids", TensorType((2, 5), "i64"))
+    low, high = number(b, first), number(b, first + rows)
+    mask = b.add("logical_or", b.add("lt", ids, low), b.add("ge", ids, high))
+    local = b.add("where", mask, number(b, 0), shift(b, ids, first))
+    found = b.add("take", table, local, dim=0)
+    wide = b.add("reshape", mask, shape=(2, 5, 1))
+    b.output(b.add("where", wide, number(b, 0, "f32"), found), "output", "y")
+    return b.build()
+
+
+def entry(rank: int, rows: int = ROWS) -> Program:
+    """A clipped lookup along lines, masked outside of the window, and its adjoint."""
+    b = Builder("entry", TP)
+    x = b.input("x", TensorType((6, ROWS), "f32"))
+    g = b.input("g", TensorType((6,), "f32"))
+    ids = b.input("ids", TensorType((6,), "i64"))
+    local = shift(b, ids, rank * ROWS)
+    zero = number(b, 0, "f32")
+    inside = b.add(
+        "logical_and", b.add("ge", local, number(b, 0)), b.add("lt", local, number(b, rows))
+    )
+    near = b.add("minimum", b.add("maximum", local, number(b, 0)), number(b, ROWS - 1))
+    line = b.add("reshape", near, shape=(6, 1))
+    found = b.add("reshape", b.add("take_along", x, line, dim=1), shape=(6,))
+    b.output(b.add("where", inside, found, zero), "output", "y")
+    kept = b.add("reshape", b.add("where", inside, g, zero), shape=(6, 1))
+    b.output(b.add("put_along", kept, line, dim=1, size=ROWS), "grad", "x")
+    return b.build()
+
+
+def numbers(program: Program, rng: np.random.Generator) -> dict[str, Any]:
+    """Ids inside of all windows, and outside of every one."""
+    return {
+        i.name: rng.normal(size=i.type.shape)
+        if i.type.is_float
+        else rng.integers(-3, ROWS * RANKS + 3, i.type.shape)
+        for i in program.inputs
+    }
+
+
+def same(a: Program, b: Program, values: dict[str, Any]) -> None:
+    first, second = evaluate(a, values), evaluate(b, values)
+    for x, y in zip(a.outputs, b.outputs, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(first[x.value], float), np.asarray(second[y.value], float), atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("make", [embedding, entry])
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_masked_lookups_read_as_windows_on_every_rank(make: Any, rank: int) -> None:
+    program = make(rank)
+    on_one = replace(program, mesh=Mesh())
+    read = read_windows(on_one)
+    assert "where" not in {n.op for n in read.nodes}
+    assert {n.attrs["offset"] for n in read.nodes if "offset" in n.attrs} == {rank * ROWS}
+    rng = np.random.default_rng(rank)
+    for _ in range(5):
+        same(on_one, read, numbers(on_one, rng))
+
+
+@pytest.mark.parametrize(
+    "program", [embedding(1, ROWS - 1), embedding(1, ROWS + 1), entry(1, ROWS - 1)]
+)
+def test_a_window_of_another_size_is_left_alone(program: Program) -> None:
+    assert [n.op for n in read_windows(program).nodes].count("where") >= 1
+
+
+def test_offsets_of_all_ranks_are_fitted() -> None:
+    whole = join([read_windows(embedding(r)) for r in range(RANKS)], "tp")
+    (take,) = [n for n in whole.nodes if n.op == "take"]
+    assert take.attrs["offset"] == Affine.of(0, {"tp": ROWS})
+
+
+def test_one_rank_with_another_offset_is_refused() -> None:
+    firsts = [0, ROWS, ROWS, 3 * ROWS]
+    programs = [read_windows(embedding(r, first=f)) for r, f in enumerate(firsts)]
+    with pytest.raises(RankError, match="do not grow evenly"):
+        join(programs, "tp")
+
+
+def ranked(size: int, build: Any) -> list[Program]:
+    out: list[Program] = []
+    for rank in range(size):
+        b = Builder("rank", Mesh.of(tp=size))
+        x = b.input("x", TensorType((4, 6), "f32"))
+        b.output(build(b, x, rank), "output", "y")
+        out.append(b.build())
+    return out
+
+
+def expected(program: Program, pieces: Sequence[Any], want: Sequence[Any]) -> None:
+    got = simulate(program, [{"x": p} for p in pieces])
+    for values, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(values[program.outputs[0].value], float), y, atol=1e-12
+        )
+
+
+def test_chunks_of_ranks_are_joined() -> None:
+    def cut(b: Builder, x: str, rank: int) -> str:
+        return b.add("slice", x, dim=1, start=3 * rank, stop=3 * rank + 3, step=1)
+
+    def spread(b: Builder, x: str, rank: int) -> str:
+        wide = b.add("pad", x, dim=1, lo=6 * rank, hi=6 * (1 - rank))
+        return b.add("all_reduce", wide, mesh_dim="tp", reduce="sum")
+
+    pieces = [np.random.default_rng(r).normal(size=(4, 6)) for r in range(2)]
+    expected(
+        join(ranked(2, cut), "tp"), pieces, [p[:, 3 * r : 3 * r + 3] for r, p in enumerate(pieces)]
+    )
+    joined = join(ranked(2, spread), "tp")
+    assert {n.op for n in joined.nodes} == {"all_gather", "reshape"}
+    expected(joined, pieces, [np.concatenate(pieces, axis=1)] * 2)
+
+
+def test_padded_chunks_that_are_not_summed_are_refused() -> None:
+    def spread(b: Builder, x: str, rank: int) -> str:
+        return b.add("exp", b.add("pad", x, dim=1, lo=6 * rank, hi=6 * (1 - rank)))
+
+    with pytest.raises(RankError, match="padded with zeros"):
+        join(ranked(2, spread), "tp")
+
+
+def test_collectives_on_dim_0_become_collectives_on_a_dim() -> None:
+    def parts(b: Builder, x: str, dim: int) -> list[str]:
+        half = b.types[x].shape[dim] // 2
+        return [
+            b.add("slice", x, dim=dim, start=i * half, stop=(i + 1) * half, step=1) for i in (0, 1)
+        ]
+
+    def gather(b: Builder, x: str, rank: int) -> str:
+        whole = b.add("all_gather", x, mesh_dim="tp", dim=0)
+        return b.add("concat", *parts(b, whole, 0), dim=1)
+
+    def scatter(b: Builder, x: str, rank: int) -> str:
+        rows = b.add("concat", *parts(b, x, 1), dim=0)
+        return b.add("reduce_scatter", rows, mesh_dim="tp", dim=0, reduce="sum")
+
+    def biased(b: Builder, x: str, rank: int) -> str:
+        share = b.add("mul_scalar", x, value=Fraction(1, 2))
+        total = b.add("reshape", b.add("add", b.add("exp", x), share), shape=(2, 12))
+        return b.add("reduce_scatter", total, mesh_dim="tp", dim=0, reduce="sum")
+
+    pieces = [np.random.default_rng(r).normal(size=(4, 6)) for r in range(2)]
+    for build, op in ((gather, "concat"), (scatter, "concat"), (biased, "reduce_scatter")):
+        before = join(ranked(2, build), "tp")
+        after = gathers_by_dim(before)
+        assert op not in {n.op for n in after.nodes}
+        wanted = simulate(before, [{"x": p} for p in pieces])
+        expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cross_entropy_is_opened_up(seed: int) -> None:
+    n, classes, ignored = 5, 7, -100
+    b = Builder("loss")
+    x = b.input("x", TensorType((n, classes), "f32"))
+    labels = b.input("labels", TensorType((n,), "i64"))
+    line = b.add("reshape", labels, shape=(n, 1))
+    y = b.add("log_softmax", x)
+    valid = b.add("ne", labels, number(b, ignored))
+    count = b.add("sum", b.add("cast", valid, dtype="f32"), dims=(0,), keepdim=False)
+    total = b.add("sum", b.add("take_along", y, line, dim=1), dims=(0, 1), keepdim=False)
+    b.output(b.add("neg", b.add("div", total, count)), "loss", "loss")
+    g = b.add("neg", b.add("div", number(b, 1, "f32"), count))
+    g = b.add("expand", b.add("reshape", g, shape=(1, 1)), shape=(n, 1))
+    put = b.add("put_along", g, line, dim=1, size=classes)
+    b.output(b.add("log_softmax_backward", put, y), "grad", "x")
+    before = inline(b.build())
+    after, assumed = open_entropy(before)
+    assert assumed == (f"Every label names a class or is {ignored}.",)
+    assert [n.op for n in after.nodes].count("where") == 2
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, classes, n)
+    ids[rng.integers(n)] = ignored
+    same(before, after, {"x": rng.normal(size=(n, classes)), "labels": ids})
