@@ -9,7 +9,7 @@ from synthesis.lower import Choices
 from synthesis.roles import Module, Param, heads
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
-from verifier.layout import Atom, Layout, normal, split_leading, whole
+from verifier.layout import Atom, Layout, bound, normal, split_leading, whole
 
 
 class PlanError(ValueError):
@@ -75,6 +75,12 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     return layout.with_dim(dim, chunk)
 
 
+def _stored_dim(layout: Layout) -> int:
+    """The dim that data parallelism splits: rows, unless tp splits these part by part."""
+    strided = bool(bound(layout.dims[0])) and layout.dims[0][0].mesh_dim is None
+    return 1 if strided and len(layout.dims) > 1 else 0
+
+
 def batch_extent(program: Program) -> int | None:
     """The first extent of the first input that has dims: the batch."""
     for item in program.inputs:
@@ -112,9 +118,10 @@ def choices(
                 layout = Layout.replicate(param.shape)
             stored = layout
             if dp and param.shape:
-                chunk = split_leading(layout.dims[0], mesh[dp], dp)
+                dim = _stored_dim(layout)
+                chunk = split_leading(layout.dims[dim], mesh[dp], dp)
                 if chunk is not None:
-                    stored = layout.with_dim(0, chunk)
+                    stored = layout.with_dim(dim, chunk)
             if param.stacked:
                 layout = Layout((whole(shape[0]), *layout.dims))
                 stored = Layout((whole(shape[0]), *stored.dims))
