@@ -247,13 +247,22 @@ def _key(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _matmul(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
+    """`a b`, or the transpose of `b^T a^T` where that pair was made earlier."""
     a, b = args
     shape = (*t.shape(a)[:-1], t.shape(b)[-1])
     coef = a.coef * b.coef
     if coef == 0:
         return t.full(shape, Fraction(0))
-    made = t.intern("matmul", [Ref(ONE, a.id), Ref(ONE, b.id)], (), shape)
-    return Ref(coef, made.id)
+    a, b = Ref(ONE, a.id), Ref(ONE, b.id)
+    rank = len(shape)
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    left, right = t.permute(b, swap), t.permute(a, swap)
+    if (left.id, right.id) < (a.id, b.id) and left.coef == right.coef == 1:
+        turned = (*shape[:-2], shape[-1], shape[-2])
+        made = t.permute(t.intern("matmul", [left, right], (), turned), swap)
+    else:
+        made = t.intern("matmul", [a, b], (), shape)
+    return Ref(coef * made.coef, made.id)
 
 
 def _where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
