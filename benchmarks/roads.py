@@ -67,7 +67,7 @@ FULL = tuple(
         f"Llama 3 {size}",
         "hf:LlamaForCausalLM",
         (str(ROOT / "examples" / f"llama3-{size.lower()}.json"),),
-        ("--mesh", "tp=8", "--no-run"),
+        ("--mesh", "tp=8", "--batch", "1", "--seq", "8192", "--no-run"),
     )
     for size in ("8B", "70B", "405B")
 )
