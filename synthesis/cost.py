@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 from synthesis.hardware import Cluster
 from verifier.ir.program import Node, Program
@@ -126,7 +127,7 @@ def estimate(program: Program, cluster: Cluster, optimizer_bytes: int = 12) -> E
         operands = [holder.types[v] for v in node.inputs]
         results = [holder.types[v] for v in node.outputs]
         if op.kind == "collective":
-            names = mesh_dims(node.attrs["mesh_dim"])  # type: ignore[arg-type]
+            names = mesh_dims(cast("str | tuple[str, ...]", node.attrs["mesh_dim"]))
             big = max(operands[0].nbytes, results[0].nbytes)
             seconds = collective_seconds(node.op, program.mesh, names, big, cluster)
             if node.op not in ("shard_slice", "on_coord"):

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from synthesis.execute.job import Job
+from synthesis.execute.job import ExecuteError, Job
 from synthesis.execute.load import make_inputs, open_target, patched_model
 from verifier.frontend.inputs import find_inputs
 from verifier.frontend.materialize import fake_mode, parameters_on_meta, take_buffers, to_fake
@@ -184,7 +184,7 @@ def _whole_buffer(value: Any, model: Any, name: str) -> Any:
     held = model.get_buffer(name)
     if isinstance(held, DTensor):
         if not held.placements[0].is_replicate():
-            raise NotImplementedError(f"the buffer {name} is split over the ranks")
+            raise ExecuteError(f"the buffer {name} is split over the ranks, which is not covered")
         return DTensor.from_local(value, held.device_mesh, held.placements, run_check=False)
     return value
 
