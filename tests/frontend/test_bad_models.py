@@ -22,12 +22,18 @@ def failure(target, **options):
     return caught.value
 
 
-def ended(pid):
-    """Whether a process is gone, or dead and not yet collected by its parent."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+def ended(pid, within=5.0):
+    """Whether a process is gone, or dead and not yet collected, before some seconds have passed."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
 
 
 @pytest.mark.parametrize(
