@@ -11,8 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from verifier.ir.attrs import KINDS, stray_mesh_dim
 from verifier.ir.errors import IRError, MalformedError
-from verifier.ir.program import INPUT_ROLES, OUTPUT_ROLES, Input, Node, Output, Program
+from verifier.ir.program import (
+    IN_ORDER,
+    INPUT_ROLES,
+    OUTPUT_ROLES,
+    Input,
+    Node,
+    Output,
+    Program,
+    Timing,
+)
 from verifier.ir.types import DTYPES, Attr, Mesh, Source, TensorType
+from verifier.ir.where import EVERYWHERE, Where, ranks_where
 
 MAX_DEPTH = 32
 """How deep scans may nest."""
@@ -76,13 +86,25 @@ class Assembly:
                 hint=near(name, self.types),
             ) from None
 
-    def input(self, name: str, type: TensorType, role: str, path: str) -> None:
+    def where(self, chosen: Sequence[tuple[str, Sequence[int]]]) -> Where:
+        """The ranks that `on(...)` names."""
+        names = [name for name, _ in chosen]
+        if len(set(names)) != len(names):
+            raise MalformedError("a mesh dim is named twice in on(...)")
+        try:
+            return ranks_where(self.mesh, dict(chosen))
+        except ValueError as error:
+            raise MalformedError(f"on(...): {error}") from None
+
+    def input(
+        self, name: str, type: TensorType, role: str, path: str, where: Where = EVERYWHERE
+    ) -> None:
         if role not in INPUT_ROLES:
             raise MalformedError(
                 f"unknown role {role}", expected=f"one of {', '.join(INPUT_ROLES)}"
             )
         self.define(name, type)
-        self.inputs.append(Input(name, type, role, path))
+        self.inputs.append(Input(name, type, role, path, where))
 
     def output(self, value: str, role: str, path: str) -> None:
         if role not in OUTPUT_ROLES:
@@ -101,6 +123,8 @@ class Assembly:
         source: Source,
         body: Program | None,
         written: Sequence[TensorType] | None,
+        where: Where = EVERYWHERE,
+        timing: Timing = IN_ORDER,
     ) -> None:
         """Append one op application; `written` are the types the text claims for the results."""
         operands = [self.read(v) for v in inputs]
@@ -119,7 +143,9 @@ class Assembly:
             )
         for name, type in zip(outputs, types, strict=True):
             self.define(name, type)
-        self.nodes.append(Node(op, tuple(inputs), tuple(outputs), dict(attrs), source, body))
+        self.nodes.append(
+            Node(op, tuple(inputs), tuple(outputs), dict(attrs), source, body, where, timing)
+        )
 
     def build(self) -> Program:
         return Program(

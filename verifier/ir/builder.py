@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from verifier.ir.errors import IRError
-from verifier.ir.program import Input, Node, Output, Program
+from verifier.ir.program import IN_ORDER, Input, Node, Output, Program, Timing
 from verifier.ir.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
+from verifier.ir.where import EVERYWHERE, Where, ranks_where
 
 
 class Builder:
@@ -29,6 +30,7 @@ class Builder:
         self.outputs: list[Output] = []
         self.types: dict[str, TensorType] = {}
         self.source = NOWHERE
+        self.where = EVERYWHERE
         self._count = 0
         self._reserved: set[str] = set()
 
@@ -52,14 +54,32 @@ class Builder:
         finally:
             self.source = before
 
+    @contextmanager
+    def on(self, **coords: int | Sequence[int]) -> Generator[None]:
+        """Nodes and inputs added inside belong to the ranks at these coordinates."""
+        chosen = {k: (v,) if isinstance(v, int) else tuple(v) for k, v in coords.items()}
+        before, self.where = self.where, ranks_where(self.mesh, {**dict(self.where), **chosen})
+        try:
+            yield
+        finally:
+            self.where = before
+
     def define(self, name: str, type: TensorType) -> str:
         if name in self.types:
             raise IRError(f"{self.name}: %{name} is defined twice")
         self.types[name] = type
         return name
 
-    def input(self, name: str, type: TensorType, role: str = "input", path: str = "") -> str:
-        self.inputs.append(Input(self.define(name, type), type, role, path or name))
+    def input(
+        self,
+        name: str,
+        type: TensorType,
+        role: str = "input",
+        path: str = "",
+        where: Where | None = None,
+    ) -> str:
+        held = self.where if where is None else where
+        self.inputs.append(Input(self.define(name, type), type, role, path or name, held))
         return name
 
     def param(self, name: str, type: TensorType, path: str = "") -> str:
@@ -74,21 +94,24 @@ class Builder:
         outputs: Sequence[str] | None = None,
         source: Source | None = None,
         body: Program | None = None,
+        where: Where | None = None,
+        timing: Timing = IN_ORDER,
     ) -> tuple[str, ...]:
         from verifier.ops import infer_types
 
         attrs = dict(attrs or {})
-        where = source or self.source
+        place = source or self.source
         for value in inputs:
             if value not in self.types:
-                raise IRError(f"{self.name}: {op} reads %{value}, which nothing defines  {where}")
+                raise IRError(f"{self.name}: {op} reads %{value}, which nothing defines  {place}")
         types = infer_types(op, [self.types[v] for v in inputs], attrs, self.mesh, body)
         names = tuple(outputs) if outputs is not None else tuple(self.fresh() for _ in types)
         if len(names) != len(types):
             raise IRError(f"{self.name}: {op} has {len(types)} results, {len(names)} names given")
         for name, type in zip(names, types, strict=True):
             self.define(name, type)
-        self.nodes.append(Node(op, tuple(inputs), names, attrs, where, body))
+        on = self.where if where is None else where
+        self.nodes.append(Node(op, tuple(inputs), names, attrs, place, body, on, timing))
         return names
 
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:

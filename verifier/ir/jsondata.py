@@ -109,6 +109,11 @@ class Cursor:
             raise self.fail("not a string", '"..."')
         return self.value
 
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.fail("not a flag", "true or false")
+        return self.value
+
     def integer(self) -> int:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             raise self.fail("not an integer", "an integer")

@@ -11,8 +11,9 @@ from typing import Any
 from verifier.ir import jsondata as data
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
 from verifier.ir.errors import IRError
-from verifier.ir.program import Node, Program
+from verifier.ir.program import IN_ORDER, Node, Program, Timing
 from verifier.ir.types import Affine, Attr, Mesh, Source, TensorType
+from verifier.ir.where import EVERYWHERE, Where
 
 FORMAT = "shardproof.program/1"
 
@@ -46,7 +47,7 @@ def _mesh(mesh: Mesh) -> list[list[str | int]]:
 def _lists(program: Program, sources: bool) -> dict[str, list[dict[str, Any]]]:
     return {
         "inputs": [
-            {"name": i.name, "type": _type(i.type), "role": i.role, "path": i.path}
+            {"name": i.name, "type": _type(i.type), "role": i.role, "path": i.path, **_on(i.where)}
             for i in program.inputs
         ],
         "nodes": [_node(program, node, sources) for node in program.nodes],
@@ -58,6 +59,10 @@ def _type(type: TensorType) -> dict[str, Any]:
     return {"dtype": type.dtype, "shape": list(type.shape)}
 
 
+def _on(where: Where) -> dict[str, Any]:
+    return {"on": [[name, list(chosen)] for name, chosen in where]} if where else {}
+
+
 def _node(program: Program, node: Node, sources: bool) -> dict[str, Any]:
     out: dict[str, Any] = {
         "op": node.op,
@@ -65,6 +70,14 @@ def _node(program: Program, node: Node, sources: bool) -> dict[str, Any]:
         "outputs": [{"name": v, "type": _type(program.types[v])} for v in node.outputs],
         "attrs": {k: attr_to_json(node.attrs[k]) for k in sorted(node.attrs)},
     }
+    out |= _on(node.where)
+    if node.timing != IN_ORDER:
+        timing = node.timing
+        out["timing"] = {
+            "async": timing.asynchronous,
+            "stream": timing.stream,
+            "buffer": timing.buffer,
+        }
     if sources and node.source != Source():
         src = node.source
         out["source"] = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
@@ -112,10 +125,11 @@ def _program(at: data.Cursor, depth: int) -> Program:
     with at.located():
         parts = Assembly(at["name"].text(), _read_mesh(at["mesh"]), depth)
     for item in at["inputs"].items():
-        item.only("name", "type", "role", "path")
+        item.only("name", "type", "role", "path", "on")
         type = _read_type(item["type"])
         with item.located():
-            parts.input(item["name"].text(), type, item["role"].text(), item["path"].text())
+            where = _read_where(item, parts)
+            parts.input(item["name"].text(), type, item["role"].text(), item["path"].text(), where)
     for item in at["nodes"].items():
         _read_node(item, parts)
     for item in at["outputs"].items():
@@ -144,7 +158,7 @@ def _read_type(at: data.Cursor) -> TensorType:
 
 
 def _read_node(at: data.Cursor, parts: Assembly) -> None:
-    at.only("op", "inputs", "outputs", "attrs", "source", "body")
+    at.only("op", "inputs", "outputs", "attrs", "source", "body", "on", "timing")
     names: list[str] = []
     types: list[TensorType] = []
     for item in at["outputs"].items():
@@ -156,7 +170,28 @@ def _read_node(at: data.Cursor, parts: Assembly) -> None:
     attrs = {key: _read_attr(at["attrs"][key]) for key in at["attrs"].object()}
     inputs = [item.text() for item in at["inputs"].items()]
     with at.located():
-        parts.node(at["op"].text(), inputs, names, attrs, source, body, types)
+        where, timing = _read_where(at, parts), _read_timing(at)
+        parts.node(at["op"].text(), inputs, names, attrs, source, body, types, where, timing)
+
+
+def _read_where(at: data.Cursor, parts: Assembly) -> Where:
+    if "on" not in at:
+        return EVERYWHERE
+    chosen: list[tuple[str, list[int]]] = []
+    for item in at["on"].items():
+        pair = item.items()
+        if len(pair) != 2:
+            raise item.fail("a pair", "[mesh dim, [coordinates]]")
+        chosen.append((pair[0].text(), [c.integer() for c in pair[1].items()]))
+    return parts.where(chosen)
+
+
+def _read_timing(at: data.Cursor) -> Timing:
+    if "timing" not in at:
+        return IN_ORDER
+    found = at["timing"]
+    found.only("async", "stream", "buffer")
+    return Timing(found["async"].flag(), found["stream"].text(), found["buffer"].text())
 
 
 def _read_source(at: data.Cursor) -> Source:

@@ -9,6 +9,7 @@ from verifier.ir import source_note
 from verifier.ir.program import Node, Program
 from verifier.ir.tokens import quote, value, word
 from verifier.ir.types import Affine, Attr, Mesh
+from verifier.ir.where import Where
 from verifier.ops import lookup
 
 _NOTE_COLUMN = 64
@@ -26,10 +27,17 @@ def _mesh(mesh: Mesh) -> str:
     return ", ".join(f"{word(name)}={size}" for name, size in mesh.dims)
 
 
+def _where(where: Where) -> str:
+    return ", ".join(
+        f"{word(name)}={chosen[0] if len(chosen) == 1 else list(chosen)}" for name, chosen in where
+    )
+
+
 def _body(program: Program, indent: str) -> Iterator[str]:
     for item in program.inputs:
         path = "" if item.path == item.name else f" {quote(item.path)}"
-        yield f"{indent}{item.role} {value(item.name)}: {item.type}{path}"
+        on = f" on({_where(item.where)})" if item.where else ""
+        yield f"{indent}{item.role} {value(item.name)}: {item.type}{path}{on}"
     for node in program.nodes:
         yield from _node(program, node, indent)
     shown: list[str] = []
@@ -48,6 +56,10 @@ def _node(program: Program, node: Node, indent: str) -> Iterator[str]:
     attrs = ", ".join(f"{k}={show_attr(v)}" for k, v in named)
     words = [*_listed(node.outputs), "=", node.op, *_listed(node.inputs)]
     words += [f"{{{attrs}}}"] if attrs else []
+    words += [f"on({_where(node.where)})"] if node.where else []
+    words += ["async"] if node.timing.asynchronous else []
+    words += [f"stream({word(node.timing.stream)})"] if node.timing.stream else []
+    words += [f"into({word(node.timing.buffer)})"] if node.timing.buffer else []
     if node.body is None:
         words += [":", ", ".join(str(program.types[v]) for v in node.outputs)]
         line = indent + " ".join(words)

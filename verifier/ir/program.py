@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from verifier.ir.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
+from verifier.ir.where import EVERYWHERE, Where
 
 INPUT_ROLES = ("param", "input", "const", "cotangent", "carry", "xs")
 OUTPUT_ROLES = ("output", "loss", "grad", "carry", "ys")
@@ -24,6 +25,8 @@ class Input:
     role: str = "input"
     path: str = ""
     """For a param: its name in the owner's model, `*` for the layers of a repeated block."""
+    where: Where = EVERYWHERE
+    """The ranks that hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,20 @@ class Output:
     role: str = "output"
     path: str = ""
     """For a grad: the path of its param. For an output: its name in the owner's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a node runs in time. It says nothing about values."""
+
+    asynchronous: bool = False
+    """The result is in flight until a `wait` reads it."""
+    stream: str = ""
+    buffer: str = ""
+    """The storage that the result is written to; two nodes may name the same one."""
+
+
+IN_ORDER = Timing()
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,9 @@ class Node:
     source: Source = NOWHERE
     body: Program | None = None
     """Only for `scan`: inputs are carries, then one slice of each xs, then consts."""
+    where: Where = EVERYWHERE
+    """The ranks that run it; where nothing is said, all those that hold its operands."""
+    timing: Timing = IN_ORDER
 
 
 @dataclass(frozen=True)

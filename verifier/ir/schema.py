@@ -75,7 +75,12 @@ def schema() -> dict[str, Any]:
             "outputs": _list(result),
             "attrs": {"type": "object"},
         },
-        {"source": {"$ref": "#/$defs/source"}, "body": {"$ref": "#"}},
+        {
+            "source": {"$ref": "#/$defs/source"},
+            "body": {"$ref": "#"},
+            "on": {"$ref": "#/$defs/where"},
+            "timing": _object({"async": {"type": "boolean"}, "stream": _TEXT, "buffer": _TEXT}),
+        },
     )
     program = _object(
         {
@@ -89,7 +94,8 @@ def schema() -> dict[str, Any]:
                         "type": {"$ref": "#/$defs/type"},
                         "role": {"enum": list(INPUT_ROLES)},
                         "path": _TEXT,
-                    }
+                    },
+                    {"on": {"$ref": "#/$defs/where"}},
                 )
             ),
             "nodes": _list({"$ref": "#/$defs/node"}),
@@ -106,6 +112,14 @@ def schema() -> dict[str, Any]:
             **_kinds(),
             "type": _object({"dtype": {"enum": list(DTYPES)}, "shape": _list(_COUNT)}),
             "source": _object({"file": _TEXT, "line": _COUNT, "module": _TEXT, "text": _TEXT}),
+            "where": _list(
+                {
+                    "type": "array",
+                    "prefixItems": [_TEXT, {**_list(_COUNT), "minItems": 1}],
+                    "minItems": 2,
+                    "maxItems": 2,
+                }
+            ),
             "node": {**node, "anyOf": rules},
         },
     }

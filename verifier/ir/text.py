@@ -11,6 +11,10 @@ Types of results may be left out; where they are written they are checked. A `sc
 in braces after its attributes. `#` starts a comment. Attribute values: integers, decimals (the
 double they denote, exactly), rationals `1/3`, `true`, names, strings, lists, and integers that are
 affine in mesh coordinates, `4*tp+1`.
+
+After its attributes a node may say which ranks run it, `on(pp=0)` or `on(pp=[0, 1], tp=0)`, and
+how it runs in time: `async` (its result is in flight until a `wait` reads it), `stream(NAME)`,
+`into(BUFFER)`. An input may say `on(...)` after its path: which ranks hold it.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ from verifier.ir import source_note
 from verifier.ir.assemble import Assembly, mesh_of, near, tensor_type
 from verifier.ir.errors import MalformedError
 from verifier.ir.printing import to_text
-from verifier.ir.program import INPUT_ROLES, Program
+from verifier.ir.program import IN_ORDER, INPUT_ROLES, Program, Timing
 from verifier.ir.tokens import Tokens, value
 from verifier.ir.types import Affine, Attr, Mesh, Source, TensorType
+from verifier.ir.where import EVERYWHERE, Where
 
 __all__ = ["parse_text", "to_text"]
 
@@ -127,7 +132,8 @@ def _input(tokens: Tokens, parts: Assembly) -> None:
     name = tokens.value(f"name of a {role}")
     tokens.expect(":", f"type of %{name}")
     type = _type(tokens)
-    parts.input(name, type, role, _path(tokens, name))
+    path = _path(tokens, name)
+    parts.input(name, type, role, path, _where(tokens, parts))
 
 
 def _type(tokens: Tokens) -> TensorType:
@@ -159,6 +165,7 @@ def _statement(tokens: Tokens, parts: Assembly) -> None:
         if not tokens.accept(","):
             break
     attrs = _attrs(tokens, op)
+    where, timing = _where(tokens, parts), _timing(tokens)
     written: list[TensorType] | None = None
     if tokens.accept(":"):
         written = [_type(tokens)]
@@ -175,9 +182,50 @@ def _statement(tokens: Tokens, parts: Assembly) -> None:
     else:
         source = _note(tokens)
     try:
-        parts.node(op, inputs, outputs, attrs, source, body, written)
+        parts.node(op, inputs, outputs, attrs, source, body, written, where, timing)
     except MalformedError as error:
         raise _later(tokens, start, error) from None
+
+
+def _where(tokens: Tokens, parts: Assembly) -> Where:
+    """`on(pp=0, tp=[0, 2])`."""
+    start = tokens.start
+    if not tokens.accept("on"):
+        return EVERYWHERE
+    tokens.expect("(", "ranks")
+    chosen: list[tuple[str, list[int]]] = []
+    while not tokens.accept(")"):
+        if chosen:
+            tokens.expect(",", "ranks")
+        name = _word(tokens, "name of a mesh dim")
+        tokens.expect("=", f"coordinates of {name}")
+        if not tokens.accept("["):
+            chosen.append((name, [tokens.integer(f"a coordinate of {name}")]))
+            continue
+        coords: list[int] = []
+        while not tokens.accept("]"):
+            if coords:
+                tokens.expect(",", f"coordinates of {name}")
+            coords.append(tokens.integer(f"a coordinate of {name}"))
+        chosen.append((name, coords))
+    try:
+        return parts.where(chosen)
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _timing(tokens: Tokens) -> Timing:
+    """`async stream(NAME) into(BUFFER)`, each optional, in this order."""
+    asynchronous = tokens.accept("async")
+    names = {"stream": "", "into": ""}
+    for word in names:
+        if tokens.accept(word):
+            tokens.expect("(", word)
+            names[word] = _word(tokens, f"name of a {word}")
+            tokens.expect(")", word)
+    if not asynchronous and not any(names.values()):
+        return IN_ORDER
+    return Timing(asynchronous, names["stream"], names["into"])
 
 
 def _note(tokens: Tokens) -> Source:
