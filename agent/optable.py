@@ -17,6 +17,7 @@ KINDS = {
     "rows": "Rows",
     "composite": "Composites, inlined to the ops above before anything is proved",
     "collective": "Collectives",
+    "movement": "Values that change ranks",
     "control": "Control",
 }
 """Kind of op to heading, in the order of the table."""

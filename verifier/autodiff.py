@@ -16,6 +16,7 @@ from fractions import Fraction
 from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
 from verifier.ir.program import Input, Node, Output, Program
+from verifier.ir.where import EVERYWHERE, Where, coordinates
 from verifier.ops import lookup
 from verifier.ops.control import scan_parts
 
@@ -47,19 +48,20 @@ def grad(
     b = Builder(program.name, program.mesh)
     b.reserve(program.types)
     for item in program.inputs:
-        b.input(item.name, item.type, item.role, item.path)
+        b.input(item.name, item.type, item.role, item.path, item.where)
     cts: Cotangents = {}
     roots = [loss] if loss else [o.value for o in program.outputs if o.role == "loss"]
     if not roots:
         for out in program.outputs:
             if out.role == "output" and program[out.value].is_float:
                 name = b.input(f"ct.{out.path}", program[out.value], "cotangent", out.path)
-                _accumulate(b, cts, out.value, name)
+                cts[out.value] = name
     tape = [_recorded(b, node) for node in program.nodes]
     for root in roots:
         if program[root].shape:
             raise IRError(f"{program.name}: the loss %{root} is {program[root]}, expected a scalar")
-        one = b.add("full", shape=(), value=Fraction(1), dtype=program[root].dtype)
+        with b.on(**dict(b.held[root])):
+            one = b.add("full", shape=(), value=Fraction(1), dtype=program[root].dtype)
         _accumulate(b, cts, root, one)
     _pull(b, tape, cts, frozenset(stopped), reduced or {})
     for out in program.outputs:
@@ -75,17 +77,24 @@ def expand(program: Program) -> Program:
     b = Builder(program.name, program.mesh)
     b.reserve(program.types)
     for item in program.inputs:
-        b.input(item.name, item.type, item.role, item.path)
+        b.input(item.name, item.type, item.role, item.path, item.where)
     rename: dict[str, str] = {}
     for node in program.nodes:
         inputs = tuple(rename.get(v, v) for v in node.inputs)
         op = lookup(node.op)
-        with b.at(node.source):
+        with b.at(node.source), b.on(**dict(node.where)):
             if op.expand is not None and op.vjp_rule is None:
                 rename[node.outputs[0]] = op.expand(b, *inputs, **op.with_defaults(node.attrs))
             else:
                 body = expand(node.body) if node.body is not None else None
-                b.add_node(node.op, inputs, node.attrs, outputs=node.outputs, body=body)
+                b.add_node(
+                    node.op,
+                    inputs,
+                    node.attrs,
+                    outputs=node.outputs,
+                    body=body,
+                    timing=node.timing,
+                )
     for out in program.outputs:
         b.output(rename.get(out.value, out.value), out.role, out.path)
     done = b.build()
@@ -96,7 +105,15 @@ def expand(program: Program) -> Program:
 def _recorded(b: Builder, node: Node) -> Node:
     """Append a node; a scan also returns the carries that each step starts from."""
     if node.body is None:
-        b.add_node(node.op, node.inputs, node.attrs, outputs=node.outputs, source=node.source)
+        b.add_node(
+            node.op,
+            node.inputs,
+            node.attrs,
+            outputs=node.outputs,
+            source=node.source,
+            where=node.where,
+            timing=node.timing,
+        )
         return node
     carry = _count(node, "carry")
     starts = tuple(Output(i.name, "ys", f"start.{i.name}") for i in node.body.inputs[:carry])
@@ -109,9 +126,16 @@ def _recorded(b: Builder, node: Node) -> Node:
         node.body.mesh,
     )
     kept = tuple(b.fresh("start") for _ in starts)
-    full = Node(node.op, node.inputs, (*node.outputs, *kept), node.attrs, node.source, body)
+    outputs = (*node.outputs, *kept)
+    full = Node(node.op, node.inputs, outputs, node.attrs, node.source, body, node.where)
     b.add_node(
-        full.op, full.inputs, full.attrs, outputs=full.outputs, source=full.source, body=body
+        full.op,
+        full.inputs,
+        full.attrs,
+        outputs=full.outputs,
+        source=full.source,
+        body=body,
+        where=full.where,
     )
     return full
 
@@ -123,12 +147,27 @@ def _count(node: Node, key: str) -> int:
 
 
 def _accumulate(b: Builder, cts: Cotangents, value: str, ct: str) -> None:
+    ct = _widened(b, ct, b.held[value])
     cts[value] = b.add("add", cts[value], ct) if value in cts else ct
+
+
+def _widened(b: Builder, ct: str, where: Where) -> str:
+    """The cotangent of a value on all ranks that hold it: zeros on those that do not read it."""
+    for name in b.mesh.names:
+        mine, wanted = (coordinates(w, b.mesh, name) for w in (b.held[ct], where))
+        rest = tuple(c for c in wanted if c not in mine)
+        if rest:
+            type = b.types[ct]
+            with b.on(**{**dict(b.held[ct]), name: rest}):
+                zero = b.add("full", shape=type.shape, value=Fraction(0), dtype=type.dtype)
+            ct = b.add("merge", ct, zero)
+    return ct
 
 
 def _zero(b: Builder, value: str) -> str:
     type = b.types[value]
-    return b.add("full", shape=type.shape, value=Fraction(0), dtype=type.dtype)
+    with b.on(**dict(b.held[value])):
+        return b.add("full", shape=type.shape, value=Fraction(0), dtype=type.dtype)
 
 
 def _finished(b: Builder, cts: Cotangents, value: str, reduced: Reduced) -> str:
@@ -152,7 +191,9 @@ def _pull(
         if not live or not node.inputs:
             continue
         done: list[str] = [_finished(b, cts, v, reduced) for v in node.outputs]
-        with b.at(node.source):
+        moving = lookup(node.op).kind == "movement"
+        region = EVERYWHERE if moving else b.held[node.outputs[0]]
+        with b.at(node.source), b.on(**dict(region)):
             if node.body is not None:
                 back = _pull_scan(b, node, done, stopped, reduced)
             else:

@@ -11,11 +11,14 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.inline import inline
+from verifier.ir.errors import IRError
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Affine, Mesh
+from verifier.ir.where import EVERYWHERE, Where, contains
 from verifier.ops import lookup
 from verifier.ops.collectives import mesh_dims
 from verifier.ops.control import scan_parts
+from verifier.regions import Regions, regions
 
 Values = dict[str, Array]
 Ranks = list[Values]
@@ -36,24 +39,33 @@ def simulate(
 ) -> Ranks:
     """Run a program on all ranks of its mesh; `ranks[i]` holds the inputs of rank i.
 
-    Returns every value of every rank, in rank order (last mesh dim fastest).
+    Returns every value of every rank, in rank order (last mesh dim fastest); a rank has no entry
+    for a value that lives on others.
+
+    Raises:
+        IRError: a node that some rank cannot run.
     """
     domain = domain or Floats()
     program = inline(program)
     coords = program.mesh.coords()
+    places = regions(program)
+    for fault in places.faults():
+        raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
     if len(ranks) != len(coords):
         raise ValueError(f"{len(ranks)} sets of inputs for a mesh of {len(coords)} ranks")
     state: Ranks = []
-    for given in ranks:
+    for given, where in zip(ranks, coords, strict=True):
         local: Values = {}
         for item in program.inputs:
+            if not contains(item.where, where):
+                continue
             array = np.asarray(given[item.name])
             if array.shape != item.type.shape:
                 raise ValueError(f"%{item.name} is {item.type}, got shape {list(array.shape)}")
             local[item.name] = array
         state.append(local)
     for node in program.nodes:
-        run_node(node, state, program.mesh, coords, domain)
+        run_node(node, state, program.mesh, coords, domain, places)
     return state
 
 
@@ -78,29 +90,52 @@ def process_groups(mesh: Mesh, names: Sequence[str]) -> list[list[int]]:
 
 
 def run_node(
-    node: Node, state: Ranks, mesh: Mesh, coords: Sequence[Mapping[str, int]], domain: Domain
+    node: Node,
+    state: Ranks,
+    mesh: Mesh,
+    coords: Sequence[Mapping[str, int]],
+    domain: Domain,
+    places: Regions | None = None,
 ) -> None:
     """Run one node on all ranks, adding its results to `state`."""
     op = lookup(node.op)
     attrs = op.with_defaults(node.attrs)
     if op.kind == "control":
-        _scan(node, state, mesh, coords, domain)
-    elif op.kind == "collective":
-        (out,) = node.outputs
+        _scan(node, state, mesh, coords, domain, places)
+    elif op.kind == "collective" or (op.kind == "movement" and "mesh_dim" in attrs):
+        (name,), (out,) = node.inputs, node.outputs
         for group in process_groups(mesh, mesh_dims(attrs["mesh_dim"])):
-            results = op.meaning(domain, [state[r][node.inputs[0]] for r in group], **attrs)
-            for rank, value in zip(group, results, strict=True):
-                state[rank][out] = value
+            given = [state[r].get(name) for r in group]
+            if all(x is None for x in given):
+                continue
+            for rank, value in zip(group, op.meaning(domain, given, **attrs), strict=True):
+                if value is not None and contains(_place(places, out), coords[rank]):
+                    state[rank][out] = value
     else:
         varying = any(isinstance(v, Affine) for v in attrs.values())
+        region = _place(places, node.outputs[0])
         for local, where in zip(state, coords, strict=True):
+            if not contains(region, where):
+                continue
+            if op.kind == "movement":
+                local[node.outputs[0]] = next(local[v] for v in node.inputs if v in local)
+                continue
             here = at(attrs, where) if varying else attrs
             value = op.meaning(domain, *(local[v] for v in node.inputs), **here)
             local[node.outputs[0]] = np.asarray(value)
 
 
+def _place(places: Regions | None, value: str) -> Where:
+    return places.values[value] if places is not None else EVERYWHERE
+
+
 def _scan(
-    node: Node, state: Ranks, mesh: Mesh, coords: Sequence[Mapping[str, int]], domain: Domain
+    node: Node,
+    state: Ranks,
+    mesh: Mesh,
+    coords: Sequence[Mapping[str, int]],
+    domain: Domain,
+    places: Regions | None,
 ) -> None:
     body = node.body
     assert body is not None
@@ -108,6 +143,10 @@ def _scan(
     assert isinstance(length, int)
     assert isinstance(carries, int)
     carry_part, xs_part, const_part = scan_parts(node.attrs, len(node.inputs))
+    inside = places.bodies.get(node.outputs[0]) if places else None
+    everyone, region = state, _place(places, node.outputs[0])
+    state = [s for s, where in zip(everyone, coords, strict=True) if contains(region, where)]
+    here = [i for i, where in enumerate(coords) if contains(region, where)]
     carry = [[s[v] for v in node.inputs[carry_part]] for s in state]
     collected: list[list[dict[int, Array]]] = [[{} for _ in node.outputs[carries:]] for _ in state]
     steps = range(length - 1, -1, -1) if node.attrs.get("reverse") else range(length)
@@ -120,8 +159,11 @@ def _scan(
                 *(outer[v] for v in node.inputs[const_part]),
             ]
             inner.append({i.name: a for i, a in zip(body.inputs, passed, strict=True)})
+        everywhere: Ranks = [{} for _ in everyone]
+        for rank, local in zip(here, inner, strict=True):
+            everywhere[rank] = local
         for child in body.nodes:
-            run_node(child, inner, mesh, coords, domain)
+            run_node(child, everywhere, mesh, coords, domain, inside)
         for rank, local in enumerate(inner):
             results = [local[o.value] for o in body.outputs]
             carry[rank] = results[:carries]

@@ -13,7 +13,7 @@ def inline(program: Program) -> Program:
         return program
     b = Builder(program.name, program.mesh)
     for item in program.inputs:
-        b.input(item.name, item.type, item.role, item.path)
+        b.input(item.name, item.type, item.role, item.path, item.where)
     reserved = set(program.types)
     rename: dict[str, str] = {}
     for node in program.nodes:
@@ -28,10 +28,19 @@ def _emit(b: Builder, node: Node, rename: dict[str, str], reserved: set[str]) ->
     inputs = [rename.get(v, v) for v in node.inputs]
     if op.expand is None:
         body = inline(node.body) if node.body is not None else None
-        b.add_node(node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=body)
+        b.add_node(
+            node.op,
+            inputs,
+            node.attrs,
+            outputs=node.outputs,
+            source=node.source,
+            body=body,
+            where=node.where,
+            timing=node.timing,
+        )
         return
     scratch = _Expansion(b, reserved)
-    with b.at(node.source):
+    with b.at(node.source), b.on(**dict(node.where)):
         value = op.expand(scratch, *inputs, **op.with_defaults(node.attrs))
     rename[node.outputs[0]] = value
 

@@ -34,12 +34,23 @@ def well_formed(program: Program, depth: int = 0) -> Program:
     parts = Assembly(program.name, mesh_of(program.mesh.dims), depth)
     for item in program.inputs:
         kind = tensor_type(item.type.dtype, item.type.shape)
-        parts.input(item.name, kind, item.role, item.path)
+        parts.input(item.name, kind, item.role, item.path, parts.where(item.where))
     for node in program.nodes:
         body = well_formed(node.body, depth + 1) if node.body is not None else None
         if body is not None and body.mesh != program.mesh:
             raise IRError(f"{program.name}: the body of {node.op} has another mesh")
-        parts.node(node.op, node.inputs, node.outputs, node.attrs, node.source, body, None)
+        where = parts.where(node.where)
+        parts.node(
+            node.op,
+            node.inputs,
+            node.outputs,
+            node.attrs,
+            node.source,
+            body,
+            None,
+            where,
+            node.timing,
+        )
     for out in program.outputs:
         parts.output(out.value, out.role, out.path)
     return parts.build()

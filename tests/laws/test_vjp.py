@@ -71,7 +71,7 @@ def run(program: Program, values: dict[str, Array], domain: Domain) -> list[Arra
 
 
 DIFFERENTIABLE = sorted(
-    n for n, op in REGISTRY.items() if op.vjp_rule is not None and op.kind != "collective"
+    n for n, op in REGISTRY.items() if op.vjp_rule is not None and op.kind not in ("collective", "movement")
 )
 
 

@@ -66,6 +66,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("dims", "shape"), COUNTS),
     **dict.fromkeys(("keepdim", "causal", "reverse"), FLAG),
     **dict.fromkeys(("eps", "scale", "value", "exponent"), RATIONAL),
+    **dict.fromkeys(("src", "dst", "shift"), COUNT),
     "offset": OFFSET,
     "dtype": DTYPE,
     "reduce": FOLD,

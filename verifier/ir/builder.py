@@ -31,6 +31,8 @@ class Builder:
         self.types: dict[str, TensorType] = {}
         self.source = NOWHERE
         self.where = EVERYWHERE
+        self.held: dict[str, Where] = {}
+        """The ranks that hold each value."""
         self._count = 0
         self._reserved: set[str] = set()
 
@@ -80,6 +82,7 @@ class Builder:
     ) -> str:
         held = self.where if where is None else where
         self.inputs.append(Input(self.define(name, type), type, role, path or name, held))
+        self.held[name] = held
         return name
 
     def param(self, name: str, type: TensorType, path: str = "") -> str:
@@ -111,7 +114,10 @@ class Builder:
         for name, type in zip(names, types, strict=True):
             self.define(name, type)
         on = self.where if where is None else where
-        self.nodes.append(Node(op, tuple(inputs), names, attrs, place, body, on, timing))
+        node = Node(op, tuple(inputs), names, attrs, place, body, on, timing)
+        self.nodes.append(node)
+        region = _region(node, [self.held.get(v, EVERYWHERE) for v in inputs], self.mesh)
+        self.held |= dict.fromkeys(names, region)
         return names
 
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
@@ -133,3 +139,14 @@ class Builder:
             dict(self.types),
             self.mesh,
         )
+
+
+def _region(node: Node, wheres: Sequence[Where], mesh: Mesh) -> Where:
+    """Where a node runs; a program whose ranks cannot run it may be built, and is refused later."""
+    from verifier.ops import Refused
+    from verifier.regions import region_of
+
+    try:
+        return region_of(node, wheres, mesh)
+    except Refused:
+        return node.where

@@ -8,6 +8,7 @@ from verifier.ops import (
     indexing,
     linalg,
     map,
+    movement,
     reduce,
     views,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "linalg",
     "lookup",
     "map",
+    "movement",
     "reduce",
     "register",
     "views",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.ir.errors import IRError, ShapeError
 from verifier.ir.types import Attr, Mesh, TensorType
+from verifier.ir.where import Where
 from verifier.layout import Layout
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Op:
 
     name: str
     kind: str
-    """map, einsum, rows, reduce, view, index, create, collective, control or composite."""
+    """map, einsum, rows, reduce, view, index, create, collective, movement, control or composite."""
     signature: str
     meaning: Callable[..., Any]
     types: TypeRule
@@ -131,6 +132,9 @@ class Op:
     """Composites: builds the op from primitives, `expand(builder, *inputs, **attrs)`."""
     doc: str = ""
     tags: frozenset[str] = field(default_factory=frozenset[str])
+    region: Callable[[AttrMap, Sequence[Where], Where, Mesh], Where] | None = None
+    """Movements: (attrs, ranks of each operand, ranks it is limited to, mesh) -> ranks of the
+    result. Raises Refused."""
 
     def with_defaults(self, attrs: AttrMap) -> dict[str, Any]:
         """The attributes with defaults filled in."""
