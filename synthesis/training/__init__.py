@@ -1,0 +1,1 @@
+"""Training steps as pairs of programs: one device, and every rank of a mesh."""

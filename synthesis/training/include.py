@@ -1,0 +1,73 @@
+"""Puts the nodes of one program into another that is being built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from verifier.autodiff import expand
+from verifier.contract import output_key
+from verifier.ir.builder import Builder
+from verifier.ir.program import Node, Program
+from verifier.ops import lookup
+
+
+class Part:
+    """One use of a program inside another; its nodes may go in at two points.
+
+    `forward` adds the nodes before the backward ones, `backward` the rest: a joint program is
+    cut where the gradients begin. Only nodes that some output needs are added.
+    """
+
+    def __init__(self, program: Program, forward: int, prefix: str) -> None:
+        self.program, self.cut, self.prefix = program, forward, prefix
+        self.names: dict[str, str] = {}
+        self.needed = _needed(program)
+
+    def bind(self, inputs: Mapping[str, str]) -> None:
+        """Say which outer values the inputs are."""
+        self.names.update(inputs)
+
+    def forward(self, b: Builder) -> None:
+        self._add(b, self.program.nodes[: self.cut])
+
+    def backward(self, b: Builder) -> None:
+        self._add(b, self.program.nodes[self.cut :])
+
+    def outputs(self) -> dict[str, str]:
+        """Outer values by output key, `role:path`, of what was added so far."""
+        return {
+            output_key(o): self.names[o.value]
+            for o in self.program.outputs
+            if o.value in self.names
+        }
+
+    def _add(self, b: Builder, nodes: tuple[Node, ...]) -> None:
+        for node in nodes:
+            if not any(v in self.needed for v in node.outputs):
+                continue
+            named = tuple(f"{self.prefix}{v}" for v in node.outputs)
+            b.add_node(
+                node.op,
+                tuple(self.names[v] for v in node.inputs),
+                node.attrs,
+                outputs=named,
+                body=node.body,
+            )
+            self.names.update(zip(node.outputs, named, strict=True))
+
+
+def _needed(program: Program) -> frozenset[str]:
+    wanted = {o.value for o in program.outputs}
+    for node in reversed(program.nodes):
+        if any(v in wanted for v in node.outputs):
+            wanted.update(node.inputs)
+    return frozenset(wanted)
+
+
+def forward_nodes(program: Program) -> int:
+    """How many nodes of `grad(program)` are forward."""
+    return len(expand(program).nodes)
+
+
+def is_collective(node: Node) -> bool:
+    return lookup(node.op).kind == "collective"

@@ -1,0 +1,183 @@
+"""What is trained, and how it is spread over the ranks. Data only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from verifier.ir.types import Mesh
+
+CP_KINDS = ("all_gather", "ulysses", "ring", "zigzag")
+SCHEDULES = ("gpipe", "1f1b")
+ZERO_KINDS = ("per_param", "flat")
+
+
+class TrainingError(ValueError):
+    """Sizes or degrees that do not fit: what, expected, got, what to try."""
+
+
+@dataclass(frozen=True)
+class Moe:
+    """A mixture of experts in place of every feed-forward block."""
+
+    experts: int
+    top_k: int
+    capacity: int
+    """Places per expert and device group; tokens beyond it are dropped."""
+    shared: int = 0
+    """Experts that every token visits."""
+    aux_weight: Fraction = Fraction(0)
+    """Weight of the load-balancing loss."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder of the Llama family: RMS norms, grouped-query attention, rotary positions, SwiGLU."""
+
+    layers: int = 2
+    hidden: int = 8
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 2
+    ffn: int = 8
+    vocab: int = 8
+    seq: int = 4
+    batch: int = 4
+    """Sequences of the whole step, over all micro-batches and replicas."""
+    tied: bool = False
+    """The head is the embedding table."""
+    eps: Fraction = Fraction(1, 100_000)
+    moe: Moe | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        block = attention + 3 * self.hidden * self.ffn + 2 * self.hidden
+        tables = self.vocab * self.hidden * (1 if self.tied else 2)
+        return self.layers * block + tables + self.hidden
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW (Loshchilov, Hutter 2019) after clipping by the global norm of the gradient."""
+
+    beta1: Fraction = Fraction(9, 10)
+    beta2: Fraction = Fraction(95, 100)
+    eps: Fraction = Fraction(1, 10**8)
+    weight_decay: Fraction = Fraction(1, 10)
+    max_norm: Fraction = Fraction(1, 8)
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Sizes of the mesh dims and the choices that go with them."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    micro_batches: int = 1
+    zero: int = 0
+    """0: nothing, 1: optimizer state, 2: and gradients, 3: and parameters are split over dp."""
+    zero_kind: str = "per_param"
+    """`per_param`: along the first dim of each parameter; `flat`: padded buckets."""
+    sequence_parallel: bool = False
+    cp_kind: str = "all_gather"
+    schedule: str = "1f1b"
+    scan_layers: bool = False
+    """Layers are one repeated block over stacked parameters."""
+    scan_micro_batches: bool = False
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh dims larger than 1, outermost first, as torchtitan orders them."""
+        sizes = (("pp", self.pp), ("dp", self.dp), ("cp", self.cp), ("ep", self.ep), ("tp", self.tp))
+        return Mesh(tuple((name, size) for name, size in sizes if size > 1))
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Mesh dims over which tokens are split and gradients summed."""
+        sizes = (("dp", self.dp), ("cp", self.cp), ("ep", self.ep))
+        return tuple(name for name, size in sizes if size > 1)
+
+    @property
+    def data_size(self) -> int:
+        return self.dp * self.cp * self.ep
+
+    def size(self, name: str) -> int:
+        """Extent of a mesh dim, 1 where it is not used."""
+        return dict(self.mesh.dims).get(name, 1)
+
+
+def check(model: Model, degrees: Degrees) -> None:
+    """Raise TrainingError unless the degrees fit the model."""
+
+    def divides(extent: int, what: str, by: int, why: str) -> None:
+        if extent % by:
+            raise TrainingError(
+                f"{what} = {extent} does not divide by {why} = {by}; "
+                f"try a multiple of {by} or a divisor of {extent}"
+            )
+
+    sizes = (degrees.dp, degrees.tp, degrees.pp, degrees.cp, degrees.ep, degrees.micro_batches)
+    if min(sizes) < 1:
+        raise TrainingError("a degree is below 1; expected 1 or more")
+    for value, allowed, what in (
+        (degrees.cp_kind, CP_KINDS, "cp_kind"),
+        (degrees.schedule, SCHEDULES, "schedule"),
+        (degrees.zero_kind, ZERO_KINDS, "zero_kind"),
+        (degrees.zero, (0, 1, 2, 3), "zero"),
+    ):
+        if value not in allowed:
+            raise TrainingError(f"{what} = {value!r}; expected one of {', '.join(map(str, allowed))}")
+    m, tp, cp = model, degrees.tp, degrees.cp
+    divides(m.heads, "heads", m.kv_heads, "kv_heads")
+    for extent, what in (
+        (m.heads, "heads"), (m.kv_heads, "kv_heads"), (m.ffn, "ffn"), (m.vocab, "vocab"),
+    ):  # fmt: skip
+        divides(extent, what, tp, "tp")
+    divides(m.layers, "layers", degrees.pp, "pp")
+    divides(m.head_dim, "head_dim", 2, "two rotary halves")
+    spread = degrees.micro_batches * degrees.dp * degrees.ep
+    divides(m.batch, "batch", spread, "micro_batches * dp * ep")
+    split = cp * (tp if degrees.sequence_parallel else 1)
+    divides(m.seq, "seq", split, "the ranks that share a sequence")
+    if cp > 1 and degrees.cp_kind == "ulysses":
+        divides(m.heads, "heads", tp * cp, "tp * cp")
+    if degrees.sequence_parallel and tp == 1:
+        raise TrainingError("sequence_parallel without tp; set tp to 2 or more")
+    if degrees.zero and degrees.data_size == 1:
+        raise TrainingError(f"zero = {degrees.zero} with one data rank; set dp to 2 or more")
+    if degrees.zero and degrees.zero_kind == "per_param":
+        parts = degrees.data_size
+        divides(m.hidden, "hidden", parts, "ranks that share a parameter")
+        divides(m.vocab, "vocab", parts * tp, "ranks that share the embedding")
+        divides(m.heads * m.head_dim, "heads * head_dim", parts * tp, "ranks that share wo")
+        divides(m.ffn, "ffn", parts * tp, "ranks that share the down projection")
+    if degrees.zero == 3 and degrees.zero_kind == "flat":
+        raise TrainingError("zero = 3 splits each parameter; flat buckets are for zero 1 and 2")
+
+
+TINY = Model()
+MODELS: dict[str, Model] = {
+    "tiny": TINY,
+    "tiny-tied": replace(TINY, tied=True),
+    "llama3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, 8192, 1024),
+    "llama3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, 8192, 1024),
+    "llama3-405b": Model(126, 16384, 128, 8, 128, 53248, 128256, 8192, 1024),
+}
+"""By name. Llama 3 as in Dubey et al. 2024, table 3."""
+
+
+def tokens(model: Model, degrees: Degrees) -> int:
+    """Tokens of one micro-batch on one rank."""
+    return math.prod(local_batch(model, degrees))
+
+
+def local_batch(model: Model, degrees: Degrees) -> tuple[int, int]:
+    """Sequences and positions of one micro-batch on one rank."""
+    spread = degrees.micro_batches * degrees.dp * degrees.ep
+    return model.batch // spread, model.seq // degrees.cp

@@ -1,0 +1,198 @@
+"""The forward program of one pipeline stage on one rank, with its collectives, and its gradients.
+
+Tensor and sequence parallelism as in Megatron-LM (Shoeybi et al. 2019, Korthikanti et al. 2022),
+vocabulary-parallel embedding and loss, fully sharded parameters as in FSDP, context parallelism.
+The gradients are those of this local program: each collective is pulled back to its dual.
+"""
+
+from __future__ import annotations
+
+from synthesis.training import blocks, context
+from synthesis.training.include import forward_nodes
+from synthesis.training.microbatch import Joint
+from synthesis.training.model import Degrees, Model, local_batch
+from synthesis.training.weights import Weight, layer_weights, layout, stage_layers, weights
+from verifier.autodiff import grad
+from verifier.ir.builder import Builder
+from verifier.ir.types import Affine, Attr, TensorType
+
+
+class Rank:
+    """A builder that knows the degrees. Collectives over a mesh dim of size 1 are left out."""
+
+    def __init__(self, name: str, model: Model, degrees: Degrees) -> None:
+        self.b = Builder(name, degrees.mesh)
+        self.model, self.degrees = model, degrees
+        self.stopped: list[str] = []
+        self.reduced: dict[str, list[tuple[str, str]]] = {}
+        self.table: dict[str, Weight] = {}
+
+    def collective(self, op: str, x: str, over: str | tuple[str, ...], **attrs: Attr) -> str:
+        names = (over,) if isinstance(over, str) else over
+        live = tuple(n for n in names if self.degrees.size(n) > 1)
+        if not live:
+            return x
+        return self.b.add(op, x, mesh_dim=live[0] if len(live) == 1 else live, **attrs)
+
+    def weight(self, name: str) -> str:
+        """A parameter as the layer needs it: whole but for the part of this tensor rank."""
+        if self.degrees.zero < 3:
+            return name
+        return self.collective("all_gather", name, self.degrees.data, dim=0)
+
+    def enter(self, x: str, label: str) -> str:
+        """Into a block whose weights are split by columns."""
+        if self.degrees.sequence_parallel:
+            return self.collective("all_gather", x, "tp", dim=1)
+        if self.degrees.tp == 1:
+            return x
+        name = f"entered.{label}"
+        self.b.add_node("reshape", [x], {"shape": self.b.types[x].shape}, outputs=[name])
+        self.reduced[name] = [("tp", "sum")]
+        return name
+
+    def leave(self, x: str) -> str:
+        """Out of a block whose last weight is split by rows."""
+        if self.degrees.sequence_parallel:
+            return self.collective("reduce_scatter", x, "tp", dim=1, reduce="sum")
+        return self.collective("all_reduce", x, "tp", reduce="sum")
+
+    def start(self, extent: int, name: str = "tp") -> int | Affine:
+        """Where the part of a rank starts, `extent` being what a rank holds."""
+        return Affine.of(0, {name: extent}) if self.degrees.size(name) > 1 else 0
+
+
+def hidden_type(model: Model, degrees: Degrees) -> TensorType:
+    """The residual stream of one micro-batch between blocks."""
+    rows, seq = local_batch(model, degrees)
+    if degrees.sequence_parallel:
+        seq //= degrees.tp
+    return TensorType((rows, seq, model.hidden))
+
+
+def stage_weights(model: Model, degrees: Degrees, stage: int) -> list[Weight]:
+    """The parameters that a stage holds."""
+    return [w for w in weights(model, degrees) if stage in w.stages]
+
+
+def local_type(weight: Weight, degrees: Degrees) -> TensorType:
+    """The piece of a parameter on one rank between steps."""
+    return TensorType(layout(weight, degrees, split=degrees.zero == 3).local_shape)
+
+
+def batch_types(model: Model, degrees: Degrees) -> dict[str, TensorType]:
+    """The inputs of one micro-batch."""
+    shape = local_batch(model, degrees)
+    kinds = {"ids": "i64", "labels": "i64", "weight": "f32"}
+    return {name: TensorType(shape, dtype) for name, dtype in kinds.items()}
+
+
+def stage_program(model: Model, degrees: Degrees, stage: int) -> Joint:
+    """Forward and backward of one micro-batch on one stage.
+
+    The first stage takes `ids`, others `x`; the last takes `labels`, `weight` and `inverse_count`
+    and gives the loss, the share of this rank; others give `x` and take its cotangent `ct.x`.
+    """
+    r = Rank(f"stage{stage}", model, degrees)
+    b, first, last = r.b, stage == 0, stage == degrees.pp - 1
+    given = batch_types(model, degrees)
+    if first:
+        b.input("ids", given["ids"])
+    else:
+        b.input("x", hidden_type(model, degrees))
+    if last:
+        b.input("labels", given["labels"])
+        b.input("weight", given["weight"])
+        b.input("inverse_count", TensorType(()), "const")
+    for name in ("cos", "sin"):
+        b.input(name, TensorType((model.seq // degrees.cp, model.head_dim)), "const")
+    for w in stage_weights(model, degrees, stage):
+        r.table[w.name] = w
+        b.param(w.name, local_type(w, degrees), w.path)
+    x = _embedded(r) if first else "x"
+    if degrees.scan_layers:
+        x = _scanned(r, x, stage)
+    else:
+        for layer in stage_layers(model, degrees, stage):
+            names = {
+                w.name.rpartition(".")[2]: w.name
+                for w in layer_weights(model, degrees, stage, layer)
+            }
+            x = _layer(r, x, names, str(layer))
+    if last:
+        b.output(_loss(r, x), "loss", "loss")
+    else:
+        b.output(x, "output", "x")
+    program = b.build()
+    wrt = [*([] if first else ["x"]), *r.table]
+    joint = grad(program, wrt=wrt, stopped=r.stopped, reduced=r.reduced)
+    return Joint(joint, forward_nodes(program))
+
+
+def _embedded(r: Rank) -> str:
+    table = r.weight("embed")
+    rows = r.b.add("take", table, "ids", dim=0, offset=r.start(r.b.types[table].shape[0]))
+    return r.leave(rows)
+
+
+def _layer(r: Rank, x: str, names: dict[str, str], label: str) -> str:
+    """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
+    b, m, d = r.b, r.model, r.degrees
+    seen = b.add("rms_norm", x, r.weight(names["attn_norm"]), eps=m.eps)
+    seen = r.enter(seen, f"{label}.attention")
+    q = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wq"])), m.heads // d.tp)
+    k = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wk"])), m.kv_heads // d.tp)
+    v = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wv"])), m.kv_heads // d.tp)
+    q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
+    o, stopped = context.attention(b, q, k, v, m, d)
+    r.stopped += stopped
+    o = blocks.linear(b, blocks.joined(b, o), r.weight(names["wo"]))
+    x = b.add("add", x, r.leave(o))
+    seen = b.add("rms_norm", x, r.weight(names["mlp_norm"]), eps=m.eps)
+    seen = r.enter(seen, f"{label}.mlp")
+    inner = blocks.gated(b, seen, r.weight(names["gate"]), r.weight(names["up"]))
+    return b.add("add", x, r.leave(blocks.linear(b, inner, r.weight(names["down"]))))
+
+
+def _scanned(r: Rank, x: str, stage: int) -> str:
+    """The layers of a stage as one repeated block over stacked parameters."""
+    table = layer_weights(r.model, r.degrees, stage, 0)
+    inner = Rank("layer", r.model, r.degrees)
+    inner.b.input("x", r.b.types[x], "carry")
+    for w in table:
+        inner.b.input(w.name, TensorType(local_type(w, r.degrees).shape[1:]), "xs")
+    for name in ("cos", "sin"):
+        inner.b.input(name, r.b.types[name], "const")
+    names = {w.name.rpartition(".")[2]: w.name for w in table}
+    inner.b.output(_layer(inner, "x", names, "layer"), "carry", "x")
+    length = len(stage_layers(r.model, r.degrees, stage))
+    (out,) = r.b.add_node(
+        "scan",
+        [x, *(w.name for w in table), "cos", "sin"],
+        {"length": length, "carry": 1, "xs": len(table), "reverse": False},
+        body=inner.b.build(),
+    )
+    r.reduced.update(inner.reduced)
+    r.stopped += inner.stopped
+    return out
+
+
+def _loss(r: Rank, x: str) -> str:
+    """Cross entropy of the tokens of this rank, over the count of all tokens."""
+    b, m = r.b, r.model
+    x = r.enter(b.add("rms_norm", x, r.weight("norm"), eps=m.eps), "head")
+    head = b.add("permute", r.weight("embed"), dims=(1, 0)) if m.tied else r.weight("head")
+    logits = blocks.linear(b, x, head)
+    own = b.types[head].shape[1]
+    top = b.add("amax", logits, dims=(2,), keepdim=True)
+    top = r.collective("all_reduce", top, "tp", reduce="max")
+    r.stopped.append(top)
+    shifted = b.add("sub", logits, top)
+    norm = b.add("sum", b.add("exp", shifted), dims=(2,), keepdim=True)
+    norm = b.add("log", r.collective("all_reduce", norm, "tp", reduce="sum"))
+    rows, seq = b.types["labels"].shape
+    labels = b.add("reshape", "labels", shape=(rows, seq, 1))
+    mine = b.add("take_along", shifted, labels, dim=2, offset=r.start(own))
+    losses = b.add("sub", norm, r.collective("all_reduce", mine, "tp", reduce="sum"))
+    losses = b.add("mul", b.add("reshape", losses, shape=(rows, seq)), "weight")
+    return b.add("mul", blocks.total(b, losses), "inverse_count")

@@ -1,0 +1,135 @@
+"""The training step on one device: what every distributed step is held against.
+
+Written from the model alone. Of the degrees it uses the number of micro-batches and, where layers
+are repeated blocks, into how many groups they are stacked.
+"""
+
+from __future__ import annotations
+
+
+from synthesis.training import blocks, optimizer
+from synthesis.training.include import forward_nodes
+from synthesis.training.microbatch import Joint, repeated, unrolled
+from synthesis.training.model import Degrees, Model, Optimizer
+from synthesis.training.optimizer import State, adamw, clip_factor, squares
+from synthesis.training.weights import Weight, layer_weights, stage_layers, weights
+from verifier.autodiff import grad
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.types import TensorType
+
+F32 = "f32"
+
+
+def reference(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
+    """Loss, gradients, clipping and AdamW on one device.
+
+    Inputs: `ids`, `labels`, `weight` `[micro-batches, batch, seq]` (weight 0 ignores a token),
+    rotary tables `cos`, `sin` `[seq, head_dim]`, parameters `NAME`, moments `NAME.first` and
+    `NAME.second`, and the scalars of the step. Outputs: the loss, and `NAME.new`,
+    `NAME.first.new`, `NAME.second.new`.
+    """
+    table = weights(model, degrees)
+    count = degrees.micro_batches
+    rows = model.batch // count
+    b = Builder("step")
+    for name, dtype in (("ids", "i64"), ("labels", "i64"), ("weight", F32)):
+        b.input(name, TensorType((count, rows, model.seq), dtype))
+    _tables(b, model)
+    optimizer.scalars(b)
+    for w in table:
+        b.param(w.name, TensorType(w.shape), w.path)
+    for w in table:
+        for moment in ("first", "second"):
+            b.input(f"{w.name}.{moment}", TensorType(w.shape), "input", f"{w.path}.{moment}")
+    inverse = b.add("reciprocal", blocks.total(b, "weight"))
+    b.add_node("reshape", [inverse], {"shape": ()}, outputs=["inverse_count"])
+    joint = _joint(model, degrees, rows, table)
+    sums = (repeated if degrees.scan_micro_batches else unrolled)(b, joint, count)
+    b.output(sums["loss:loss"], "loss", "loss")
+    grads = {w.name: sums[f"grad:{w.path}"] for w in table}
+    factor = clip_factor(b, squares(b, list(grads.values())), opt)
+    for w in table:
+        state = State(w.name, grads[w.name], f"{w.name}.first", f"{w.name}.second")
+        param, first, second = adamw(b, state, factor, opt, decay=w.decays)
+        b.output(param, "output", f"{w.path}.new")
+        b.output(first, "output", f"{w.path}.first.new")
+        b.output(second, "output", f"{w.path}.second.new")
+    return b.build()
+
+
+def _tables(b: Builder, model: Model) -> None:
+    for name in ("cos", "sin"):
+        b.input(name, TensorType((model.seq, model.head_dim)), "const")
+
+
+def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Joint:
+    """Loss and gradients of one micro-batch."""
+    b = Builder("micro_batch")
+    for name, dtype in (("ids", "i64"), ("labels", "i64"), ("weight", F32)):
+        b.input(name, TensorType((rows, model.seq), dtype))
+    _tables(b, model)
+    b.input("inverse_count", TensorType(()), "const")
+    for w in table:
+        b.param(w.name, TensorType(w.shape), w.path)
+    x = b.add("take", "embed", "ids", dim=0)
+    for stage in range(degrees.pp):
+        layers = stage_layers(model, degrees, stage)
+        if degrees.scan_layers:
+            x = _scanned(b, x, model, layer_weights(model, degrees, stage, 0), len(layers))
+        else:
+            for layer in layers:
+                names = {
+                    w.name.rpartition(".")[2]: w.name
+                    for w in layer_weights(model, degrees, stage, layer)
+                }
+                x = _layer(b, x, model, names)
+    x = b.add("rms_norm", x, "norm", eps=model.eps)
+    head = b.add("permute", "embed", dims=(1, 0)) if model.tied else "head"
+    logits = blocks.linear(b, x, head)
+    top = b.add("amax", logits, dims=(2,), keepdim=True)
+    shifted = b.add("sub", logits, top)
+    norm = b.add("log", b.add("sum", b.add("exp", shifted), dims=(2,), keepdim=True))
+    labels = b.add("reshape", "labels", shape=(rows, model.seq, 1))
+    losses = b.add("sub", norm, b.add("take_along", shifted, labels, dim=2))
+    losses = b.add("mul", b.add("reshape", losses, shape=(rows, model.seq)), "weight")
+    b.output(b.add("mul", blocks.total(b, losses), "inverse_count"), "loss", "loss")
+    program = b.build()
+    return Joint(grad(program, stopped=[top]), forward_nodes(program))
+
+
+def _layer(b: Builder, x: str, model: Model, names: dict[str, str]) -> str:
+    """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
+    m, groups = model, model.heads // model.kv_heads
+    seen = b.add("rms_norm", x, names["attn_norm"], eps=m.eps)
+    q = blocks.heads(b, blocks.linear(b, seen, names["wq"]), m.heads)
+    k = blocks.heads(b, blocks.linear(b, seen, names["wk"]), m.kv_heads)
+    v = blocks.heads(b, blocks.linear(b, seen, names["wv"]), m.kv_heads)
+    q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
+    k, v = (blocks.repeated(b, y, groups) for y in (k, v))
+    o = b.add("sdpa", q, k, v, causal=True, scale=blocks.head_scale(m.head_dim))
+    x = b.add("add", x, blocks.linear(b, blocks.joined(b, o), names["wo"]))
+    seen = b.add("rms_norm", x, names["mlp_norm"], eps=m.eps)
+    inner = blocks.gated(b, seen, names["gate"], names["up"])
+    return b.add("add", x, blocks.linear(b, inner, names["down"]))
+
+
+def _scanned(b: Builder, x: str, model: Model, table: list[Weight], length: int) -> str:
+    """The layers as one repeated block over stacked parameters."""
+    inner = Builder("layer")
+    inner.input("x", b.types[x], "carry")
+    names = {w.name.rpartition(".")[2]: w for w in table}
+    for name, w in names.items():
+        inner.input(name, TensorType(w.shape[1:]), "xs")
+    for name in ("cos", "sin"):
+        inner.input(name, b.types[name], "const")
+    inner.output(_layer(inner, "x", model, {n: n for n in names}), "carry", "x")
+    (out,) = b.add_node(
+        "scan",
+        [x, *(w.name for w in table), "cos", "sin"],
+        {"length": length, "carry": 1, "xs": len(table), "reverse": False},
+        body=inner.build(),
+    )
+    return out
+
+

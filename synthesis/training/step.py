@@ -1,0 +1,166 @@
+"""The training step on every rank of a mesh, and the contract that ties it to one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from synthesis.training import optimizer, pipeline, sync
+from synthesis.training.blocks import total
+from synthesis.training.microbatch import BATCH, repeated, unrolled
+from synthesis.training.model import Degrees, Model, Optimizer, check
+from synthesis.training.rank import batch_types, local_type, stage_program
+from synthesis.training.reference import reference
+from synthesis.training.weights import Weight, layout, weights
+from verifier.contract import Contract, output_key
+from verifier.domains.base import Array
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.types import TensorType
+from verifier.layout import Layout, from_placements
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step: one device, every rank, and how they belong together."""
+
+    name: str
+    sequential: Program
+    distributed: Program
+    contract: Contract
+
+    def __str__(self) -> str:
+        return self.name
+
+    def examples(self, rng: np.random.Generator) -> dict[str, Array]:
+        """Random inputs as they are in training: second moments and token weights not negative."""
+        top = min(w.type.shape[0] for w in self.sequential.inputs if w.name == "embed")
+        out: dict[str, Array] = {}
+        for item in self.sequential.inputs:
+            if not item.type.is_float:
+                out[item.name] = rng.integers(0, top, item.type.shape)
+            elif item.name == "weight":
+                out[item.name] = (rng.random(item.type.shape) < 0.75).astype(np.float64)
+                out[item.name].flat[0] = 1.0
+            else:
+                out[item.name] = rng.standard_normal(item.type.shape)
+            if item.name.endswith(".second") or item.name in optimizer.SCALARS:
+                out[item.name] = np.abs(out[item.name])
+        return out
+
+    @property
+    def preconditions(self) -> dict[str, Array]:
+        """Values for the inputs that are never negative, for replays of a witness."""
+        drawn = self.examples(np.random.default_rng(7))
+        nonnegative = ("weight", *optimizer.SCALARS)
+        return {n: a for n, a in drawn.items() if n.endswith(".second") or n in nonnegative}
+
+
+def training_step(
+    model: Model, degrees: Degrees, opt: Optimizer | None = None, name: str = ""
+) -> Step:
+    """The pair of programs for one model, and its contract.
+
+    Raises:
+        TrainingError: degrees that do not fit the model.
+    """
+    check(model, degrees)
+    opt = opt or Optimizer()
+    one = reference(model, degrees, opt)
+    many = pipeline.program(model, degrees, opt) if degrees.pp > 1 else _program(model, degrees, opt)
+    return Step(name or str(degrees.mesh), one, many, contract(model, degrees, one))
+
+
+def declare(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> None:
+    """The inputs of the step with their local types."""
+    last = degrees.pp - 1
+    for name, type in batch_types(model, degrees).items():
+        where = {} if degrees.pp == 1 else {"pp": 0 if name == "ids" else last}
+        with b.on(**where):
+            b.input(name, TensorType((degrees.micro_batches, *type.shape), type.dtype))
+    for name in ("cos", "sin"):
+        b.input(name, TensorType((model.seq // degrees.cp, model.head_dim)), "const")
+    optimizer.scalars(b)
+    for w in table:
+        with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
+            b.param(w.name, local_type(w, degrees), w.path)
+    for w in table:
+        with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
+            for moment in ("first", "second"):
+                kind = TensorType(layout(w, degrees, split=bool(degrees.zero)).local_shape)
+                b.input(f"{w.name}.{moment}", kind, "input", f"{w.path}.{moment}")
+
+
+def inverse_count(b: Builder, degrees: Degrees) -> None:
+    """One over the number of tokens that count, over all ranks and micro-batches."""
+    count = total(b, "weight")
+    if degrees.data:
+        count = b.add("all_reduce", count, mesh_dim=sync.over(degrees.data), reduce="sum")
+    inverse = b.add("reciprocal", count)
+    b.add_node("reshape", [inverse], {"shape": ()}, outputs=["inverse_count"])
+
+
+def _program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
+    table = weights(model, degrees)
+    b = Builder("step", degrees.mesh)
+    declare(b, model, degrees, table)
+    inverse_count(b, degrees)
+    joint = stage_program(model, degrees, 0)
+    sums = (repeated if degrees.scan_micro_batches else unrolled)(b, joint, degrees.micro_batches)
+    loss = sums["loss:loss"]
+    if degrees.data:
+        loss = b.add("all_reduce", loss, mesh_dim=sync.over(degrees.data), reduce="sum")
+    b.output(loss, "loss", "loss")
+    grads = sync.reduced(b, table, {w.name: sums[f"grad:{w.path}"] for w in table}, degrees)
+    norm2 = sync.norm_squared(b, table, grads, degrees)
+    factor = optimizer.clip_factor(b, norm2, opt)
+    for w in table:
+        finish(b, w, grads[w.name], factor, degrees, opt)
+    return b.build()
+
+
+def finish(
+    b: Builder, w: Weight, grad: str, factor: str, degrees: Degrees, opt: Optimizer
+) -> None:
+    """Update one weight and return its new values."""
+    new, first, second = sync.updated(b, w, grad, factor, degrees, opt)
+    b.output(new, "output", f"{w.path}.new")
+    b.output(first, "output", f"{w.path}.first.new")
+    b.output(second, "output", f"{w.path}.second.new")
+
+
+def contract(model: Model, degrees: Degrees, one: Program) -> Contract:
+    """Layouts of all inputs and outputs of the step."""
+    table = {w.name: w for w in weights(model, degrees)}
+    inputs: dict[str, Layout] = {}
+    for item in one.inputs:
+        name, _, moment = item.name.rpartition(".")
+        if item.name in table:
+            inputs[item.name] = layout(table[item.name], degrees, split=degrees.zero == 3)
+        elif moment in ("first", "second") and name in table:
+            inputs[item.name] = layout(table[name], degrees, split=bool(degrees.zero))
+        else:
+            inputs[item.name] = _batch_layout(item.name, item.type.shape, degrees)
+    outputs: dict[str, Layout] = {}
+    paths = {w.path: w for w in table.values()}
+    for out in one.outputs:
+        path = out.path.removesuffix(".new")
+        if path in paths:
+            outputs[output_key(out)] = layout(paths[path], degrees, split=degrees.zero == 3)
+        elif out.role == "output":
+            w = paths[path.rpartition(".")[0]]
+            outputs[output_key(out)] = layout(w, degrees, split=bool(degrees.zero))
+        else:
+            outputs[output_key(out)] = Layout.replicate(one[out.value].shape)
+    return Contract(inputs, outputs)
+
+
+def _batch_layout(name: str, shape: tuple[int, ...], degrees: Degrees) -> Layout:
+    if name in BATCH:
+        dims = {"dp": "S(1)", "ep": "S(1)", "cp": "S(2)"}
+    elif name in ("cos", "sin", "positions"):
+        dims = {"cp": "S(0)"}
+    else:
+        dims = {}
+    return from_placements(shape, [(n, degrees.size(n), p) for n, p in dims.items()])
