@@ -88,6 +88,12 @@ def gated(b: Builder, x: str, gate: str, up: str) -> str:
     return b.add("mul", b.add("silu", linear(b, x, gate)), linear(b, x, up))
 
 
+def named(b: Builder, x: str, name: str) -> str:
+    """The same value under a name of its own, which a repeated block does not use too."""
+    b.add_node("reshape", [x], {"shape": b.types[x].shape}, outputs=[name])
+    return name
+
+
 def total(b: Builder, x: str) -> str:
     """The sum of all entries."""
     return b.add("sum", x, dims=tuple(range(len(b.types[x].shape))), keepdim=False)

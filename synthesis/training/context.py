@@ -9,7 +9,7 @@ from verifier.ir.types import Affine
 
 
 def attention(
-    b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees
+    b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees, label: str
 ) -> tuple[str, list[str]]:
     """Causal attention of the queries `[n, h, t, d]` of this rank on all keys.
 
@@ -20,7 +20,7 @@ def attention(
     if degrees.cp_kind == "ulysses":
         return _ulysses(b, q, k, v, model, degrees), []
     if degrees.cp_kind == "ring":
-        return _ring(b, q, k, v, model, degrees)
+        return _ring(b, q, k, v, model, degrees, label)
     t = b.types[q].shape[2]
     k, v = (b.add("all_gather", y, mesh_dim="cp", dim=2) for y in (k, v))
     return _local(b, q, k, v, model, Affine.of(0, {"cp": t})), []
@@ -38,15 +38,13 @@ def _ulysses(b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees)
     if b.types[k].shape[1] % degrees.cp:
         groups = b.types[q].shape[1] // b.types[k].shape[1]
         k, v = (blocks.repeated(b, y, groups) for y in (k, v))
-    q, k, v = (
-        b.add("all_to_all", y, mesh_dim="cp", split_dim=1, concat_dim=2) for y in (q, k, v)
-    )
+    q, k, v = (b.add("all_to_all", y, mesh_dim="cp", split_dim=1, concat_dim=2) for y in (q, k, v))
     o = _local(b, q, k, v, model, 0)
     return b.add("all_to_all", o, mesh_dim="cp", split_dim=2, concat_dim=1)
 
 
 def _ring(
-    b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees
+    b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees, label: str
 ) -> tuple[str, list[str]]:
     """Keys and values travel around the ring; softmax is kept online (Liu et al. 2023)."""
     n, h, t, d = b.types[q].shape
@@ -62,6 +60,7 @@ def _ring(
         s = blocks.scores(b, q, keys, mask, scale)
         top = b.add("amax", s, dims=(2,), keepdim=True)
         new = b.add("maximum", best, top) if step else top
+        new = blocks.named(b, new, f"{label}.top{step}")
         stopped.append(new)
         e = b.add("exp", b.add("sub", s, new))
         share = b.add("bmm", e, b.add("reshape", values, shape=(n * h, t, d)))

@@ -33,15 +33,15 @@ class Moe:
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder of the Llama family: RMS norms, grouped-query attention, rotary positions, SwiGLU."""
+    """A decoder of the Llama family: RMS norm, grouped queries, rotary positions, SwiGLU."""
 
     layers: int = 2
-    hidden: int = 8
+    hidden: int = 12
     heads: int = 4
     kv_heads: int = 2
-    head_dim: int = 2
-    ffn: int = 8
-    vocab: int = 8
+    head_dim: int = 4
+    ffn: int = 20
+    vocab: int = 28
     seq: int = 4
     batch: int = 4
     """Sequences of the whole step, over all micro-batches and replicas."""
@@ -94,7 +94,13 @@ class Degrees:
     @property
     def mesh(self) -> Mesh:
         """The mesh dims larger than 1, outermost first, as torchtitan orders them."""
-        sizes = (("pp", self.pp), ("dp", self.dp), ("cp", self.cp), ("ep", self.ep), ("tp", self.tp))
+        sizes = (
+            ("pp", self.pp),
+            ("dp", self.dp),
+            ("cp", self.cp),
+            ("ep", self.ep),
+            ("tp", self.tp),
+        )
         return Mesh(tuple((name, size) for name, size in sizes if size > 1))
 
     @property
@@ -132,7 +138,9 @@ def check(model: Model, degrees: Degrees) -> None:
         (degrees.zero, (0, 1, 2, 3), "zero"),
     ):
         if value not in allowed:
-            raise TrainingError(f"{what} = {value!r}; expected one of {', '.join(map(str, allowed))}")
+            raise TrainingError(
+                f"{what} = {value!r}; expected one of {', '.join(map(str, allowed))}"
+            )
     m, tp, cp = model, degrees.tp, degrees.cp
     divides(m.heads, "heads", m.kv_heads, "kv_heads")
     for extent, what in (

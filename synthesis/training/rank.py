@@ -46,8 +46,7 @@ class Rank:
             return self.collective("all_gather", x, "tp", dim=1)
         if self.degrees.tp == 1:
             return x
-        name = f"entered.{label}"
-        self.b.add_node("reshape", [x], {"shape": self.b.types[x].shape}, outputs=[name])
+        name = blocks.named(self.b, x, f"entered.{label}")
         self.reduced[name] = [("tp", "sum")]
         return name
 
@@ -144,7 +143,7 @@ def _layer(r: Rank, x: str, names: dict[str, str], label: str) -> str:
     k = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wk"])), m.kv_heads // d.tp)
     v = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wv"])), m.kv_heads // d.tp)
     q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
-    o, stopped = context.attention(b, q, k, v, m, d)
+    o, stopped = context.attention(b, q, k, v, m, d, f"{label}.attention")
     r.stopped += stopped
     o = blocks.linear(b, blocks.joined(b, o), r.weight(names["wo"]))
     x = b.add("add", x, r.leave(o))
@@ -185,7 +184,7 @@ def _loss(r: Rank, x: str) -> str:
     logits = blocks.linear(b, x, head)
     own = b.types[head].shape[1]
     top = b.add("amax", logits, dims=(2,), keepdim=True)
-    top = r.collective("all_reduce", top, "tp", reduce="max")
+    top = blocks.named(b, r.collective("all_reduce", top, "tp", reduce="max"), "head.top")
     r.stopped.append(top)
     shifted = b.add("sub", logits, top)
     norm = b.add("sum", b.add("exp", shifted), dims=(2,), keepdim=True)

@@ -6,7 +6,6 @@ are repeated blocks, into how many groups they are stacked.
 
 from __future__ import annotations
 
-
 from synthesis.training import blocks, optimizer
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint, repeated, unrolled
@@ -42,8 +41,7 @@ def reference(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     for w in table:
         for moment in ("first", "second"):
             b.input(f"{w.name}.{moment}", TensorType(w.shape), "input", f"{w.path}.{moment}")
-    inverse = b.add("reciprocal", blocks.total(b, "weight"))
-    b.add_node("reshape", [inverse], {"shape": ()}, outputs=["inverse_count"])
+    blocks.named(b, b.add("reciprocal", blocks.total(b, "weight")), "inverse_count")
     joint = _joint(model, degrees, rows, table)
     sums = (repeated if degrees.scan_micro_batches else unrolled)(b, joint, count)
     b.output(sums["loss:loss"], "loss", "loss")
@@ -87,7 +85,7 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     x = b.add("rms_norm", x, "norm", eps=model.eps)
     head = b.add("permute", "embed", dims=(1, 0)) if model.tied else "head"
     logits = blocks.linear(b, x, head)
-    top = b.add("amax", logits, dims=(2,), keepdim=True)
+    top = blocks.named(b, b.add("amax", logits, dims=(2,), keepdim=True), "head.top")
     shifted = b.add("sub", logits, top)
     norm = b.add("log", b.add("sum", b.add("exp", shifted), dims=(2,), keepdim=True))
     labels = b.add("reshape", "labels", shape=(rows, model.seq, 1))
@@ -131,5 +129,3 @@ def _scanned(b: Builder, x: str, model: Model, table: list[Weight], length: int)
         body=inner.build(),
     )
     return out
-
-

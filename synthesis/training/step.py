@@ -6,18 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synthesis.training import optimizer, pipeline, sync
-from synthesis.training.blocks import total
+from synthesis.training import declare, optimizer, pipeline, sync
 from synthesis.training.microbatch import BATCH, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, check
-from synthesis.training.rank import batch_types, local_type, stage_program
+from synthesis.training.rank import stage_program
 from synthesis.training.reference import reference
-from synthesis.training.weights import Weight, layout, weights
+from synthesis.training.weights import layout, weights
 from verifier.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
-from verifier.ir.types import TensorType
 from verifier.layout import Layout, from_placements
 
 
@@ -68,44 +66,17 @@ def training_step(
     check(model, degrees)
     opt = opt or Optimizer()
     one = reference(model, degrees, opt)
-    many = pipeline.program(model, degrees, opt) if degrees.pp > 1 else _program(model, degrees, opt)
+    many = (
+        pipeline.program(model, degrees, opt) if degrees.pp > 1 else _program(model, degrees, opt)
+    )
     return Step(name or str(degrees.mesh), one, many, contract(model, degrees, one))
-
-
-def declare(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> None:
-    """The inputs of the step with their local types."""
-    last = degrees.pp - 1
-    for name, type in batch_types(model, degrees).items():
-        where = {} if degrees.pp == 1 else {"pp": 0 if name == "ids" else last}
-        with b.on(**where):
-            b.input(name, TensorType((degrees.micro_batches, *type.shape), type.dtype))
-    for name in ("cos", "sin"):
-        b.input(name, TensorType((model.seq // degrees.cp, model.head_dim)), "const")
-    optimizer.scalars(b)
-    for w in table:
-        with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
-            b.param(w.name, local_type(w, degrees), w.path)
-    for w in table:
-        with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
-            for moment in ("first", "second"):
-                kind = TensorType(layout(w, degrees, split=bool(degrees.zero)).local_shape)
-                b.input(f"{w.name}.{moment}", kind, "input", f"{w.path}.{moment}")
-
-
-def inverse_count(b: Builder, degrees: Degrees) -> None:
-    """One over the number of tokens that count, over all ranks and micro-batches."""
-    count = total(b, "weight")
-    if degrees.data:
-        count = b.add("all_reduce", count, mesh_dim=sync.over(degrees.data), reduce="sum")
-    inverse = b.add("reciprocal", count)
-    b.add_node("reshape", [inverse], {"shape": ()}, outputs=["inverse_count"])
 
 
 def _program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     table = weights(model, degrees)
     b = Builder("step", degrees.mesh)
-    declare(b, model, degrees, table)
-    inverse_count(b, degrees)
+    declare.inputs(b, model, degrees, table)
+    declare.inverse_count(b, degrees)
     joint = stage_program(model, degrees, 0)
     sums = (repeated if degrees.scan_micro_batches else unrolled)(b, joint, degrees.micro_batches)
     loss = sums["loss:loss"]
@@ -116,18 +87,8 @@ def _program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     norm2 = sync.norm_squared(b, table, grads, degrees)
     factor = optimizer.clip_factor(b, norm2, opt)
     for w in table:
-        finish(b, w, grads[w.name], factor, degrees, opt)
+        declare.finish(b, w, grads[w.name], factor, degrees, opt)
     return b.build()
-
-
-def finish(
-    b: Builder, w: Weight, grad: str, factor: str, degrees: Degrees, opt: Optimizer
-) -> None:
-    """Update one weight and return its new values."""
-    new, first, second = sync.updated(b, w, grad, factor, degrees, opt)
-    b.output(new, "output", f"{w.path}.new")
-    b.output(first, "output", f"{w.path}.first.new")
-    b.output(second, "output", f"{w.path}.second.new")
 
 
 def contract(model: Model, degrees: Degrees, one: Program) -> Contract:

@@ -1,0 +1,80 @@
+"""`python -m synthesis.training`: write a training step, and prove it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+from synthesis.training.model import MODELS, Degrees, TrainingError
+from synthesis.training.step import Step, training_step
+from verifier.ir.printing import to_text
+from verifier.ir.program import Program
+from verifier.verdict import Counterexample, Proof, Unknown
+from verifier.verify import verify
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m synthesis.training", description=__doc__)
+    parser.add_argument("--model", choices=sorted(MODELS), default="tiny")
+    for item in fields(Degrees):
+        flag = "--" + item.name.replace("_", "-")
+        default = item.default
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true")
+        else:
+            parser.add_argument(flag, type=type(default), default=default)
+    parser.add_argument("--write", type=Path, help="a folder for both programs as text")
+    return parser
+
+
+def _size(program: Program) -> str:
+    nodes = sum(1 for _ in program.walk())
+    return f"{len(program.inputs)} inputs, {nodes} nodes, {len(program.outputs)} outputs"
+
+
+def _verdict(step: Step) -> tuple[int, list[str]]:
+    verdict = verify(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    match verdict:
+        case Proof():
+            return 0, [f"proved  {len(step.contract.outputs)} outputs"]
+        case Counterexample(witness=w, location=place):
+            lines = [f"refuted  {w.output} on {w.rank}: {w.expected:.6g} expected, {w.got:.6g} got"]
+        case Unknown(reason=reason, location=place):
+            lines = [f"unknown  {reason}"]
+    if place is not None:
+        lines += [f"  {place.text}", f"  {place.reason}", *(f"    {o}" for o in place.operands)]
+    return 1, lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 where the step is proved, 1 where it is not, 2 for degrees that do not fit."""
+    given = _parser().parse_args(arguments)
+    degrees = Degrees(**{item.name: getattr(given, item.name) for item in fields(Degrees)})
+    begin = time.perf_counter()
+    try:
+        step = training_step(MODELS[given.model], degrees)
+    except TrainingError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    built = time.perf_counter()
+    sys.stdout.write(f"model        {given.model}, {MODELS[given.model].parameters:,} parameters\n")
+    sys.stdout.write(f"mesh         {degrees.mesh or 'one device'}\n")
+    sys.stdout.write(f"one device   {_size(step.sequential)}\n")
+    sys.stdout.write(f"every rank   {_size(step.distributed)}\n")
+    if given.write is not None:
+        given.write.mkdir(parents=True, exist_ok=True)
+        for name in ("sequential", "distributed"):
+            text = to_text(getattr(step, name))
+            (given.write / f"{name}.txt").write_text(text, encoding="utf-8")
+    status, lines = _verdict(step)
+    done = time.perf_counter()
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write(f"written in {built - begin:.2f} s, judged in {done - built:.2f} s\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

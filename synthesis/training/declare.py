@@ -1,0 +1,47 @@
+"""What every distributed step begins and ends with: its inputs, its token count, new values."""
+
+from __future__ import annotations
+
+from synthesis.training import optimizer, sync
+from synthesis.training.blocks import named, total
+from synthesis.training.model import Degrees, Model, Optimizer
+from synthesis.training.rank import batch_types, local_type
+from synthesis.training.weights import Weight, layout
+from verifier.ir.builder import Builder
+from verifier.ir.types import TensorType
+
+
+def inputs(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> None:
+    """The inputs of the step with their local types."""
+    last = degrees.pp - 1
+    for name, type in batch_types(model, degrees).items():
+        where = {} if degrees.pp == 1 else {"pp": 0 if name == "ids" else last}
+        with b.on(**where):
+            b.input(name, TensorType((degrees.micro_batches, *type.shape), type.dtype))
+    for name in ("cos", "sin"):
+        b.input(name, TensorType((model.seq // degrees.cp, model.head_dim)), "const")
+    optimizer.scalars(b)
+    for w in table:
+        with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
+            b.param(w.name, local_type(w, degrees), w.path)
+    for w in table:
+        with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
+            for moment in ("first", "second"):
+                kind = TensorType(layout(w, degrees, split=bool(degrees.zero)).local_shape)
+                b.input(f"{w.name}.{moment}", kind, "input", f"{w.path}.{moment}")
+
+
+def inverse_count(b: Builder, degrees: Degrees) -> None:
+    """One over the number of tokens that count, over all ranks and micro-batches."""
+    count = total(b, "weight")
+    if degrees.data:
+        count = b.add("all_reduce", count, mesh_dim=sync.over(degrees.data), reduce="sum")
+    named(b, b.add("reciprocal", count), "inverse_count")
+
+
+def finish(b: Builder, w: Weight, grad: str, factor: str, degrees: Degrees, opt: Optimizer) -> None:
+    """Update one weight and return its new values."""
+    new, first, second = sync.updated(b, w, grad, factor, degrees, opt)
+    b.output(new, "output", f"{w.path}.new")
+    b.output(first, "output", f"{w.path}.first.new")
+    b.output(second, "output", f"{w.path}.second.new")
