@@ -18,6 +18,7 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Input, Node, Output, Program
 from verifier.ir.where import EVERYWHERE, Where, coordinates
 from verifier.ops import lookup
+from verifier.ops.composites import results
 from verifier.ops.control import scan_parts
 
 Cotangents = dict[str, str]
@@ -84,7 +85,8 @@ def expand(program: Program) -> Program:
         op = lookup(node.op)
         with b.at(node.source), b.on(**dict(node.where)):
             if op.expand is not None and op.vjp_rule is None:
-                rename[node.outputs[0]] = op.expand(b, *inputs, **op.with_defaults(node.attrs))
+                made = op.expand(b, *inputs, **op.with_defaults(node.attrs))
+                rename |= zip(node.outputs, results(made), strict=True)
             else:
                 body = expand(node.body) if node.body is not None else None
                 b.add_node(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from verifier.ir.builder import Builder
 from verifier.ir.program import Node, Program
 from verifier.ops import lookup
+from verifier.ops.composites import results
 
 
 def inline(program: Program) -> Program:
@@ -41,8 +42,8 @@ def _emit(b: Builder, node: Node, rename: dict[str, str], reserved: set[str]) ->
         return
     scratch = _Expansion(b, reserved)
     with b.at(node.source), b.on(**dict(node.where)):
-        value = op.expand(scratch, *inputs, **op.with_defaults(node.attrs))
-    rename[node.outputs[0]] = value
+        made = op.expand(scratch, *inputs, **op.with_defaults(node.attrs))
+    rename |= zip(node.outputs, results(made), strict=True)
 
 
 class _Expansion(Builder):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from verifier import rowterms
 from verifier.ir.types import FLOATS
 from verifier.ops import lookup
 
@@ -421,4 +422,5 @@ _BUILD: dict[str, Build] = {
     "put_along": _put_along,
     "full": lambda t, a, k, d: t.full(tuple(k["shape"]), Fraction(k["value"])),
     "iota": _iota,
+    **rowterms.BUILD,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verifier.checker import collectives, views
+from verifier.checker import collectives, rows, views
 from verifier.checker.claims import need
 from verifier.checker.step import Step, others, pending, sums
 from verifier.ir.program import Program
@@ -209,6 +209,9 @@ _RULES: dict[str, Callable[[Step], Ref]] = {
     "put_along": _put_along,
     "full": _full,
     "iota": _iota,
+    "cumsum": rows.cumsum,
+    "topk_mask": rows.topk_mask,
+    "dropout_mask": rows.dropout_mask,
     "all_reduce": collectives.all_reduce,
     "reduce_scatter": collectives.reduce_scatter,
     "all_gather": collectives.all_gather,

@@ -35,6 +35,15 @@ def is_index(x: Array) -> bool:
     return x.dtype.kind in "ib"
 
 
+def chosen(order: Array, k: int, axis: int) -> Array:
+    """Whether each entry is among the k largest of its line, ties by lower index."""
+    lines = np.moveaxis(order, axis, -1)
+    backward = np.argsort(lines[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    out = np.zeros(lines.shape, dtype=bool)
+    np.put_along_axis(out, lines.shape[-1] - 1 - backward[..., :k], values=True, axis=-1)
+    return np.moveaxis(out, -1, axis)
+
+
 class Domain(ABC):
     """Scalar arithmetic on arrays. Structure (reshape, concat, ...) is numpy's own."""
 
@@ -131,6 +140,32 @@ class Domain(ABC):
         if is_index(a) and is_index(b):
             return np.minimum(a, b)
         return self.neg(self._maximum(self.neg(self.lift(a)), self.neg(self.lift(b))))
+
+    def row(self, name: str, a: Array, axis: int) -> Array:
+        """A function of each whole line along `axis`: entry i of a line is `f_i(line)`.
+
+        Any function of n reals is some `f_i(g_1(x_1) + ... + g_n(x_n))`, so leaving the scalar
+        functions open leaves the function of the line open too.
+        """
+        lines = np.moveaxis(self.lift(a), axis, -1)
+        count = lines.shape[-1]
+        key = self.full(lines.shape[:-1], Fraction(0))
+        for j in range(count):
+            key = self._add(key, self.unary(f"{name}[{j}/{count}]", lines[..., j]))
+        out = np.empty(lines.shape, dtype=self.dtype)
+        for i in range(count):
+            out[..., i] = self.unary(f"{name}.{i}/{count}", key)
+        return np.moveaxis(out, -1, axis)
+
+    def topk_mask(self, a: Array, k: int, axis: int) -> Array:
+        """1 at the k largest entries of each line along `axis`, ties by lower index, else 0."""
+        return self.row(f"topk_mask:{k}", a, axis)
+
+    def dropout_mask(self, p: Fraction, stream: int, seed: Array, index: Array) -> Array:
+        """`1/(1-p)` with probability `1-p`, else 0: a function of seed and element index."""
+        name = f"dropout_mask:{p}:{stream}"
+        start = self.unary(f"{name}.seed", self.lift(seed))
+        return self.unary(name, self._add(start, self.lift(index)))
 
     def where(self, cond: Array, a: Array, b: Array) -> Array:
         if is_index(a) and is_index(b):

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
+from verifier.domains.base import Array, Domain, chosen, is_index
 
 P = 2**31 - 1
 _P = np.uint64(P)
@@ -47,6 +47,9 @@ class Field(Domain):
     def const(self, value: Fraction) -> Array:
         number = value.numerator * pow(value.denominator, -1, P) if value.denominator % P else 0
         return np.asarray(np.uint64(number % P))
+
+    def lift(self, a: Array) -> Array:
+        return (a.astype(np.int64) % P).astype(np.uint64) if is_index(a) else a
 
     def _add(self, a: Array, b: Array) -> Array:
         return np.asarray((a + b) % _P)
@@ -88,6 +91,10 @@ class Field(Domain):
             return np.minimum(a, b)
         a, b = self.lift(a), self.lift(b)
         return np.where(self._above(a, b), b, a)
+
+    def topk_mask(self, a: Array, k: int, axis: int) -> Array:
+        """The k largest by the keyed order: true zeros and ones, so that counts of them count."""
+        return chosen(_mix(self.lift(a), self._key("rank")), k, axis).astype(np.uint64)
 
     def unary(self, name: str, a: Array) -> Array:
         a = self.lift(a)

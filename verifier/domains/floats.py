@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from verifier.domains.base import COMPARE, Array, Domain
+from verifier.domains.base import COMPARE, Array, Domain, chosen
+from verifier.domains.rounding import FORMATS, round_to
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -61,7 +63,21 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "gelu_tanh": lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)),
     "gelu_tanh_grad": _gelu_tanh_grad,
     "softplus": lambda x: np.logaddexp(0, x),
+    **{f"round_to:{name}": partial(round_to, format=name) for name in FORMATS},
 }
+
+
+def _mixed(x: Array) -> Array:
+    """splitmix64 (Steele, Lea, Flood 2014)."""
+    with np.errstate(over="ignore"):
+        z = x + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def _bits(a: Array) -> Array:
+    return a.astype(np.int64).astype(np.uint64)
 
 
 class Floats(Domain):
@@ -114,6 +130,14 @@ class Floats(Domain):
 
     def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
         return np.asarray(a.max(axis=axes))
+
+    def topk_mask(self, a: Array, k: int, axis: int) -> Array:
+        return chosen(self.lift(a), k, axis).astype(np.float64)
+
+    def dropout_mask(self, p: Fraction, stream: int, seed: Array, index: Array) -> Array:
+        key = _mixed(_mixed(np.uint64(stream) + np.zeros_like(seed, np.uint64)) ^ _bits(seed))
+        drawn = _mixed(_mixed(key ^ _bits(index))) >> np.uint64(11)
+        return np.where(drawn.astype(np.float64) * 2.0**-53 >= float(p), float(1 / (1 - p)), 0.0)
 
     def lift(self, a: Array) -> Array:
         return a.astype(np.float64) if a.dtype != np.float64 else a

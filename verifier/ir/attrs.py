@@ -41,8 +41,11 @@ def _names(value: object) -> bool:
 
 
 FOLDS = ("sum", "avg", "max", "min")
+FORMATS = ("f16", "bf16", "tf32", "f8e4m3", "f8e5m2", "e8m0")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 COUNT = Kind("count", "an integer, 0 or more", _count)
 COUNTS = Kind("counts", "a list of integers, 0 or more, such as [2, 4]", _counts)
+INTEGER = Kind("integer", "an integer", _int)
 FLAG = Kind("flag", "true or false", lambda v: isinstance(v, bool))
 RATIONAL = Kind(
     "rational",
@@ -58,6 +61,8 @@ OFFSET = Kind(
 )
 DTYPE = Kind("dtype", f"one of {', '.join(DTYPES)}", lambda v: v in DTYPES)
 FOLD = Kind("fold", f"one of {', '.join(FOLDS)}", lambda v: v in FOLDS)
+FORMAT = Kind("format", f"one of {', '.join(FORMATS)}", lambda v: v in FORMATS)
+ACTIVATION = Kind("activation", f"one of {', '.join(ACTIVATIONS)}", lambda v: v in ACTIVATIONS)
 MESH_DIMS = Kind("mesh_dims", "a mesh dim, or several such as [dp, tp]", _names)
 
 KINDS: dict[str, Kind] = {
@@ -67,7 +72,15 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("keepdim", "causal", "reverse"), FLAG),
     **dict.fromkeys(("eps", "scale", "value", "exponent"), RATIONAL),
     **dict.fromkeys(("src", "dst", "shift"), COUNT),
-    "offset": OFFSET,
+    **dict.fromkeys(("k", "capacity", "stream", "margin"), COUNT),
+    **dict.fromkeys(("exclusive", "renormalize", "over_chosen", "ste", "nesterov"), FLAG),
+    **dict.fromkeys(("p", "smoothing", "momentum", "weight_decay"), RATIONAL),
+    **dict.fromkeys(("beta1", "beta2", "lr", "max_norm"), RATIONAL),
+    **dict.fromkeys(("offset", "q_offset", "k_offset"), OFFSET),
+    "strides": COUNTS,
+    "ignore_index": INTEGER,
+    "format": FORMAT,
+    "activation": ACTIVATION,
     "dtype": DTYPE,
     "reduce": FOLD,
     "mesh_dim": MESH_DIMS,

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from verifier.ir.attrs import KINDS
+from verifier.ir.attrs import ACTIVATIONS, FORMATS, KINDS
 from verifier.ir.jsonio import FORMAT
 from verifier.ir.program import INPUT_ROLES, OUTPUT_ROLES
 from verifier.ir.types import DTYPES
@@ -47,6 +47,9 @@ def _kinds() -> dict[str, Any]:
         "offset": {"anyOf": [_INT, affine]},
         "dtype": {"enum": list(DTYPES)},
         "fold": {"enum": ["sum", "avg", "max", "min"]},
+        "integer": _INT,
+        "format": {"enum": list(FORMATS)},
+        "activation": {"enum": list(ACTIVATIONS)},
         "mesh_dims": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
     }
 

@@ -10,7 +10,7 @@ from verifier.ir.builder import Builder
 from verifier.ir.types import TensorType
 from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 
-Body = Callable[..., str]
+Body = Callable[..., str | tuple[str, ...]]
 
 
 def _place(op: Op, given: Operands) -> list[Placed]:
@@ -21,14 +21,19 @@ def _meaning(*_: Any, **__: Any) -> Any:
     raise TypeError("composites are inlined before they are evaluated")
 
 
+def results(made: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The values that an expansion returned."""
+    return (made,) if isinstance(made, str) else made
+
+
 def composite(signature: str, **attrs: Any) -> Callable[[Body], Op]:
-    """Declare an op by its expansion `(builder, *inputs, **attrs) -> value`."""
+    """Declare an op by its expansion `(builder, *inputs, **attrs) -> value, or several`."""
 
     def declare(body: Body) -> Op:
         def types(site: Site) -> tuple[TensorType, ...]:
             b = Builder(site.op)
             names = [b.input(f"i{k}", t) for k, t in enumerate(site.types)]
-            return (b.types[body(b, *names, **site.attrs)],)
+            return tuple(b.types[v] for v in results(body(b, *names, **site.attrs)))
 
         name = body.__name__.strip("_")
         doc = (body.__doc__ or "").strip()
@@ -113,27 +118,6 @@ def rms_norm(b: Builder, x: str, weight: str, eps: Fraction) -> str:
     square = b.add("mean", b.add("mul", x, x), dims=(n,), keepdim=True)
     scale = b.add("rsqrt", b.add("add_scalar", square, value=eps))
     return b.add("mul", b.add("mul", x, scale), weight)
-
-
-@composite("b h i d, b h j d, b h j e -> b h i e", causal=False, scale=REQUIRED)
-def sdpa(b: Builder, q: str, k: str, v: str, causal: bool, scale: Fraction) -> str:
-    """Scaled dot-product attention over heads, causal by global position (Vaswani et al. 2017)."""
-    (n, h, i, d), j = b.types[q].shape, b.types[k].shape[2]
-    e = b.types[v].shape[3]
-
-    def flat(x: str, rows: int, cols: int) -> str:
-        return b.add("reshape", x, shape=(n * h, rows, cols))
-
-    keys = b.add("permute", flat(k, j, d), dims=(0, 2, 1))
-    scores = b.add("mul_scalar", b.add("bmm", flat(q, i, d), keys), value=scale)
-    if causal:
-        rows = b.add("iota", shape=(i, 1), dim=0, offset=0, dtype="i64")
-        cols = b.add("iota", shape=(1, j), dim=1, offset=0, dtype="i64")
-        low = b.add("full", shape=(), value=Fraction(-(10**30)), dtype=b.types[q].dtype)
-        scores = b.add("where", b.add("le", cols, rows), scores, low)
-    return b.add(
-        "reshape", b.add("bmm", b.add("softmax", scores), flat(v, j, e)), shape=(n, h, i, e)
-    )
 
 
 def _from_output(backward: str) -> Callable[..., list[str | None]]:

@@ -1,0 +1,57 @@
+"""Rules for ops on whole rows and for random masks."""
+
+from __future__ import annotations
+
+from verifier.checker.claims import need
+from verifier.checker.step import Step, same_partial, sums
+from verifier.ir.types import Affine
+from verifier.layout import Dim, bound
+from verifier.ops.random import strides_of
+from verifier.terms import Ref
+
+
+def _same(step: Step) -> None:
+    need(step.layout.dims == step.first.dims, "the result is split otherwise")
+    need(not bound(step.first.dims[step.at("dim")]), "the rows are split")
+
+
+def cumsum(step: Step) -> Ref:
+    _same(step)
+    sums(step.first)
+    same_partial(step)
+    return step.term()
+
+
+def topk_mask(step: Step) -> Ref:
+    _same(step)
+    need(not step.first.partial and not step.layout.partial, "the rows are pending")
+    return step.term()
+
+
+def dropout_mask(step: Step) -> Ref:
+    """A step of one along any free or bound digit of the layout moves the index alike."""
+    need(not step.first.partial and not step.layout.partial, "no share of a sum")
+    need(not step.first.dims, "the seed is one number")
+    local = strides_of(step.ints("shape"), step.ints("strides"))
+    offset = step.attrs["offset"]
+    affine = offset if isinstance(offset, Affine) else Affine.of(offset)
+    moves = {n: c for n, c in affine.terms if step.mesh[n] > 1}
+    names = [n for dim in step.layout.dims for n in bound(dim)]
+    need(set(moves) == set(names), "the offset moves along other mesh dims than the layout")
+    strides = tuple(
+        _stride(dim, own, moves) for dim, own in zip(step.layout.dims, local, strict=True)
+    )
+    return step.term(shape=step.layout.global_shape, strides=strides, offset=affine.const)
+
+
+def _stride(dim: Dim, own: int, moves: dict[str, int]) -> int:
+    """The index step of a global dim, whose every digit must move the index by its place value."""
+    free = [atom for atom in dim if atom.mesh_dim is None]
+    need(len(free) <= 1, "the part on a rank is in pieces")
+    stride = value = 0
+    for at, atom in enumerate(reversed(dim)):
+        moved = own if atom.mesh_dim is None else moves[atom.mesh_dim]
+        stride, value = (moved, moved) if at == 0 else (stride, value)
+        need(moved == value, "the parts are not those of one mask")
+        value *= atom.size
+    return stride

@@ -1,0 +1,54 @@
+"""Samples of collectives: every group of mesh dims, every choice of attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+
+from verifier.ir.types import Attr, Mesh
+from verifier.samples.form import Attrs, Form, Forms, Shape
+
+
+def _groups(mesh: Mesh) -> Iterator[tuple[str, ...]]:
+    for count in range(1, len(mesh.names) + 1):
+        yield from permutations(mesh.names, count)
+
+
+def _collective(**choices: Sequence[Attr]) -> Forms:
+    def form(a: int, b: int) -> Iterator[Form]:
+        def attrs(local: tuple[Shape, ...], mesh: Mesh) -> Iterator[Attrs]:
+            for group, values in product(_groups(mesh), product(*choices.values())):
+                chosen = dict(zip(choices, values, strict=True))
+                size = math.prod(mesh[name] for name in group)
+                split = chosen.get("split_dim", chosen.get("dim") if "cut" in chosen else None)
+                if isinstance(split, int) and local[0][split] % size:
+                    continue
+                if "split_dim" in chosen and chosen["split_dim"] == chosen["concat_dim"]:
+                    continue
+                chosen.pop("cut", None)
+                yield {"mesh_dim": group[0] if len(group) == 1 else group, **chosen}
+
+        yield Form(((a, 2 * b),), ("f32",), attrs)
+
+    return form
+
+
+def _on_coord(a: int, b: int) -> Iterator[Form]:
+    def attrs(local: tuple[Shape, ...], mesh: Mesh) -> Iterator[Attrs]:
+        for name, size in mesh.dims:
+            for index in range(size):
+                yield {"mesh_dim": name, "index": index}
+
+    yield Form(((a, b),), ("f32",), attrs)
+
+
+REDUCES = ("sum", "avg", "max", "min")
+GROUPS: dict[str, Forms] = {
+    "all_reduce": _collective(reduce=REDUCES),
+    "all_gather": _collective(dim=(0, 1)),
+    "reduce_scatter": _collective(dim=(0, 1), reduce=REDUCES, cut=(True,)),
+    "shard_slice": _collective(dim=(0, 1), cut=(True,)),
+    "all_to_all": _collective(split_dim=(0, 1), concat_dim=(0, 1)),
+    "on_coord": _on_coord,
+}
