@@ -159,12 +159,6 @@ def check(model: Model, degrees: Degrees) -> None:
         raise TrainingError("sequence_parallel without tp; set tp to 2 or more")
     if degrees.zero and degrees.data_size == 1:
         raise TrainingError(f"zero = {degrees.zero} with one data rank; set dp to 2 or more")
-    if degrees.zero and degrees.zero_kind == "per_param":
-        parts = degrees.data_size
-        divides(m.hidden, "hidden", parts, "ranks that share a parameter")
-        divides(m.vocab, "vocab", parts * tp, "ranks that share the embedding")
-        divides(m.heads * m.head_dim, "heads * head_dim", parts * tp, "ranks that share wo")
-        divides(m.ffn, "ffn", parts * tp, "ranks that share the down projection")
     if degrees.zero == 3 and degrees.zero_kind == "flat":
         raise TrainingError("zero = 3 splits each parameter; flat buckets are for zero 1 and 2")
 

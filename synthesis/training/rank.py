@@ -26,6 +26,7 @@ class Rank:
         self.stopped: list[str] = []
         self.reduced: dict[str, list[tuple[str, str]]] = {}
         self.table: dict[str, Weight] = {}
+        self.in_block = False
 
     def collective(self, op: str, x: str, over: str | tuple[str, ...], **attrs: Attr) -> str:
         names = (over,) if isinstance(over, str) else over
@@ -38,7 +39,9 @@ class Rank:
         """A parameter as the layer needs it: whole but for the part of this tensor rank."""
         if self.degrees.zero < 3:
             return name
-        return self.collective("all_gather", name, self.degrees.data, dim=0)
+        w = self.table[name]
+        dim = w.zero_dim(self.degrees) - self.in_block
+        return self.collective("all_gather", name, self.degrees.data, dim=dim)
 
     def enter(self, x: str, label: str) -> str:
         """Into a block whose weights are split by columns."""
@@ -157,6 +160,7 @@ def _scanned(r: Rank, x: str, stage: int) -> str:
     """The layers of a stage as one repeated block over stacked parameters."""
     table = layer_weights(r.model, r.degrees, stage, 0)
     inner = Rank("layer", r.model, r.degrees)
+    inner.in_block, inner.table = True, {w.name: w for w in table}
     inner.b.input("x", r.b.types[x], "carry")
     for w in table:
         inner.b.input(w.name, TensorType(local_type(w, r.degrees).shape[1:]), "xs")

@@ -34,9 +34,11 @@ def reduced(
         if data and degrees.zero in (0, 1):
             g = b.add("all_reduce", g, mesh_dim=over(data), reduce="sum")
         if data and degrees.zero == 1:
-            g = b.add("shard_slice", g, mesh_dim=over(data), dim=w.zero_dim)
+            g = b.add("shard_slice", g, mesh_dim=over(data), dim=w.zero_dim(degrees))
         if data and degrees.zero == 2:
-            g = b.add("reduce_scatter", g, mesh_dim=over(data), dim=w.zero_dim, reduce="sum")
+            g = b.add(
+                "reduce_scatter", g, mesh_dim=over(data), dim=w.zero_dim(degrees), reduce="sum"
+            )
         out[w.name] = g
     return out
 
@@ -71,9 +73,9 @@ def updated(
     param = w.name
     apart = bool(degrees.data) and degrees.zero in (1, 2)
     if apart:
-        param = b.add("shard_slice", param, mesh_dim=over(degrees.data), dim=w.zero_dim)
+        param = b.add("shard_slice", param, mesh_dim=over(degrees.data), dim=w.zero_dim(degrees))
     state = State(param, grad, f"{w.name}.first", f"{w.name}.second")
     new, first, second = adamw(b, state, factor, opt, decay=w.decays)
     if apart:
-        new = b.add("all_gather", new, mesh_dim=over(degrees.data), dim=w.zero_dim)
+        new = b.add("all_gather", new, mesh_dim=over(degrees.data), dim=w.zero_dim(degrees))
     return new, first, second

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synthesis.training.model import Degrees, Model
+from synthesis.training.model import Degrees, Model, TrainingError
 from verifier.layout import Layout, from_placements, split_leading
 
 
@@ -27,10 +27,14 @@ class Weight:
         """Matrices decay, norms do not."""
         return len(self.shape) - self.stacked > 1
 
-    @property
-    def zero_dim(self) -> int:
-        """The dim that ZeRO splits."""
-        return int(self.stacked)
+    def zero_dim(self, degrees: Degrees) -> int:
+        """The dim that ZeRO splits: the first that is left whole by tp and the data ranks."""
+        for dim in range(int(self.stacked), len(self.shape)):
+            if self.shape[dim] % (degrees.data_size * (degrees.tp if dim == self.tp else 1)) == 0:
+                return dim
+        raise TrainingError(
+            f"no dim of {self.name} {list(self.shape)} divides over {degrees.data_size} data ranks"
+        )
 
     @property
     def is_norm(self) -> bool:
@@ -106,8 +110,9 @@ def layout(weight: Weight, degrees: Degrees, *, split: bool) -> Layout:
     placed = f"S({weight.tp})" if weight.tp is not None else "R"
     out = from_placements(weight.shape, [("tp", degrees.tp, placed)])
     if split:
+        at = weight.zero_dim(degrees)
         for name in degrees.data:
-            dim = split_leading(out.dims[weight.zero_dim], degrees.size(name), name)
+            dim = split_leading(out.dims[at], degrees.size(name), name)
             assert dim is not None
-            out = out.with_dim(weight.zero_dim, dim)
+            out = out.with_dim(at, dim)
     return out
