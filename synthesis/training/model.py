@@ -24,11 +24,11 @@ class Moe:
     experts: int
     top_k: int
     capacity: int
-    """Places per expert and device group; tokens beyond it are dropped."""
+    """Places per expert and sequence; tokens beyond it are dropped."""
     shared: int = 0
     """Experts that every token visits."""
     aux_weight: Fraction = Fraction(0)
-    """Weight of the load-balancing loss."""
+    """Weight of the load-balancing loss of each sequence."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ class Model:
     def parameters(self) -> int:
         """Number of parameters."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
-        block = attention + 3 * self.hidden * self.ffn + 2 * self.hidden
+        ffn = 3 * self.hidden * self.ffn
+        if self.moe is not None:
+            ffn = ffn * (self.moe.experts + self.moe.shared) + self.hidden * self.moe.experts
+        block = attention + ffn + 2 * self.hidden
         tables = self.vocab * self.hidden * (1 if self.tied else 2)
         return self.layers * block + tables + self.hidden
 
@@ -159,6 +162,14 @@ def check(model: Model, degrees: Degrees) -> None:
         raise TrainingError("sequence_parallel without tp; set tp to 2 or more")
     if degrees.zero and degrees.data_size == 1:
         raise TrainingError(f"zero = {degrees.zero} with one data rank; set dp to 2 or more")
+    if m.moe is not None:
+        divides(m.moe.experts, "experts", degrees.ep, "ep")
+        if cp > 1 or degrees.sequence_parallel:
+            raise TrainingError("experts route whole sequences; set cp to 1, sequence_parallel off")
+        if m.moe.top_k > m.moe.experts:
+            raise TrainingError(f"top_k = {m.moe.top_k} of {m.moe.experts} experts; lower top_k")
+    elif degrees.ep > 1:
+        raise TrainingError("ep without experts; choose a model with moe, or set ep to 1")
     if degrees.zero == 3 and degrees.zero_kind == "flat":
         raise TrainingError("zero = 3 splits each parameter; flat buckets are for zero 1 and 2")
 
@@ -167,6 +178,8 @@ TINY = Model()
 MODELS: dict[str, Model] = {
     "tiny": TINY,
     "tiny-tied": replace(TINY, tied=True),
+    "tiny-moe": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3)),
+    "tiny-moe-shared": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3, shared=1)),
     "llama3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, 8192, 1024),
     "llama3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, 8192, 1024),
     "llama3-405b": Model(126, 16384, 128, 8, 128, 53248, 128256, 8192, 1024),

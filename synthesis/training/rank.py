@@ -40,8 +40,11 @@ class Rank:
         if self.degrees.zero < 3:
             return name
         w = self.table[name]
+        data = w.data(self.degrees)
+        if not data:
+            return name
         dim = w.zero_dim(self.degrees) - self.in_block
-        return self.collective("all_gather", name, self.degrees.data, dim=dim)
+        return self.collective("all_gather", name, data, dim=dim)
 
     def enter(self, x: str, label: str) -> str:
         """Into a block whose weights are split by columns."""
@@ -151,9 +154,35 @@ def _layer(r: Rank, x: str, names: dict[str, str], label: str) -> str:
     o = blocks.linear(b, blocks.joined(b, o), r.weight(names["wo"]))
     x = b.add("add", x, r.leave(o))
     seen = b.add("rms_norm", x, r.weight(names["mlp_norm"]), eps=m.eps)
-    seen = r.enter(seen, f"{label}.mlp")
-    inner = blocks.gated(b, seen, r.weight(names["gate"]), r.weight(names["up"]))
-    return b.add("add", x, r.leave(blocks.linear(b, inner, r.weight(names["down"]))))
+    if m.moe is not None:
+        return _experts(r, x, seen, names, label)
+    return b.add("add", x, _feed_forward(r, seen, names, f"{label}.mlp"))
+
+
+def _feed_forward(r: Rank, seen: str, names: dict[str, str], label: str, prefix: str = "") -> str:
+    """SwiGLU, its inner values split by columns."""
+    gate, up, down = (r.weight(names[f"{prefix}{n}"]) for n in ("gate", "up", "down"))
+    inner = blocks.gated(r.b, r.enter(seen, label), gate, up)
+    return r.leave(blocks.linear(r.b, inner, down))
+
+
+def _experts(r: Rank, x: str, seen: str, names: dict[str, str], label: str) -> str:
+    """Experts held by the ranks of ep: tokens go to them and come back by all_to_all."""
+    b, moe, parallel = r.b, r.model.moe, r.degrees.ep > 1
+    assert moe is not None
+    gates, mask, _ = b.add_node("top_k_gate", [seen, r.weight(names["router"])], {"k": moe.top_k})
+    dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": moe.capacity})
+    slots = r.enter(b.add("moe_dispatch", seen, dispatch), f"{label}.experts")
+    if parallel:
+        slots = b.add("all_to_all", slots, mesh_dim="ep", split_dim=1, concat_dim=0)
+    gate, up, down = (r.weight(names[n]) for n in ("gate", "up", "down"))
+    y = r.leave(b.add("expert_glu", slots, gate, up, down))
+    if parallel:
+        y = b.add("all_to_all", y, mesh_dim="ep", split_dim=0, concat_dim=1)
+    x = b.add("add", x, b.add("moe_combine", y, combine))
+    if moe.shared:
+        x = b.add("add", x, _feed_forward(r, seen, names, f"{label}.shared", "shared_"))
+    return x
 
 
 def _scanned(r: Rank, x: str, stage: int) -> str:

@@ -108,8 +108,18 @@ def _layer(b: Builder, x: str, model: Model, names: dict[str, str]) -> str:
     o = b.add("sdpa", q, k, v, causal=True, scale=blocks.head_scale(m.head_dim))
     x = b.add("add", x, blocks.linear(b, blocks.joined(b, o), names["wo"]))
     seen = b.add("rms_norm", x, names["mlp_norm"], eps=m.eps)
-    inner = blocks.gated(b, seen, names["gate"], names["up"])
-    return b.add("add", x, blocks.linear(b, inner, names["down"]))
+    if m.moe is None:
+        inner = blocks.gated(b, seen, names["gate"], names["up"])
+        return b.add("add", x, blocks.linear(b, inner, names["down"]))
+    gates, mask, _ = b.add_node("top_k_gate", [seen, names["router"]], {"k": m.moe.top_k})
+    dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": m.moe.capacity})
+    slots = b.add("moe_dispatch", seen, dispatch)
+    y = b.add("expert_glu", slots, names["gate"], names["up"], names["down"])
+    x = b.add("add", x, b.add("moe_combine", y, combine))
+    if m.moe.shared:
+        inner = blocks.gated(b, seen, names["shared_gate"], names["shared_up"])
+        x = b.add("add", x, blocks.linear(b, inner, names["shared_down"]))
+    return x
 
 
 def _scanned(b: Builder, x: str, model: Model, table: list[Weight], length: int) -> str:

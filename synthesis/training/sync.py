@@ -26,9 +26,8 @@ def reduced(
 ) -> dict[str, str]:
     """The summed gradient of each weight: whole, or the piece of this rank from ZeRO 2 on."""
     out: dict[str, str] = {}
-    data = degrees.data
     for w in table:
-        g = grads[w.name]
+        g, data = grads[w.name], w.data(degrees)
         if degrees.sequence_parallel and w.is_norm:
             g = b.add("all_reduce", g, mesh_dim="tp", reduce="sum")
         if data and degrees.zero in (0, 1):
@@ -49,9 +48,8 @@ def norm_squared(
     """The sum of squares of the whole gradients of these weights, each element counted once."""
     by_dims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for w in table:
-        split = degrees.data if degrees.zero else ()
-        tp = ("tp",) if w.tp is not None and degrees.tp > 1 else ()
-        by_dims[(*split, *tp)].append(grads[w.name])
+        zero = w.data(degrees) if degrees.zero else ()
+        by_dims[(*zero, *w.split(degrees))].append(grads[w.name])
     out = ""
     for dims, group in by_dims.items():
         share = squares(b, group)
@@ -70,12 +68,12 @@ def updated(
     opt: Optimizer,
 ) -> tuple[str, str, str]:
     """The new parameter and moments, laid out as the old ones."""
-    param = w.name
-    apart = bool(degrees.data) and degrees.zero in (1, 2)
+    param, data = w.name, w.data(degrees)
+    apart = bool(data) and degrees.zero in (1, 2)
     if apart:
-        param = b.add("shard_slice", param, mesh_dim=over(degrees.data), dim=w.zero_dim(degrees))
+        param = b.add("shard_slice", param, mesh_dim=over(data), dim=w.zero_dim(degrees))
     state = State(param, grad, f"{w.name}.first", f"{w.name}.second")
     new, first, second = adamw(b, state, factor, opt, decay=w.decays)
     if apart:
-        new = b.add("all_gather", new, mesh_dim=over(degrees.data), dim=w.zero_dim(degrees))
+        new = b.add("all_gather", new, mesh_dim=over(data), dim=w.zero_dim(degrees))
     return new, first, second

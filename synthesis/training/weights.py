@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from synthesis.training.model import Degrees, Model, TrainingError
@@ -21,19 +22,32 @@ class Weight:
     """Pipeline stages that hold it; more than one for a tied embedding."""
     stacked: bool = False
     path: str = ""
+    ep: int | None = None
+    """The dim of experts, which expert parallelism splits."""
 
     @property
     def decays(self) -> bool:
         """Matrices decay, norms do not."""
         return len(self.shape) - self.stacked > 1
 
+    def data(self, degrees: Degrees) -> tuple[str, ...]:
+        """Mesh dims over which the gradient is summed. Experts see the tokens of all of ep."""
+        return tuple(n for n in degrees.data if n != "ep" or self.ep is None)
+
+    def split(self, degrees: Degrees) -> tuple[str, ...]:
+        """Mesh dims that split the parameter whatever ZeRO does."""
+        found = (("ep", self.ep, degrees.ep), ("tp", self.tp, degrees.tp))
+        return tuple(name for name, dim, size in found if dim is not None and size > 1)
+
     def zero_dim(self, degrees: Degrees) -> int:
-        """The dim that ZeRO splits: the first that is left whole by tp and the data ranks."""
+        """The dim that ZeRO splits: the first that divides over the data ranks and the others."""
+        parts = math.prod(degrees.size(n) for n in self.data(degrees))
         for dim in range(int(self.stacked), len(self.shape)):
-            if self.shape[dim] % (degrees.data_size * (degrees.tp if dim == self.tp else 1)) == 0:
+            others = (degrees.tp if dim == self.tp else 1) * (degrees.ep if dim == self.ep else 1)
+            if self.shape[dim] % (parts * others) == 0:
                 return dim
         raise TrainingError(
-            f"no dim of {self.name} {list(self.shape)} divides over {degrees.data_size} data ranks"
+            f"no dim of {self.name} {list(self.shape)} divides over {parts} data ranks"
         )
 
     @property
@@ -41,22 +55,39 @@ class Weight:
         return self.name.endswith("norm")
 
 
-BLOCK = ("attn_norm", "wq", "wk", "wv", "wo", "mlp_norm")
+Piece = tuple[tuple[int, ...], int | None, int | None]
+"""Shape, tp dim and ep dim."""
 
 
-def _block(model: Model) -> dict[str, tuple[tuple[int, ...], int | None]]:
-    """Shape and tp dim of the parameters of one layer."""
+def _block(model: Model) -> dict[str, Piece]:
+    """The parameters of one layer."""
     m, q, kv = model, model.heads * model.head_dim, model.kv_heads * model.head_dim
+    attention: dict[str, Piece] = {
+        "attn_norm": ((m.hidden,), None, None),
+        "wq": ((m.hidden, q), 1, None),
+        "wk": ((m.hidden, kv), 1, None),
+        "wv": ((m.hidden, kv), 1, None),
+        "wo": ((q, m.hidden), 0, None),
+        "mlp_norm": ((m.hidden,), None, None),
+    }
+    if m.moe is None:
+        return attention | _gated("", m.hidden, m.ffn)
+    e = m.moe.experts
+    experts: dict[str, Piece] = {
+        "router": ((m.hidden, e), None, None),
+        "gate": ((e, m.hidden, m.ffn), 2, 0),
+        "up": ((e, m.hidden, m.ffn), 2, 0),
+        "down": ((e, m.ffn, m.hidden), 1, 0),
+    }
+    shared = _gated("shared_", m.hidden, m.ffn * m.moe.shared) if m.moe.shared else {}
+    return attention | experts | shared
+
+
+def _gated(prefix: str, hidden: int, ffn: int) -> dict[str, Piece]:
     return {
-        "attn_norm": ((m.hidden,), None),
-        "wq": ((m.hidden, q), 1),
-        "wk": ((m.hidden, kv), 1),
-        "wv": ((m.hidden, kv), 1),
-        "wo": ((q, m.hidden), 0),
-        "mlp_norm": ((m.hidden,), None),
-        "gate": ((m.hidden, m.ffn), 1),
-        "up": ((m.hidden, m.ffn), 1),
-        "down": ((m.ffn, m.hidden), 0),
+        f"{prefix}gate": ((hidden, ffn), 1, None),
+        f"{prefix}up": ((hidden, ffn), 1, None),
+        f"{prefix}down": ((ffn, hidden), 0, None),
     }
 
 
@@ -69,7 +100,7 @@ def stage_layers(model: Model, degrees: Degrees, stage: int) -> range:
 def layer_weights(model: Model, degrees: Degrees, stage: int, layer: int) -> list[Weight]:
     """The parameters of one layer, or of all layers of its stage where they are stacked."""
     out: list[Weight] = []
-    for name, (shape, tp) in _block(model).items():
+    for name, (shape, tp, ep) in _block(model).items():
         if degrees.scan_layers:
             count = len(stage_layers(model, degrees, stage))
             out.append(
@@ -80,11 +111,12 @@ def layer_weights(model: Model, degrees: Degrees, stage: int, layer: int) -> lis
                     (stage,),
                     True,
                     f"stages.{stage}.layers.*.{name}",
+                    None if ep is None else ep + 1,
                 )
             )
         else:
             full = f"layers.{layer}.{name}"
-            out.append(Weight(full, shape, tp, (stage,), path=full))
+            out.append(Weight(full, shape, tp, (stage,), path=full, ep=ep))
     return out
 
 
@@ -107,11 +139,13 @@ def weights(model: Model, degrees: Degrees) -> list[Weight]:
 
 def layout(weight: Weight, degrees: Degrees, *, split: bool) -> Layout:
     """How a parameter is laid out; `split` over the data dims too, as ZeRO does."""
-    placed = f"S({weight.tp})" if weight.tp is not None else "R"
-    out = from_placements(weight.shape, [("tp", degrees.tp, placed)])
-    if split:
+    dims = {"ep": weight.ep, "tp": weight.tp}
+    placed = [(n, degrees.size(n), "R" if d is None else f"S({d})") for n, d in dims.items()]
+    out = from_placements(weight.shape, placed)
+    data = weight.data(degrees)
+    if split and data:
         at = weight.zero_dim(degrees)
-        for name in degrees.data:
+        for name in data:
             dim = split_leading(out.dims[at], degrees.size(name), name)
             assert dim is not None
             out = out.with_dim(at, dim)
