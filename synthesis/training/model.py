@@ -150,7 +150,8 @@ def check(model: Model, degrees: Degrees) -> None:
         (m.heads, "heads"), (m.kv_heads, "kv_heads"), (m.ffn, "ffn"), (m.vocab, "vocab"),
     ):  # fmt: skip
         divides(extent, what, tp, "tp")
-    divides(m.layers, "layers", degrees.pp, "pp")
+    if m.layers < degrees.pp:
+        raise TrainingError(f"{m.layers} layers on pp = {degrees.pp} stages; lower pp")
     divides(m.head_dim, "head_dim", 2, "two rotary halves")
     spread = degrees.micro_batches * degrees.dp * degrees.ep
     divides(m.batch, "batch", spread, "micro_batches * dp * ep")
@@ -182,7 +183,7 @@ MODELS: dict[str, Model] = {
     "tiny-moe-shared": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3, shared=1)),
     "llama3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, 8192, 1024),
     "llama3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, 8192, 1024),
-    "llama3-405b": Model(126, 16384, 128, 8, 128, 53248, 128256, 8192, 1024),
+    "llama3-405b": Model(126, 16384, 128, 8, 128, 53248, 128256, 8192, 2048),
 }
 """By name. Llama 3 as in Dubey et al. 2024, table 3."""
 

@@ -11,11 +11,12 @@ from synthesis.training.microbatch import BATCH, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, check
 from synthesis.training.rank import stage_program
 from synthesis.training.reference import reference
-from synthesis.training.weights import layout, weights
+from synthesis.training.weights import Weight, layout, weights
 from verifier.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
+from verifier.ir.where import EVERYWHERE, Where, ranks_where
 from verifier.layout import Layout, from_placements
 from verifier.refute import too_large
 
@@ -120,7 +121,20 @@ def contract(model: Model, degrees: Degrees, one: Program) -> Contract:
             outputs[output_key(out)] = layout(w, degrees, split=bool(degrees.zero))
         else:
             outputs[output_key(out)] = Layout.replicate(one[out.value].shape)
-    return Contract(inputs, outputs)
+    held = {n: w for n in inputs if (w := _place(n, table, degrees))}
+    wanted = {k: w for k in outputs if (w := _place(k.partition(":")[2], paths, degrees))}
+    return Contract(inputs, outputs, held=held, wanted=wanted)
+
+
+def _place(name: str, table: dict[str, Weight], degrees: Degrees) -> Where:
+    """The ranks that hold an input, or an output by its path."""
+    if degrees.pp == 1:
+        return EVERYWHERE
+    if name in BATCH:
+        return ranks_where(degrees.mesh, {"pp": (0 if name == "ids" else degrees.pp - 1,)})
+    for ending in (".new", ".first", ".second"):
+        name = name.removesuffix(ending)
+    return ranks_where(degrees.mesh, {"pp": table[name].stages}) if name in table else EVERYWHERE
 
 
 def _batch_layout(name: str, shape: tuple[int, ...], degrees: Degrees) -> Layout:

@@ -12,15 +12,19 @@ from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate
 from verifier.ir.program import Program
+from verifier.ir.where import EVERYWHERE, contains
 from verifier.scatter import piece, scatter
 
 RTOL = 1e-7
 
 
 def gap(step: Step, distributed: Program | None = None, seed: int = 0) -> float:
-    """The largest relative difference of any output on any rank that holds it.
+    """The largest relative difference of any output on any rank that must hold it.
 
-    Infinite where shapes differ, a value is no number, or no rank holds an output.
+    Infinite where shapes differ, a value is no number, or a rank has none.
+
+    Raises:
+        IRError: a node that some rank cannot run.
     """
     many = distributed or step.distributed
     rng = np.random.default_rng(seed)
@@ -31,15 +35,13 @@ def gap(step: Step, distributed: Program | None = None, seed: int = 0) -> float:
     worst = 0.0
     for out in step.sequential.outputs:
         key = output_key(out)
-        everyone = zip(many.mesh.coords(), ranks, strict=True)
-        held = [(c, r[names[key]]) for c, r in everyone if names[key] in r]
-        if not held:
-            return float("inf")
         whole, layout = want[out.value], step.contract.outputs[key]
         size = max(float(np.max(np.abs(whole), initial=0.0)), 1e-9)
-        for coords, have in held:
-            expected = piece(whole, layout, coords)
-            if have.shape != expected.shape:
+        for coords, local in zip(many.mesh.coords(), ranks, strict=True):
+            if not contains(step.contract.wanted.get(key, EVERYWHERE), coords):
+                continue
+            have, expected = local.get(names[key]), piece(whole, layout, coords)
+            if have is None or have.shape != expected.shape:
                 return float("inf")
             error = float(np.max(np.abs(have - expected), initial=0.0)) / size
             worst = max(worst, error if np.isfinite(error) else float("inf"))

@@ -92,9 +92,15 @@ def _gated(prefix: str, hidden: int, ffn: int) -> dict[str, Piece]:
 
 
 def stage_layers(model: Model, degrees: Degrees, stage: int) -> range:
-    """The layers of a stage."""
-    each = model.layers // degrees.pp
-    return range(stage * each, (stage + 1) * each)
+    """The layers of a stage: as many on each; where that does not divide, fewer on the ends.
+
+    Embedding and head make the ends heavier, so the outermost stages go without first.
+    """
+    pp = degrees.pp
+    counts = [-(-model.layers // pp)] * pp
+    for k in range(sum(counts) - model.layers):
+        counts[k // 2 if k % 2 == 0 else pp - 1 - k // 2] -= 1
+    return range(sum(counts[:stage]), sum(counts[: stage + 1]))
 
 
 def layer_weights(model: Model, degrees: Degrees, stage: int, layer: int) -> list[Weight]:
