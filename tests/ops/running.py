@@ -1,0 +1,34 @@
+"""One op as a program, and its results on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verifier.domains.base import Array
+from verifier.evaluate import evaluate
+from verifier.inline import inline
+from verifier.ir import Attr, Builder, Program, TensorType
+
+
+def program(op: str, shapes: Mapping[str, tuple[int, ...]], **attrs: Attr) -> Program:
+    """One op; operands named `n:i64` are integers."""
+    b = Builder(op)
+    names: list[str] = []
+    for name, shape in shapes.items():
+        letters, _, dtype = name.partition(":")
+        role = "input" if dtype else "param"
+        names.append(b.input(letters, TensorType(shape, dtype or "f64"), role))
+    for k, out in enumerate(b.add_node(op, names, attrs)):
+        b.output(out, path=str(k))
+    return b.build()
+
+
+def run(op: str, operands: Mapping[str, Any], **attrs: Attr) -> list[Array]:
+    """The results of one op on arrays."""
+    given = {k.partition(":")[0]: np.asarray(v) for k, v in operands.items()}
+    made = program(op, {k: np.shape(v) for k, v in operands.items()}, **attrs)
+    state = evaluate(made, given)
+    return [state[o.value] for o in inline(made).outputs]
