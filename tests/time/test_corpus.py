@@ -1,0 +1,59 @@
+"""Faults of order that were reported in public, each beside its repaired twin, and right programs
+that look suspicious. A wrong file names the checks that refuse it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from verifier.time import parse_text, replay, shown, to_text, verify_time
+from verifier.time.checks import CHECKS
+
+CORPUS = Path(__file__).with_name("corpus")
+WRONG = sorted(CORPUS.glob("*.wrong.txt"))
+RIGHT = sorted(CORPUS.glob("*.right.txt"))
+
+
+def _read(path: Path):
+    return parse_text(path.read_text(encoding="utf-8"), path.name)
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.name)
+def test_right_programs_pass(path: Path) -> None:
+    assert [str(violation) for violation in verify_time(_read(path))] == []
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.name)
+def test_wrong_programs_are_refused_and_shown(path: Path) -> None:
+    expected = re.search(r"# expect: (.*)", path.read_text(encoding="utf-8"))
+    assert expected is not None
+    found = verify_time(_read(path))
+    assert {violation.check for violation in found} == set(expected[1].split(", "))
+    for violation in found:
+        assert shown(violation), str(violation)
+        assert all(place.source.line for place in violation.events)
+        assert violation.trace is not None
+        assert len(violation.trace.lines()) == len(violation.trace.steps)
+        replay(violation.trace)
+
+
+@pytest.mark.parametrize("path", WRONG + RIGHT, ids=lambda path: path.name)
+def test_text_round_trip(path: Path) -> None:
+    program = _read(path)
+    again = parse_text(to_text(program))
+    assert to_text(again) == to_text(program)
+    assert {v.check for v in verify_time(again)} == {v.check for v in verify_time(program)}
+
+
+def test_every_wrong_program_but_one_has_a_repaired_twin() -> None:
+    right = {path.name.split(".")[0] for path in RIGHT}
+    wrong = {path.name.split(".")[0] for path in WRONG}
+    assert wrong - right == {"receive_before_its_send_can_come"}
+
+
+def test_every_check_refuses_a_program_of_the_corpus() -> None:
+    refused = {violation.check for path in WRONG for violation in verify_time(_read(path))}
+    assert {check.name for check in CHECKS} - refused == {"p2p_peer", "unissued_handle"}
+    assert all(check.proves.endswith(".") and check.means.endswith(".") for check in CHECKS)

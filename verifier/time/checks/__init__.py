@@ -1,0 +1,47 @@
+"""The checks, in the order in which they are run."""
+
+from __future__ import annotations
+
+from verifier.time.checks.base import Check
+from verifier.time.checks.calls import (
+    COLLECTIVE_ORDER,
+    COLLECTIVE_SIZE,
+    COMMUNICATOR,
+    P2P_COUNT,
+    P2P_ORDER,
+    P2P_PEER,
+)
+from verifier.time.checks.handles import ORPHANED_HANDLE, UNISSUED_HANDLE, UNRECORDED_MARK
+from verifier.time.checks.progress import CONSISTENT_ORDER, DEADLOCK, LAUNCH_ORDER
+from verifier.time.checks.races import (
+    BUFFER_ALIASING,
+    DATA_RACE,
+    IN_FLIGHT_OVERWRITE,
+    MISSING_WAIT,
+    USE_AFTER_FREE,
+)
+from verifier.time.checks.values import DEPENDENCY, UNDEFINED_USE
+
+__all__ = ["CHECKS", "Check"]
+
+CHECKS: tuple[Check, ...] = (
+    COMMUNICATOR,
+    COLLECTIVE_ORDER,
+    COLLECTIVE_SIZE,
+    P2P_PEER,
+    P2P_COUNT,
+    P2P_ORDER,
+    UNISSUED_HANDLE,
+    UNRECORDED_MARK,
+    ORPHANED_HANDLE,
+    DEADLOCK,
+    LAUNCH_ORDER,
+    CONSISTENT_ORDER,
+    DATA_RACE,
+    MISSING_WAIT,
+    BUFFER_ALIASING,
+    IN_FLIGHT_OVERWRITE,
+    USE_AFTER_FREE,
+    DEPENDENCY,
+    UNDEFINED_USE,
+)

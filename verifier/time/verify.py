@@ -1,0 +1,66 @@
+"""Whether a program of events can hang or see wrong values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verifier.time.checks import CHECKS
+from verifier.time.context import Context
+from verifier.time.events import TimeProgram
+from verifier.time.machine import replay
+from verifier.time.paths import paths
+from verifier.time.violation import Violation
+
+
+def verify_time(program: TimeProgram) -> list[Violation]:
+    """Every violation of the checks; none: the program is safe in time.
+
+    An order is judged only of programs that come to their end: where ranks hang, or calls do not
+    fit, that is what is reported.
+
+    Raises:
+        MalformedError: conditions with too many ways to turn out.
+    """
+    found: dict[tuple[object, ...], Violation] = {}
+    for path, chosen in paths(program):
+        ctx = Context(chosen)
+        violations = [violation for check in CHECKS for violation in check.find(ctx)]
+        if not violations and (not ctx.ends or ctx.order is None):
+            raise AssertionError("a program that does not end passed all checks")
+        for violation in violations:
+            events = tuple((place.rank, place.event) for place in violation.events)
+            key = (violation.check, violation.message, events)
+            found.setdefault(key, replace(violation, path=path))
+    return list(found.values())
+
+
+def shown(violation: Violation) -> bool:
+    """Whether running the trace of a violation shows it.
+
+    Raises:
+        ValueError: the trace is no execution.
+    """
+    if violation.trace is None:
+        return False
+    outcome = replay(violation.trace)
+    units = {(place.rank, place.index, place.part) for place in violation.events}
+    match violation.check:
+        case "deadlock" | "launch_order" | "consistent_order":
+            waiting = {unit for unit, _ in outcome.blocked}
+            return (
+                outcome.stuck and bool(waiting) and bool({u[:2] for u in waiting & units or units})
+            )
+        case "orphaned_handle":
+            return units <= set(outcome.in_flight)
+        case "unrecorded_mark":
+            return True
+        case "p2p_order":
+            return any(units == {s.unit, s.other} for s in outcome.sights)
+        case "dependency" | "undefined_use":
+            return any(s.unit in units and s.kind in ("stale", "undefined") for s in outcome.sights)
+        case "data_race" | "missing_wait" | "buffer_aliasing" | "in_flight_overwrite":
+            return any(units == {s.unit, s.other} for s in outcome.sights)
+        case "use_after_free":
+            return any(units == {s.unit, s.other} for s in outcome.sights)
+        case _:
+            return outcome.stuck
