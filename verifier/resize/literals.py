@@ -1,0 +1,108 @@
+"""Numbers in a program that may count entries: which follow the extents, and which are in doubt.
+
+A factor such as the 1/4096 of a mean is left as it is: both programs hold it, and factors that
+multiply to the same number do so at every extent. That fails where a program counts entries
+without a literal, or where the mesh is another; then such factors are doubtful. Integers are
+compared with indices, so an integer that is an extent follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from verifier.ir.program import Node, Program
+from verifier.ir.types import FLOATS, Attr
+
+SCALARS = {
+    "mul_scalar": "value",
+    "add_scalar": "value",
+    "full": "value",
+    "pow": "exponent",
+}
+ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def _literal(node: Node) -> Fraction | None:
+    name = SCALARS.get(node.op)
+    value = node.attrs.get(name) if name else None
+    if isinstance(value, int | Fraction) and not isinstance(value, bool):
+        return Fraction(value)
+    return None
+
+
+def _counts(scope: Program, node: Node) -> bool:
+    """Whether the literal is among indices or compared: an integer, or a number in a comparison."""
+    if node.op == "pow":
+        return False
+    out = node.outputs[0]
+    if scope.types[out].dtype not in FLOATS:
+        return scope.types[out].dtype != "bool"
+    reads = [n.op for n in scope.nodes if out in n.inputs]
+    return node.op in ("full", "add_scalar") and any(op in ORDERS for op in reads)
+
+
+class Literals:
+    """New values of literals. `now` gives the new values of all extents that have a value now."""
+
+    def __init__(self, now: Callable[[int], set[int]]) -> None:
+        self.now = now
+        self.caveats: dict[str, None] = {}
+
+    def attrs(self, scope: Program, node: Node) -> dict[str, Attr]:
+        """The attributes of a node with its literal at the new extents."""
+        value = _literal(node)
+        if value is None or value.denominator != 1 or not _counts(scope, node):
+            return dict(node.attrs)
+        return {**node.attrs, SCALARS[node.op]: Fraction(self._index(node, int(value)))}
+
+    def _index(self, node: Node, value: int) -> int:
+        size = abs(value)
+        if size <= 1:
+            return value
+        found = self.now(size)
+        if len(found) == 1:
+            return found.pop() * (1 if value > 0 else -1)
+        if found:
+            self.caveats[f"%{node.outputs[0]}: {value} may count one of several extents"] = None
+        elif value > 0:
+            self.caveats[f"%{node.outputs[0]}: it is not known what {value} counts"] = None
+        return value
+
+
+def factors(program: Program) -> set[Fraction]:
+    """The literals that multiply, add to or are raised to, among floats; without sign."""
+    out: set[Fraction] = set()
+    for scope, node in program.walk():
+        value = _literal(node)
+        if value is not None and not _counts(scope, node):
+            out.add(abs(value))
+    return out
+
+
+def _scopes(program: Program) -> list[Program]:
+    return [program, *(node.body for _, node in program.walk() if node.body is not None)]
+
+
+def counts_entries(program: Program) -> bool:
+    """Whether some sum or product is over values made from nothing: it counts entries."""
+    for scope in _scopes(program):
+        made: set[str] = set()
+        for node in scope.nodes:
+            if node.body is None and all(v in made for v in node.inputs):
+                made |= set(node.outputs)
+                if node.op in ("sum", "mm", "bmm", "all_reduce", "reduce_scatter", "index_add"):
+                    return True
+    return False
+
+
+def doubts(sequential: Program, distributed: Program, mesh_changed: bool) -> list[str]:
+    """Caveats about factors: what they stand for may depend on the extents or on the mesh."""
+    apart = factors(sequential) ^ factors(distributed)
+    shown = ", ".join(str(float(f)) for f in sorted(apart)[:3])
+    out: list[str] = []
+    if apart and mesh_changed:
+        out.append(f"only one of the programs has the factors {shown}, and the mesh is smaller")
+    if apart and (counts_entries(sequential) or counts_entries(distributed)):
+        out.append(f"only one of the programs has the factors {shown}, and entries are counted")
+    return out

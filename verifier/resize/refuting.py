@@ -1,0 +1,142 @@
+"""Counterexamples of programs too large to run, and smaller ones of programs that are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from verifier.contract import Contract
+from verifier.domains.base import Array
+from verifier.inline import inline
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+from verifier.refute import Difference, index_bounds, refute, too_large
+from verifier.resize.resized import Resized, resize
+from verifier.resize.system import Declined
+
+Relates = Callable[[Program, Program, Contract], Collection[str]]
+"""The values of a distributed program for which a relation to the one-device program is found."""
+MAX_MESHES = 12
+"""Meshes tried when a counterexample is made smaller."""
+
+
+@dataclass(frozen=True)
+class SmallDifference:
+    """A difference between the programs at other extents."""
+
+    difference: Difference
+    resized: Resized
+    caveats: tuple[str, ...] = ()
+    """Why it need not be a difference at the given extents. Where there is one, it is evidence and
+    no counterexample."""
+
+    def __str__(self) -> str:
+        """For example `at reduced sizes tp 8 -> 2, x dim 1 4096 -> 8`."""
+        return f"at reduced sizes {self.resized}" if self.resized.sizes else "at the sizes given"
+
+
+def refute_resized(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None = None,
+    *,
+    relates: Relates | None = None,
+    proved: Collection[str] = (),
+    seed: int = 0,
+) -> SmallDifference | Declined | None:
+    """A difference of the programs at small extents, None where there is none.
+
+    Args:
+        sequential, distributed, contract: as `verify` takes them.
+        consts: values of opaque constants. Those whose extents change are cut to their first
+            entries; a difference must then show at random constants as well.
+        relates: finds relations. What is related at the given extents must be related at the small
+            ones, or the small programs are not the same ones.
+        proved: keys of the outputs that are related at the given extents; none of them may differ.
+    """
+    sequential, distributed = inline(sequential), inline(distributed)
+    small = resize(sequential, distributed, contract)
+    if isinstance(small, Declined):
+        return small
+    pair = small.sequential, small.distributed, small.contract
+    if too_large(small.sequential, small.distributed):
+        return Declined(f"the programs are still too large {small}")
+    if relates is not None:
+        lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))
+        if lost:
+            return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
+    found = refute(*pair, seed=seed)
+    if found is None:
+        return None
+    both = set(proved) & set(found.outputs)
+    if both:
+        return Declined(f"{min(both)} is related at the given extents and differs at small ones")
+    caveats = list(small.caveats)
+    if consts:
+        cut, doubts = cut_constants(small.sequential, consts)
+        caveats += doubts
+        again = refute(*pair, cut, seed=seed)
+        if again is None:
+            caveats.append("the difference shows only at constants other than the given ones")
+        else:
+            found = again
+    return SmallDifference(found, small, tuple(caveats))
+
+
+def cut_constants(
+    program: Program, consts: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[str]]:
+    """Constants cut to the extents of a program, and caveats: indices that had to be moved."""
+    bounds = index_bounds(program)
+    out: dict[str, Array] = {}
+    caveats: list[str] = []
+    for item in program.inputs:
+        if item.name not in consts:
+            continue
+        given = np.asarray(consts[item.name])
+        value = given[tuple(slice(n) for n in item.type.shape)]
+        top = bounds.get(item.name)
+        if top and value.dtype.kind in "iu" and value.size and int(value.max()) >= top:
+            value = value % top
+            caveats.append(f"the constant %{item.name} holds indices of rows that are no more")
+        out[item.name] = value
+    return out, caveats
+
+
+def shrink(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    difference: Difference,
+    *,
+    seed: int = 0,
+) -> SmallDifference | None:
+    """The difference on the smallest mesh and at the smallest extents on which it persists.
+
+    The output of the witness must differ there too, and without caveats. None where nothing smaller
+    is found.
+    """
+    sequential, distributed = inline(sequential), inline(distributed)
+    for mesh in _meshes(distributed.mesh):
+        small = resize(sequential, distributed, contract, mesh, smallest=True)
+        if isinstance(small, Declined) or small.caveats or not small.sizes:
+            continue
+        if too_large(small.sequential, small.distributed):
+            continue
+        found = refute(small.sequential, small.distributed, small.contract, seed=seed)
+        if found is not None and difference.witness.output in found.outputs:
+            return SmallDifference(found, small)
+    return None
+
+
+def _meshes(mesh: Mesh) -> Iterator[Mesh]:
+    """Meshes with the same dims, the fewest ranks first."""
+    choices = [sorted({min(n, 2), min(n, 3), min(n, 4), n}) for _, n in mesh.dims]
+    by_ranks = sorted(product(*choices), key=math.prod)
+    for sizes in by_ranks[:MAX_MESHES]:
+        yield Mesh(tuple(zip(mesh.names, sizes, strict=True)))

@@ -1,0 +1,274 @@
+"""`resize(sequential, distributed, contract)`: the same pair of programs at small extents.
+
+The extents of both programs are the unknowns of one system (`collect`), tied by what the ops ask
+of their operands and by the contract. It is solved for small values and both programs are written
+again. The given extents are one solution, the small ones another; nothing is known of how the
+programs were made. What is not understood is declined, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from verifier.contract import Contract, ContractError, check, output_key
+from verifier.inline import inline
+from verifier.ir.errors import IRError
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+from verifier.layout import Dim
+from verifier.refute import elements
+from verifier.resize.collect import Dims, collect
+from verifier.resize.eliminate import simplify
+from verifier.resize.keep import keep_coincidences, keep_ratios, keep_unanchored, name_loose
+from verifier.resize.literals import Literals, doubts
+from verifier.resize.rebuild import Atoms, Value, contract_at, rebuild
+from verifier.resize.solve import determined, solve
+from verifier.resize.system import Declined, System
+
+KEEP_RANKS = 16
+"""Meshes of up to this many ranks are kept."""
+SMALL = 4
+"""Extents up to this are kept where the mesh is."""
+ENOUGH = 400_000
+"""Numbers in one run of both programs: a solution with no more is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """One extent, named by the first input that has it, before and after."""
+
+    name: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True)
+class Resized:
+    """A pair of programs and their contract at other extents."""
+
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    sizes: tuple[Size, ...]
+    caveats: tuple[str, ...] = ()
+    """Why a difference at these extents need not be one at the given extents."""
+
+    @property
+    def elements(self) -> int:
+        """Numbers in one run of both programs."""
+        return _elements(self.sequential, self.distributed)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.sizes)) or "the extents given"
+
+
+def resize(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    mesh: Mesh | None = None,
+    *,
+    smallest: bool = False,
+) -> Resized | Declined:
+    """The programs at small extents, or why that cannot be done.
+
+    Args:
+        sequential, distributed, contract: as `verify` takes them.
+        mesh: the mesh to resize to, with the same names; by default the given one where it has up
+            to 16 ranks, else the smallest that has every coordinate the program names.
+        smallest: let every extent shrink, and unlike extents become alike; else extents that are
+            unlike stay unlike where they can, and the smallest are kept.
+    """
+    try:
+        sequential, distributed = inline(sequential), inline(distributed)
+        check(sequential, distributed, contract)
+        pair = _Pair(sequential, distributed, contract, mesh or smaller_mesh(distributed, contract))
+        return pair.resized(smallest)
+    except Declined as declined:
+        return declined
+    except (IRError, ContractError) as error:
+        return Declined(f"at the extents solved for: {error}")
+
+
+COORDINATES = ("index", "src", "dst")
+"""Attributes of collectives that name a coordinate."""
+NO_COORDINATES = frozenset({"mesh_dim", "dim", "split_dim", "concat_dim", "reduce", *COORDINATES})
+
+
+def named_coordinates(program: Program, contract: Contract) -> dict[str, int]:
+    """For each mesh dim one more than the largest coordinate that is named."""
+    out = dict.fromkeys(program.mesh.names, 0)
+
+    def name(mesh_dim: str, coordinate: int) -> None:
+        out[mesh_dim] = max(out[mesh_dim], coordinate + 1)
+
+    nodes = [node for _, node in program.walk()]
+    wheres = [i.where for i in program.inputs] + [n.where for n in nodes]
+    wheres += [i.where for n in nodes if n.body is not None for i in n.body.inputs]
+    for where in (*wheres, *contract.held.values(), *contract.wanted.values()):
+        for mesh_dim, coords in where:
+            name(mesh_dim, max(coords))
+    for node in nodes:
+        over = node.attrs.get("mesh_dim")
+        if over is None:
+            continue
+        for mesh_dim in (over,) if isinstance(over, str) else cast(tuple[str, ...], over):
+            for key in COORDINATES:
+                name(mesh_dim, int(str(node.attrs.get(key, 0))))
+            if not set(node.attrs) <= NO_COORDINATES:
+                name(mesh_dim, program.mesh[mesh_dim] - 1)
+    return out
+
+
+def smaller_mesh(program: Program, contract: Contract) -> Mesh:
+    """The mesh to resize to where none is asked for."""
+    if program.mesh.size <= KEEP_RANKS:
+        return program.mesh
+    named = named_coordinates(program, contract)
+    least = {n: min(size, max(2, named[n])) for n, size in program.mesh.dims}
+    for name, size in program.mesh.dims:
+        more = {**least, name: min(size, max(3, least[name]))}
+        if math.prod(more.values()) <= KEEP_RANKS:
+            least = more
+    return Mesh(tuple((n, least[n]) for n in program.mesh.names))
+
+
+class _Pair:
+    """Both programs as sizes over one system."""
+
+    def __init__(
+        self, sequential: Program, distributed: Program, contract: Contract, mesh: Mesh
+    ) -> None:
+        if mesh.names != distributed.mesh.names:
+            raise Declined(f"the mesh {mesh} has not the dims of {distributed.mesh}")
+        named = named_coordinates(distributed, contract)
+        for name, size in mesh.dims:
+            if size != distributed.mesh[name] and size < max(named[name], 2):
+                raise Declined(f"{name}={size} has not every coordinate that the program names")
+        self.contract, self.mesh = contract, mesh
+        self.changed = mesh != distributed.mesh
+        self.system = System()
+        self.ranks: dict[str, int] = {}
+        for name, size in distributed.mesh.dims:
+            unknown = self.ranks[name] = self.system.new(size)
+            self.system.pinned[unknown] = mesh[name]
+        self.one = collect(self.system, sequential, {})
+        self.many = collect(self.system, distributed, self.ranks)
+        self.atoms: Atoms = {}
+        self._tie()
+        name_loose(self.system)
+        simplify(self.system)
+        keep_ratios(self.system)
+        keep_unanchored(self.system)
+
+    def _tie(self) -> None:
+        """The contract ties the dims of both programs to the atoms of its layouts."""
+        theirs = {i.name for i in self.many.program.inputs}
+        for name in self.contract.inputs:
+            local = self.many.dims[name] if name in theirs else None
+            self._layout(
+                f"input {name}", self.contract.inputs[name].dims, self.one.dims[name], local
+            )
+        ours = {output_key(o): o.value for o in self.one.program.outputs}
+        local_of = {output_key(o): o.value for o in self.many.program.outputs}
+        for key, layout in self.contract.outputs.items():
+            if key not in ours:
+                raise Declined(f"the contract speaks of {key}, which no program returns")
+            local = self.many.dims[local_of[key]]
+            if tuple(self.system.values[v] for v in local) != layout.local_shape:
+                raise Declined(f"the shape of {key} is not what the contract asks for")
+            self._layout(f"output {key}", layout.dims, self.one.dims[ours[key]], local)
+
+    def _layout(self, key: str, dims: tuple[Dim, ...], whole: Dims, local: Dims | None) -> None:
+        s = self.system
+        atoms: list[tuple[tuple[int, str | None], ...]] = []
+        for i, (dim, extent) in enumerate(zip(dims, whole, strict=True)):
+            mine = [
+                (self.ranks[a.mesh_dim] if a.mesh_dim else s.new(a.size), a.mesh_dim) for a in dim
+            ]
+            free = [v for v, name in mine if name is None]
+            s.anchored.update((extent, *free))
+            s.multiply((extent,), [v for v, _ in mine])
+            if local is not None:
+                s.multiply((local[i],), free)
+                s.anchored.add(local[i])
+            atoms.append(tuple(mine))
+        self.atoms[key] = tuple(atoms)
+
+    def resized(self, smallest: bool) -> Resized:
+        best: Resized | None = None
+        reason = Declined("no smaller extents were found")
+        for system, distinct in self._readings(smallest):
+            values = solve(system, distinct)
+            if values is None:
+                continue
+            try:
+                found = self._at(system, values)
+            except (IRError, ContractError, Declined) as error:
+                reason = Declined(f"at the extents solved for: {error}")
+                continue
+            if best is None or found.elements < best.elements:
+                best = found
+            if not smallest and best.elements <= ENOUGH:
+                break
+        if best is None:
+            raise reason
+        return best
+
+    def _readings(self, smallest: bool) -> Iterator[tuple[System, bool]]:
+        """Systems to solve, the most faithful first."""
+        for close in (True, False):
+            for kept in (False,) if smallest else (True, False):
+                reading = self.system.copy()
+                if kept:
+                    for v in reading.free():
+                        if reading.values[v] <= SMALL:
+                            reading.pin(v)
+                try:
+                    if close:
+                        keep_coincidences(reading, determined(reading))
+                except Declined:
+                    continue
+                for distinct in (False,) if smallest else (True, False):
+                    yield reading, distinct
+
+    def _at(self, system: System, values: Mapping[int, int]) -> Resized:
+        def value(unknown: int) -> int:
+            return values[system.root(unknown)]
+
+        after: dict[int, set[int]] = defaultdict(set)
+        for v, before in enumerate(system.values):
+            after[before].add(value(v))
+        literals = Literals(lambda n: set(after.get(n, ())))
+        one = rebuild(self.one, Mesh(), value, literals)
+        many = rebuild(self.many, self.mesh, value, literals)
+        contract = contract_at(self.contract, self.mesh, self.atoms, value)
+        check(one, many, contract)
+        caveats = [*literals.caveats, *doubts(one, many, self.changed)]
+        return Resized(one, many, contract, self._sizes(value), tuple(caveats))
+
+    def _sizes(self, value: Value) -> tuple[Size, ...]:
+        out: dict[tuple[int, int], Size] = {}
+        for name, before in self.many.program.mesh.dims:
+            if before != self.mesh[name]:
+                out[(-before, self.mesh[name])] = Size(name, before, self.mesh[name])
+        for item in self.one.program.inputs:
+            for i, (v, before) in enumerate(
+                zip(self.one.dims[item.name], item.type.shape, strict=True)
+            ):
+                after = value(v)
+                if after != before:
+                    name = f"{item.path or item.name} dim {i}"
+                    out.setdefault((before, after), Size(name, before, after))
+        return tuple(out.values())
+
+
+def _elements(sequential: Program, distributed: Program) -> int:
+    return elements(sequential) + elements(distributed, distributed.mesh.size)

@@ -1,0 +1,149 @@
+"""The extents of a pair of programs as unknowns, and what must hold between them.
+
+Every extent and every number that counts entries of a dim is an unknown with the value it has now.
+Unknowns that must be equal are one class; classes are tied by products (a reshape, a split over a
+mesh dim) and by sums (a concatenation, a slice). The values of now solve the system; `solve`
+looks for smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+
+class Declined(Exception):  # noqa: N818  (an answer, not a failure)
+    """The programs cannot be resized, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The unknowns on the left multiply to what those on the right multiply to."""
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return (*self.left, *self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`total` is the sum of the parts, each times its factor, and a constant."""
+
+    total: int
+    parts: tuple[tuple[int, int], ...]
+    """(factor, unknown)."""
+    const: int = 0
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return (self.total, *(v for _, v in self.parts))
+
+
+class System:
+    """Unknowns with their values of now, classes of equal ones, products and sums."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self.parent: list[int] = []
+        self.pinned: dict[int, int] = {}
+        """Unknown -> the value it must take."""
+        self.floors: dict[int, int] = {}
+        """Unknown -> the least value it may take."""
+        self.products: list[Product] = []
+        self.sums: list[Sum] = []
+        self.anchored: set[int] = set()
+        """Unknowns that the contract speaks of."""
+        self.loose: list[int] = []
+        """Numbers that count some extent, but not one that is at hand where they are written."""
+        self._constants: dict[int, int] = {}
+
+    def new(self, value: int) -> int:
+        """A new unknown; 0, 1 and 2 are never resized."""
+        if value in (0, 1, 2):
+            return self.constant(value)
+        self.values.append(value)
+        self.parent.append(len(self.parent))
+        return len(self.parent) - 1
+
+    def constant(self, value: int) -> int:
+        if value not in self._constants:
+            self.values.append(value)
+            self.parent.append(len(self.parent))
+            self._constants[value] = len(self.parent) - 1
+            self.pinned[self._constants[value]] = value
+        return self._constants[value]
+
+    def shape(self, extents: Iterable[int]) -> tuple[int, ...]:
+        return tuple(self.new(n) for n in extents)
+
+    def root(self, unknown: int) -> int:
+        while self.parent[unknown] != unknown:
+            self.parent[unknown] = self.parent[self.parent[unknown]]
+            unknown = self.parent[unknown]
+        return unknown
+
+    def same(self, a: int, b: int) -> None:
+        """Raises Declined where the values of now differ."""
+        if self.values[a] != self.values[b]:
+            raise Declined(f"extents {self.values[a]} and {self.values[b]} would have to be equal")
+        a, b = self.root(a), self.root(b)
+        if a != b:
+            if b in self.pinned:
+                a, b = b, a
+            self.parent[b] = a
+
+    def multiply(self, left: Iterable[int], right: Iterable[int]) -> None:
+        sides = tuple(left), tuple(right)
+        if len({math.prod(self.values[v] for v in side) for side in sides}) > 1:
+            raise Declined("a product that does not hold now")
+        self.products.append(Product(*sides))
+
+    def add(self, total: int, parts: Iterable[tuple[int, int]], const: int = 0) -> None:
+        tied = Sum(total, tuple(parts), const)
+        if self.values[total] != const + sum(k * self.values[v] for k, v in tied.parts):
+            raise Declined("a sum that does not hold now")
+        self.sums.append(tied)
+
+    def pin(self, unknown: int) -> None:
+        """Keep the value of now."""
+        self.same(unknown, self.constant(self.values[unknown]))
+
+    def copy(self) -> System:
+        out = System()
+        out.values, out.parent = list(self.values), list(self.parent)
+        out.pinned, out.anchored = dict(self.pinned), set(self.anchored)
+        out.floors = dict(self.floors)
+        out.products, out.sums = list(self.products), list(self.sums)
+        out.loose, out._constants = list(self.loose), dict(self._constants)
+        return out
+
+    def free(self) -> list[int]:
+        """Roots of the classes that may be resized."""
+        fixed = {self.root(v) for v in self.pinned}
+        return [v for v in range(len(self.values)) if self.root(v) == v and v not in fixed]
+
+    def families(
+        self, ties: Sequence[Product | Sum], apart: Collection[int] = ()
+    ) -> list[list[int]]:
+        """Free classes that ties connect; fixed ones, and those set apart, connect nothing."""
+        free = set(self.free()) - set(apart)
+        above = {v: v for v in free}
+
+        def top(v: int) -> int:
+            while above[v] != v:
+                v = above[v]
+            return v
+
+        for tie in ties:
+            roots = [r for r in map(self.root, tie.members) if r in free]
+            for other in roots[1:]:
+                above[top(other)] = top(roots[0])
+        out: dict[int, list[int]] = defaultdict(list)
+        for v in sorted(free):
+            out[top(v)].append(v)
+        return list(out.values())
