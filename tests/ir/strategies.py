@@ -52,7 +52,7 @@ def _name(draw: DrawFn, b: Builder) -> str:
 
 
 def _step(draw: DrawFn, b: Builder, depth: int) -> None:
-    x = draw(st.sampled_from(sorted(b.types)))
+    x = draw(st.sampled_from(sorted(n for n, t in b.types.items() if t.is_float)))
     shape = b.types[x].shape
     dim = draw(st.integers(0, max(0, len(shape) - 1)))
     choices: list[tuple[str, dict[str, Attr]]] = [

@@ -117,7 +117,8 @@ class Op:
 
     name: str
     kind: str
-    """map, einsum, rows, reduce, view, index, create, collective, movement, control or composite."""
+    """map, einsum, rows, reduce, view, index, create, collective, movement, control or
+    composite."""
     signature: str
     meaning: Callable[..., Any]
     types: TypeRule
