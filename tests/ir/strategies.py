@@ -58,7 +58,7 @@ def _step(draw: DrawFn, b: Builder, depth: int) -> None:
     choices: list[tuple[str, dict[str, Attr]]] = [
         ("exp", {}),
         ("mul_scalar", {"value": draw(RATIONALS)}),
-        ("add_scalar", {"value": draw(st.integers())}),
+        ("add_scalar", {"value": draw(st.integers(-(2**61), 2**61))}),
         ("cast", {"dtype": draw(DTYPES)}),
         ("permute", {"dims": tuple(draw(st.permutations(range(len(shape)))))}),
         ("expand", {"shape": (2, *shape)}),
