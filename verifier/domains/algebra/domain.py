@@ -1,0 +1,157 @@
+"""The domain: float tensors as numpy object arrays of expressions of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+
+from verifier.domains.algebra.equality import Equality
+from verifier.domains.algebra.expressions import Budget, Expr
+from verifier.domains.base import Array, Domain, is_index
+
+
+class Algebra(Domain):
+    """Entries are `Expr` of `table`. Truth values of comparisons are numpy's where they are known.
+
+    Run the one-device program inside `table.assuming()`; what another program divides by is then
+    held against what that one did, and `table.unmet` names what is not known to be defined.
+
+    Raises:
+        Exceeded: from any operation, once the budget is used up.
+    """
+
+    dtype = object
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.table = Equality(budget)
+        self._fresh = 0
+
+    def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
+        """An array of distinct variables `name[i,j]`."""
+        out = np.empty(shape, dtype=object)
+        for index in np.ndindex(*shape):
+            out[index] = self.variable(f"{name}[{','.join(map(str, index))}]")
+        return out
+
+    def variable(self, name: str) -> Expr:
+        return self.table.of_atom(self.table.atom("var", name))
+
+    def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        self._fresh += 1
+        return self.symbols(f"r{self._fresh}", shape)
+
+    def const(self, value: Fraction) -> Array:
+        return _objects(self.table.const(Fraction(value)))
+
+    def full(self, shape: tuple[int, ...], value: Fraction) -> Array:
+        out = np.empty(shape, dtype=object)
+        out.fill(self.table.const(Fraction(value)))
+        return out
+
+    def lift(self, a: Array) -> Array:
+        if a.dtype == object:
+            return a
+        if not is_index(a):
+            raise TypeError("a float array where expressions are meant")
+        return super().lift(a)
+
+    def _add(self, a: Array, b: Array) -> Array:
+        return self._pairs(self.table.add, a, b)
+
+    def _mul(self, a: Array, b: Array) -> Array:
+        return self._pairs(self.table.mul, a, b)
+
+    def _neg(self, a: Array) -> Array:
+        return self._each(self.table.neg, a)
+
+    def reciprocal(self, a: Array) -> Array:
+        return self._each(self.table.reciprocal, a)
+
+    def unary(self, name: str, a: Array) -> Array:
+        return self._each(lambda x: self.table.unary(name, x), self.lift(a))
+
+    def _compare(self, name: str, a: Array, b: Array) -> Array:
+        return self._plain(self._pairs(lambda x, y: self.table.compare(name, x, y), a, b))
+
+    def _maximum(self, a: Array, b: Array) -> Array:
+        return self._pairs(self.table.maximum, a, b)
+
+    def logical(self, name: str, *operands: Array) -> Array:
+        if all(is_index(x) for x in operands):
+            return super().logical(name, *operands)
+        apply: dict[str, Callable[..., Expr]] = {
+            "and": self.table.both,
+            "or": self.table.either,
+            "not": self.table.negation,
+        }
+        lifted = [self.lift(x.astype(bool)) if is_index(x) else x for x in operands]
+        return self._plain(_objects(np.frompyfunc(apply[name], len(lifted), 1)(*lifted)))
+
+    def where(self, cond: Array, a: Array, b: Array) -> Array:
+        if is_index(cond):
+            return super().where(cond, a, b)
+        return _objects(np.frompyfunc(self.table.choose, 3, 1)(cond, self.lift(a), self.lift(b)))
+
+    def truncate(self, a: Array) -> Array:
+        out = np.empty(a.shape, dtype=np.int64)
+        for index in np.ndindex(*a.shape):
+            value = self.table.value(a[index])
+            if value is None:
+                raise TypeError("a cast of a float that is not a constant to an integer")
+            out[index] = int(value)
+        return out
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        left = np.broadcast_to(a, (*batch, *a.shape[-2:]))
+        right = np.broadcast_to(b, (*batch, *b.shape[-2:]))
+        out = np.empty((*batch, a.shape[-2], b.shape[-1]), dtype=object)
+        mul, total = self.table.mul, self.table.total
+        for index in np.ndindex(*out.shape):
+            row, column = left[index[:-1]], right[(*index[:-2], slice(None), index[-1])]
+            out[index] = total((1, mul(x, y)) for x, y in zip(row, column, strict=True))
+        return out
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        return self._folded(a, axes, lambda row: self.table.total((1, x) for x in row))
+
+    def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
+        if is_index(a):
+            return super().amax(a, axes)
+        return self._folded(a, axes, self.table.largest)
+
+    def _folded(self, a: Array, axes: tuple[int, ...], fold: Callable[[Array], Expr]) -> Array:
+        kept = [i for i in range(a.ndim) if i not in axes]
+        shape = tuple(a.shape[i] for i in kept)
+        count = int(np.prod([a.shape[i] for i in axes]))
+        moved = a.transpose(*kept, *axes).reshape(*shape, count)
+        out = np.empty(shape, dtype=object)
+        for index in np.ndindex(*shape):
+            out[index] = fold(moved[index])
+        return out
+
+    def _each(self, apply: Callable[[Expr], Expr], a: Array) -> Array:
+        return _objects(np.frompyfunc(apply, 1, 1)(a))
+
+    def _pairs(self, apply: Callable[[Expr, Expr], Expr], a: Array, b: Array) -> Array:
+        return _objects(np.frompyfunc(apply, 2, 1)(a, b))
+
+    def _plain(self, a: Array) -> Array:
+        """An array of truth values that are all known becomes a numpy one."""
+        known = {self.table.one.id: True, self.table.zero.id: False}
+        if all(v.id in known for v in a.reshape(-1)):
+            out = [known[v.id] for v in a.reshape(-1)]
+            return np.asarray(out, dtype=bool).reshape(a.shape)
+        return a
+
+
+def _objects(value: Any) -> Array:
+    """Results of `frompyfunc` on 0-d arrays come back bare."""
+    if isinstance(value, np.ndarray):
+        return cast(Array, value)
+    out = np.empty((), dtype=object)
+    out[()] = value
+    return out

@@ -1,0 +1,236 @@
+"""Whether two expressions are equal: denominators cleared, names spelled out, cases of signs.
+
+Expressions with the same value at one random point of a prime field are compared in this way
+before they become operands of functions, so that equal operands are one object. The point only
+proposes: what is compared is the forms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from fractions import Fraction
+
+from verifier.domains.algebra.expressions import Budget, Exceeded, Expr, Number
+from verifier.domains.algebra.order import Order
+
+ORDER = 2305843009213688669
+P = 2 * ORDER + 1
+"""Both are prime, so the squares modulo P are a group of prime order: rational powers exist."""
+ROUNDS = 400
+TERMS = 200_000
+"""Terms that one comparison may use."""
+CASES = 6
+"""Signs that one comparison may split on, one within the other."""
+
+
+class Equality(Order):
+    """Expressions with a decision of equality."""
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self._points: dict[int, int] = {}
+        self._values: dict[int, int] = {}
+        self._powers: dict[int, int] = {}
+        self._buckets: dict[int, list[Expr]] = {}
+        self._digests: dict[int, str] = {}
+        self._busy = False
+        self._limit = 0
+        super().__init__(budget)
+
+    def equal(self, a: Expr, b: Expr) -> bool:
+        """True only where the values are equal for all inputs in scope. Raises Exceeded."""
+        if a is b:
+            return True
+        self._limit = self.made + TERMS
+        return self._zero(self.sub(a, b), CASES)
+
+    def same(self, e: Expr) -> Expr:
+        if self._busy:
+            return e
+        bucket = self._buckets.setdefault(self.fingerprint(e), [])
+        if e in bucket:
+            return e
+        self._busy = True
+        try:
+            for other in bucket:
+                self._limit = self.made + TERMS
+                if self._zero(self.sub(e, other), 0):
+                    return other
+        finally:
+            self._busy = False
+        bucket.append(e)
+        return e
+
+    # the decision
+
+    def _zero(self, e: Expr, cases: int) -> bool:
+        for _ in range(ROUNDS):
+            if not e.terms:
+                return True
+            if self.made > self._limit:
+                return False
+            atom = max((a for m in e.terms for a in self._sums_in(m)), default=None)
+            if atom is None:
+                break
+            e = self._spelled(e, atom)
+        else:
+            return False
+        return cases > 0 and self._by_cases(e, cases)
+
+    def _sums_in(self, m: int) -> list[int]:
+        return [a for a, _ in self.monomials[m][0] if self.atoms[a].kind == "sum"]
+
+    def _by_power(self, e: Expr, atom: int) -> dict[int, Expr]:
+        """The coefficients of the powers of an atom."""
+        groups: dict[int, dict[int, Number]] = {}
+        for m, c in e.terms.items():
+            factors, h = self.monomials[m]
+            power = next((k for a, k in factors if a == atom), 0)
+            rest = self.monomial(tuple(f for f in factors if f[0] != atom), h)
+            groups.setdefault(power, {})[rest] = c
+        return {power: self.make(terms) for power, terms in groups.items()}
+
+    def _spelled(self, e: Expr, atom: int) -> Expr:
+        """`e` times a power of the sum that `atom` stands for, the sum written out."""
+        groups, base = self._by_power(e, atom), self.base(atom)
+        least, most = min(0, *groups), max(groups)
+        out = self.zero
+        for power in range(most, least - 1, -1):
+            out = self.add(self.expand(out, base), groups.get(power, self.zero))
+            if self.made > self._limit:
+                raise Exceeded(f"more than {TERMS} terms to compare two expressions")
+        return out
+
+    def _by_cases(self, e: Expr, cases: int) -> bool:
+        """`a + b [p > 0] + c [p < 0]` is 0 where `a + b`, `a + c` and, if p = 0, `a` are."""
+        ids = {
+            self.atoms[a].args
+            for m in e.terms
+            for a, _ in self.monomials[m][0]
+            if self.atoms[a].kind in ("pos", "neg")
+        }
+        if not ids:
+            return False
+        (base,) = min(ids)
+        p = self.exprs[base]
+        above, below = (self.atom(kind, "", (p,)) for kind in ("pos", "neg"))
+        by_above = self._by_power(e, above)
+        rest = self._by_power(by_above.get(0, self.zero), below)
+        a, c, b = rest.get(0, self.zero), rest.get(1, self.zero), by_above.get(1, self.zero)
+        if set(by_above) | set(rest) > {0, 1}:
+            return False
+        left = cases - 1
+        return (
+            self._zero(self.add(a, b), left)
+            and self._zero(self.add(a, c), left)
+            and (self.nonnegative(p) or self._vanishes(a, p) or self._zero(a, left))
+        )
+
+    def _vanishes(self, e: Expr, p: Expr) -> bool:
+        """Whether `e`, a polynomial, is a multiple of the polynomial `p`."""
+        lead = self.lead(p)
+        exponents = [self.monomials[m][1] for m in (*e.terms, *p.terms)]
+        powers = [k for m in (*e.terms, *p.terms) for _, k in self.monomials[m][0]]
+        if any(exponents) or min(powers, default=0) < 0:
+            return False
+        factors = dict(self.monomials[lead][0])
+        for _ in range(ROUNDS):
+            if not e.terms:
+                return True
+            top = self.lead(e)
+            quotient = dict(self.monomials[top][0])
+            for atom, k in factors.items():
+                quotient[atom] = quotient.get(atom, 0) - k
+            if min(quotient.values(), default=0) < 0:
+                return False
+            at = self.monomial(tuple(sorted((a, k) for a, k in quotient.items() if k)), 0)
+            coef = Fraction(e.terms[top]) / p.terms[lead]
+            e = self.sub(e, self.scale(self.expand(self.single(at), p), coef))
+        return False
+
+    # one point of a prime field
+
+    def fingerprint(self, e: Expr) -> int:
+        """The value at a random point: equal forms have equal values."""
+        found = self._values.get(e.id)
+        if found is None:
+            total = 0
+            for m, c in e.terms.items():
+                total += self._residue(c, P) * self._point(m)
+            found = self._values[e.id] = total % P
+        return found
+
+    def _residue(self, c: Number, modulus: int) -> int:
+        if isinstance(c, int):
+            return c % modulus
+        return c.numerator * pow(c.denominator, -1, modulus) % modulus
+
+    def _point(self, m: int) -> int:
+        found = self._points.get(m)
+        if found is None:
+            factors, h = self.monomials[m]
+            found = 1
+            for atom, e in factors:
+                kind = self.atoms[atom]
+                value = (
+                    self.fingerprint(self.base(atom)) if kind.kind == "sum" else self._random(atom)
+                )
+                if value or e > 0:
+                    found = found * pow(value, e, P) % P
+            for n, c in self.exprs[h].terms.items():
+                step = pow(self._random(-n - 1), 2 * self._residue(c, ORDER), P)
+                found = found * step % P
+            self._points[m] = found
+        return found
+
+    def _random(self, key: int) -> int:
+        found = self._powers.get(key)
+        if found is None:
+            text = hashlib.blake2b(str(key).encode(), digest_size=16).digest()
+            found = self._powers[key] = int.from_bytes(text, "little") % (P - 1) + 1
+        return found
+
+    # names
+
+    def digest(self, e: Expr) -> str:
+        """A digest of the form, for certificates."""
+        found = self._digests.get(e.id)
+        if found is None:
+            parts = sorted(f"{c}*{self._monomial_text(m, self.digest)}" for m, c in e.terms.items())
+            found = hashlib.sha256("+".join(parts).encode()).hexdigest()
+            self._digests[e.id] = found
+        return found
+
+    def show(self, e: Expr, limit: int = 6) -> str:
+        """The form in words, long ones cut."""
+        if not e.terms:
+            return "0"
+        parts: list[str] = []
+        for m, c in list(e.terms.items())[:limit]:
+            text = self._monomial_text(m, lambda inner: self.show(inner, 3))
+            sign = "-" if c < 0 else "+"
+            size = "" if abs(c) == 1 and text else str(abs(c))
+            parts.append(f"{sign} {' '.join(t for t in (size, text) if t)}")
+        if len(e.terms) > limit:
+            parts.append(f"+ {len(e.terms) - limit} more terms")
+        return " ".join(parts).removeprefix("+ ")
+
+    def _monomial_text(self, m: int, text: Callable[[Expr], str]) -> str:
+        factors, h = self.monomials[m]
+        parts: list[str] = []
+        for atom, power in factors:
+            kind = self.atoms[atom]
+            name = kind.name or kind.kind
+            inner = ", ".join(text(self.exprs[i]) for i in kind.args)
+            shown = {
+                "var": name,
+                "const": name,
+                "sum": f"({inner})",
+                "pos": f"[{inner} > 0]",
+                "neg": f"[{inner} < 0]",
+                "root": f"({inner})^(1/{kind.degree})",
+            }.get(kind.kind, f"{name}({inner})")
+            parts.append(shown if power == 1 else f"{shown}^{power}")
+        if h:
+            parts.append(f"exp({text(self.exprs[h])})")
+        return " ".join(parts)

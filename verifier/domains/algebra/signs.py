@@ -1,0 +1,145 @@
+"""What is known of the signs of expressions, and what must be known for a program to be defined.
+
+A denominator must not be 0, the operand of `log` and `rsqrt` must be positive, that of `sqrt` not
+negative. What one device divides by is assumed (a proof covers inputs on which one device computes
+no undefined value); what a rank divides by must follow, and what does not is kept in `unmet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from fractions import Fraction
+
+from verifier.domains.algebra.expressions import Budget, Expr, Expressions
+
+
+class Signs(Expressions):
+    """Expressions with signs."""
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        super().__init__(budget)
+        self.assume = False
+        """Whether undefined values are excluded by assumption at present."""
+        self.unmet: list[str] = []
+        """Conditions of definedness that did not follow from the assumptions."""
+        self._nonzero: set[int] = set()
+        self._positive: set[int] = set()
+        self._nonnegative: set[int] = set()
+
+    @contextmanager
+    def assuming(self) -> Generator[None]:
+        """Values computed inside are defined, by assumption."""
+        before, self.assume = self.assume, True
+        try:
+            yield
+        finally:
+            self.assume = before
+
+    # what must hold
+
+    def need_nonzero(self, e: Expr) -> None:
+        """`e` is divided by."""
+        c, m, p = self.primitive(e)
+        atoms = [a for a, _ in self.monomials[m][0]]
+        if p is not self.one:
+            atoms.append(self.atom("sum", "", (p,)))
+        if not c:
+            self.unmet.append("a division by 0")
+        elif self.assume:
+            self._nonzero.update(atoms)
+        elif self.sign(e) == 0 and not all(self.nonzero(a) for a in atoms):
+            self.unmet.append(f"{self.show(e)} is not known to differ from 0")
+
+    def need_positive(self, e: Expr, strict: bool = True) -> None:
+        """A logarithm or a root of `e` is taken."""
+        value = self.value(e)
+        if value is not None:
+            if value < 0 or (strict and value == 0):
+                self.unmet.append(f"a root or logarithm of {value}")
+            return
+        if self.assume:
+            (self._positive if strict else self._nonnegative).add(self._scaled(e).id)
+            if strict:
+                self.need_nonzero(e)
+        elif not (self.sign(e) > 0 if strict else self.nonnegative(e)):
+            what = "positive" if strict else "0 or more"
+            self.unmet.append(f"{self.show(e)} is not known to be {what}")
+
+    def _scaled(self, e: Expr) -> Expr:
+        """A positive multiple, the same for all positive multiples."""
+        c, _, _ = self.primitive(e)
+        return self.scale(e, Fraction(1) / abs(c))
+
+    def show(self, e: Expr, limit: int = 6) -> str:
+        raise NotImplementedError
+
+    # what is known
+
+    def nonzero(self, atom: int) -> bool:
+        kind = self.atoms[atom]
+        if atom in self._nonzero or self.positive_atom(atom):
+            return True
+        if kind.kind == "sum":
+            return self.sign(self.base(atom)) != 0
+        if kind.kind == "root":
+            _, m, p = self.primitive(self.base(atom))
+            inner = [a for a, _ in self.monomials[m][0]]
+            if p is not self.one:
+                inner.append(self.atom("sum", "", (p,)))
+            return all(self.nonzero(a) for a in inner)
+        return False
+
+    def positive_atom(self, atom: int) -> bool:
+        kind = self.atoms[atom]
+        if kind.kind == "const":
+            return True
+        if kind.kind == "sum":
+            return self.sign(self.base(atom)) > 0
+        if kind.kind == "root":
+            return self.sign(self.base(atom)) > 0
+        return kind.kind == "var" and self.of_atom(atom).id in self._positive
+
+    def nonnegative_atom(self, atom: int) -> bool:
+        kind = self.atoms[atom]
+        if kind.kind in ("root", "pos", "neg") or self.positive_atom(atom):
+            return True
+        if kind.kind == "sum":
+            return self.nonnegative(self.base(atom))
+        return self.of_atom(atom).id in self._nonnegative
+
+    def _monomial_sign(self, m: int) -> tuple[bool, bool]:
+        """Whether a monomial is 0 or more, and whether it is positive, for all values."""
+        strict = True
+        for atom, e in self.monomials[m][0]:
+            if self.positive_atom(atom):
+                continue
+            if e % 2 == 0:
+                strict = strict and self.nonzero(atom)
+            elif self.nonnegative_atom(atom):
+                strict = strict and self.nonzero(atom)
+            else:
+                return False, False
+        return True, strict
+
+    def sign(self, e: Expr) -> int:
+        """1 where positive for all values in scope, -1 where negative, 0 where neither is known."""
+        if not e.terms:
+            return 0
+        if self._positive:
+            if self._scaled(e).id in self._positive:
+                return 1
+            if self._scaled(self.neg(e)).id in self._positive:
+                return -1
+        signs = {1 if c > 0 else -1 for c in e.terms.values()}
+        if len(signs) > 1:
+            return 0
+        known = [self._monomial_sign(m) for m in e.terms]
+        if all(weak for weak, _ in known) and any(strict for _, strict in known):
+            return signs.pop()
+        return 0
+
+    def nonnegative(self, e: Expr) -> bool:
+        if self._scaled(e).id in self._nonnegative or self.sign(e) > 0:
+            return True
+        return all(c > 0 and self._monomial_sign(m)[0] for m, c in e.terms.items())
