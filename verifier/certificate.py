@@ -16,6 +16,7 @@ from typing import Any
 from verifier.contract import Contract, layout_to_json, output_key
 from verifier.ir.jsonio import digest
 from verifier.ir.program import Program
+from verifier.ir.where import EVERYWHERE, Where, within
 from verifier.layout import Layout
 from verifier.relate import Fact, Related, Sequential
 from verifier.terms import Ref
@@ -38,7 +39,8 @@ def certificate(
         key = output_key(out)
         facts = related.facts[values[key]]
         wanted, layout = one.values[out.value], contract.outputs[key]
-        index = next(i for i, fact in enumerate(facts) if _proves(fact, wanted, layout))
+        where = contract.wanted.get(key, EVERYWHERE)
+        index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
         used[values[key]].add(index)
         proved[key] = (values[key], index)
     claims, kept = _claims(distributed, one, related, used)
@@ -54,7 +56,9 @@ def certificate(
     return {**document, "seal": seal(document)}
 
 
-def _proves(fact: Fact, wanted: Ref, layout: Layout) -> bool:
+def _proves(fact: Fact, wanted: Ref, layout: Layout, where: Where) -> bool:
+    if not within(where, fact.where):
+        return False
     zero = fact.ref.coef == wanted.coef == 0 and not fact.layout.partial
     return zero or (fact.ref == wanted and fact.layout == layout)
 
@@ -75,11 +79,13 @@ def _claims(
             continue
         if node.body is None:
             (name,) = node.outputs
-            for index in used[name]:
-                for value, premise in zip(
-                    node.inputs, related.facts[name][index].premises, strict=True
-                ):
-                    used[value].add(premise)
+            _reach(related.facts[name], used[name])
+            for fact in (related.facts[name][index] for index in used[name]):
+                if fact.rule.startswith("joined"):
+                    continue
+                for value, premise in zip(node.inputs, fact.premises, strict=True):
+                    if premise >= 0:
+                        used[value].add(premise)
             continue
         scan, inner = related.bodies[node.outputs[0]]
         inside = {name: set[int]() for name in node.body.types}
@@ -96,11 +102,23 @@ def _claims(
         values[name] = []
         for fact in (related.facts[name][i] for i in indices):
             premises: list[int] = []
-            if fact.premises and fact.rule != "scan":
+            if fact.rule.startswith("joined"):
+                premises = [indices.index(index) for index in fact.premises]
+            elif fact.premises and fact.rule != "scan":
                 pairs = zip(operands[name], fact.premises, strict=True)
-                premises = [kept[value].index(index) for value, index in pairs]
+                premises = [kept[value].index(i) if i >= 0 else -1 for value, i in pairs]
             values[name].append(_row(one, fact, premises))
     return {"values": values, "bodies": bodies}, kept
+
+
+def _reach(facts: list[Fact], used: set[int]) -> None:
+    """Add the facts of the same value that joined facts rest on."""
+    todo = list(used)
+    while todo:
+        fact = facts[todo.pop()]
+        if fact.rule.startswith("joined"):
+            todo += [i for i in fact.premises if i not in used]
+            used.update(fact.premises)
 
 
 def _row(one: Sequential, fact: Fact, premises: list[int]) -> dict[str, Any]:
@@ -117,4 +135,5 @@ def _row(one: Sequential, fact: Fact, premises: list[int]) -> dict[str, Any]:
         "layout": layout_to_json(fact.layout),
         "from": premises,
         "rule": fact.rule,
+        **({"on": [[name, list(at)] for name, at in fact.where]} if fact.where else {}),
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 from verifier.ir.program import Output, Program
 from verifier.ir.types import Mesh
+from verifier.ir.where import EVERYWHERE, Where, ranks_where, show, within
 from verifier.layout import FOLDS, Atom, Layout, normal
 from verifier.ops import lookup
 
@@ -40,6 +41,10 @@ class Contract:
     outputs: dict[str, Layout]
     balanced: tuple[Balanced, ...] = ()
     assumptions: tuple[str, ...] = field(default=())
+    held: dict[str, Where] = field(default_factory=dict[str, Where])
+    """The ranks that are given an input, where not all of them are."""
+    wanted: dict[str, Where] = field(default_factory=dict[str, Where])
+    """The ranks on which an output is asked for, where not on all of them."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -47,6 +52,8 @@ class Contract:
             "outputs": {k: layout_to_json(v) for k, v in self.outputs.items()},
             "balanced": [[b.value, b.mesh_dim, b.why] for b in self.balanced],
             "assumptions": list(self.assumptions),
+            **({"held": _places(self.held)} if self.held else {}),
+            **({"wanted": _places(self.wanted)} if self.wanted else {}),
         }
 
     @classmethod
@@ -56,7 +63,17 @@ class Contract:
             {k: layout_from_json(v) for k, v in data["outputs"].items()},
             tuple(Balanced(*b) for b in data.get("balanced", ())),
             tuple(data.get("assumptions", ())),
+            _read_places(data.get("held", {})),
+            _read_places(data.get("wanted", {})),
         )
+
+
+def _places(places: Mapping[str, Where]) -> dict[str, Any]:
+    return {key: [[name, list(at)] for name, at in where] for key, where in places.items()}
+
+
+def _read_places(data: Mapping[str, Any]) -> dict[str, Where]:
+    return {key: tuple((name, tuple(at)) for name, at in where) for key, where in data.items()}
 
 
 def output_key(out: Output) -> str:
@@ -80,7 +97,7 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
     """Raise ContractError unless the contract fits both programs."""
     mesh = distributed.mesh
     for _, node in sequential.walk():
-        if lookup(node.op).kind == "collective":
+        if lookup(node.op).kind in ("collective", "movement"):
             raise ContractError(f"the sequential program calls {node.op}")
     if sequential.mesh.dims:
         raise ContractError("the sequential program must have no mesh")
@@ -107,6 +124,20 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
     for item in distributed.inputs:
         if item.name not in contract.inputs:
             raise ContractError(f"the distributed program has an input %{item.name} of its own")
+        held = contract.held.get(item.name, EVERYWHERE)
+        if not within(item.where, held):
+            raise ContractError(
+                f"input %{item.name} is read on {show(item.where) or 'all ranks'}, the contract "
+                f"gives it on {show(held)}"
+            )
+    for kind, places in (("input", contract.held), ("output", contract.wanted)):
+        known = contract.inputs if kind == "input" else contract.outputs
+        for name, where in places.items():
+            if name not in known:
+                raise ContractError(
+                    f"the contract places an {kind} {name}, which it never lays out"
+                )
+            _stands(f"{kind} {name}", where, known[name], mesh)
     keys = [output_key(o) for o in distributed.outputs]
     values = {output_key(o): o.value for o in distributed.outputs}
     ours = [output_key(o) for o in sequential.outputs]
@@ -124,6 +155,20 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
         want, got = sequential.types[out.value], distributed.types[values[key]]
         if got.kind != want.kind:
             raise ContractError(f"output {key} is {want}, the distributed program returns {got}")
+
+
+def _stands(what: str, where: Where, layout: Layout, mesh: Mesh) -> None:
+    try:
+        normal_form = ranks_where(mesh, dict(where))
+    except ValueError as error:
+        raise ContractError(f"{what}: {error}") from None
+    if normal_form != where:
+        raise ContractError(f"{what}: write its ranks as {show(normal_form) or 'all'}")
+    across = layout.mentioned & set(dict(where))
+    if across:
+        raise ContractError(
+            f"{what} is laid out over {min(across)}, and asked for on {show(where)} only"
+        )
 
 
 def _fits(what: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> None:

@@ -143,7 +143,7 @@ def _scan(
     assert isinstance(length, int)
     assert isinstance(carries, int)
     carry_part, xs_part, const_part = scan_parts(node.attrs, len(node.inputs))
-    inside = places.bodies.get(node.outputs[0]) if places else None
+    inside = places.inside(node) if places else None
     everyone, region = state, _place(places, node.outputs[0])
     state = [s for s, where in zip(everyone, coords, strict=True) if contains(region, where)]
     here = [i for i, where in enumerate(coords) if contains(region, where)]

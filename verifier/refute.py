@@ -19,9 +19,12 @@ from verifier.domains.field import Field, P
 from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate
 from verifier.ir.program import Node, Program
+from verifier.ir.where import EVERYWHERE, members
 from verifier.scatter import copies, gather, piece, scatter
 from verifier.verdict import Witness
 
+Pair = tuple[Array, list[Array | None]]
+"""What one device computes, and what each rank holds (None: nothing)."""
 MAX_ELEMENTS = 3_000_000
 TOLERANCE = 1e-6
 NUDGE = 2.0**-46
@@ -126,7 +129,7 @@ def run_both(
     inputs: Mapping[str, Array],
     domain: Domain,
     rng: np.random.Generator,
-) -> dict[str, tuple[Array, list[Array]]]:
+) -> dict[str, Pair]:
     """For each output key: the one-device value and the value on every rank."""
     mesh = distributed.mesh
     whole = evaluate(sequential, inputs, domain)
@@ -137,14 +140,14 @@ def run_both(
     )
     values = {output_key(o): whole[o.value] for o in sequential.outputs}
     return {
-        output_key(o): (values[output_key(o)], [local[o.value] for local in ranks])
+        output_key(o): (values[output_key(o)], [local.get(o.value) for local in ranks])
         for o in distributed.outputs
         if output_key(o) in values
     }
 
 
 def _differs(
-    pair: tuple[Array, list[Array]],
+    pair: Pair,
     key: str,
     contract: Contract,
     distributed: Program,
@@ -153,15 +156,20 @@ def _differs(
     """(rank, expected piece, got piece) of the first rank whose piece is wrong."""
     expected, got = pair
     layout, mesh = contract.outputs[key], distributed.mesh
-    if any(g.shape != layout.local_shape for g in got):
-        return 0, np.zeros(layout.local_shape), got[0]
+    where = contract.wanted.get(key, EVERYWHERE)
+    asked = members(where, mesh)
+    held = [np.zeros(0) if g is None else g for g in got]
+    for rank in asked:
+        if held[rank].shape != layout.local_shape:
+            return rank, np.zeros(layout.local_shape), held[rank]
     if layout.partial:
-        whole = gather(got, layout, mesh, domain)
+        whole = gather(held, layout, mesh, domain, where)
         if not _equal(whole, expected, expected, domain):
-            return 0, expected, whole
-        pairs = [(r, got[o], got[r]) for r, o in copies(layout, mesh)]
+            return asked[0], expected, whole
+        pairs = [(r, held[o], held[r]) for r, o in copies(layout, mesh, where)]
     else:
-        pairs = [(r, piece(expected, layout, c), got[r]) for r, c in enumerate(mesh.coords())]
+        coords = mesh.coords()
+        pairs = [(r, piece(expected, layout, coords[r]), held[r]) for r in asked]
     for rank, want, have in pairs:
         if not _equal(have, want, expected, domain):
             return rank, want, have
@@ -238,7 +246,7 @@ def _compare(
 
 def _nearby(
     sequential: Program, distributed: Program, contract: Contract, inputs: Mapping[str, Array]
-) -> dict[str, tuple[Array, list[Array]]]:
+) -> dict[str, Pair]:
     """What both programs give on inputs that differ by a little more than rounding does."""
     rng = np.random.default_rng(1)
     near = {
@@ -250,8 +258,8 @@ def _nearby(
 
 def _is_rounding(
     found: tuple[int, Array, Array],
-    here: tuple[Array, list[Array]],
-    near: tuple[Array, list[Array]],
+    here: Pair,
+    near: Pair,
 ) -> bool:
     """Whether a difference is no larger than what rounding of the inputs changes.
 
@@ -261,7 +269,7 @@ def _is_rounding(
     if want.shape != have.shape:
         return False
     pairs = zip([here[0], *here[1]], [near[0], *near[1]], strict=True)
-    change = max(_gap(a, b, 0.0) for a, b in pairs)
+    change = max(_gap(a, b, 0.0) for a, b in pairs if a is not None and b is not None)
     return _gap(want, have, np.inf) <= ROUNDING * change
 
 

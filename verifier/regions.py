@@ -29,6 +29,11 @@ class Regions:
     wrong: list[Misplaced] = field(default_factory=list[Misplaced])
     bodies: dict[str, Regions] = field(default_factory=dict[str, "Regions"])
 
+    def inside(self, node: Node) -> Regions:
+        """The ranks of the values in the body of a scan."""
+        assert node.body is not None
+        return self.bodies.get(node.outputs[0]) or regions(node.body)
+
     def faults(self) -> list[Misplaced]:
         """All nodes that cannot run, those of bodies included."""
         return self.wrong + [m for inner in self.bodies.values() for m in inner.faults()]

@@ -58,7 +58,7 @@ def repairs(
             edited = apply(distributed, edit)
         except IRError:
             continue
-        again = relate(one, edited, initial(contract, one), contract, Rules(edited.mesh))
+        again = relate(one, edited, initial(contract, one, edited), contract, Rules(edited.mesh))
         if not satisfied(one, edited, again, contract):
             found.append(str(edit))
     return tuple(dict.fromkeys(found))
@@ -136,7 +136,7 @@ def apply(program: Program, edit: Edit) -> Program:
     b.reserve(program.types)
     rename: dict[str, str] = {}
     for item in program.inputs:
-        b.input(item.name, item.type, item.role, item.path)
+        b.input(item.name, item.type, item.role, item.path, item.where)
         _insert(b, edit, item.name, rename)
     for node in program.nodes:
         _emit(b, edit, node, rename)
@@ -154,7 +154,14 @@ def _emit(b: Builder, edit: Edit, node: Node, rename: dict[str, str]) -> None:
     if mine and edit.kind == "replace":
         node = replace(node, op=edit.op, attrs=dict(edit.attrs))
     b.add_node(
-        node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=node.body
+        node.op,
+        inputs,
+        node.attrs,
+        outputs=node.outputs,
+        source=node.source,
+        body=node.body,
+        where=node.where,
+        timing=node.timing,
     )
     for value in node.outputs:
         _insert(b, edit, value, rename)

@@ -10,6 +10,7 @@ import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.ir.types import Mesh
+from verifier.ir.where import EVERYWHERE, Where, contains, first, members
 from verifier.layout import Layout
 
 Coords = Mapping[str, int]
@@ -39,33 +40,43 @@ def scatter(
     ]
 
 
-def gather(parts: Sequence[Array], layout: Layout, mesh: Mesh, domain: Domain) -> Array:
-    """The whole that the pieces of all ranks are laid out from.
+def gather(
+    parts: Sequence[Array],
+    layout: Layout,
+    mesh: Mesh,
+    domain: Domain,
+    where: Where = EVERYWHERE,
+) -> Array:
+    """The whole that the pieces of the ranks of `where` are laid out from.
 
-    Reads one copy of each piece; `copies` names the ranks that must agree with it.
+    Reads one copy of each piece; `copies` names the ranks that must agree with it. The entries of
+    `parts` for other ranks are not read.
     """
     _one_fold(layout)
     rank = {tuple(c[n] for n in mesh.names): i for i, c in enumerate(mesh.coords())}
-    out = np.empty(_sizes(layout), dtype=parts[0].dtype)
-    for where in _choices(layout.sharded, mesh):
+    base = first(where, mesh)
+    out = np.empty(_sizes(layout), dtype=parts[members(where, mesh)[0]].dtype)
+    for chosen in _choices(layout.sharded, mesh):
         folded: Array | None = None
         for share in _choices(layout.pending, mesh):
-            coords = {**dict.fromkeys(mesh.names, 0), **where, **share}
+            coords = {**base, **chosen, **share}
             part = parts[rank[tuple(coords[n] for n in mesh.names)]]
             folded = part if folded is None else _fold(layout, domain, folded, part)
         assert folded is not None
-        index = _index(layout, where)
+        index = _index(layout, chosen)
         out[index] = folded.reshape(out[index].shape)
     return out.reshape(layout.global_shape)
 
 
-def copies(layout: Layout, mesh: Mesh) -> list[tuple[int, int]]:
+def copies(layout: Layout, mesh: Mesh, where: Where = EVERYWHERE) -> list[tuple[int, int]]:
     """Pairs (rank, the rank that `gather` reads) which hold the same piece by the layout."""
-    first: dict[tuple[int, ...], int] = {}
+    origins: dict[tuple[int, ...], int] = {}
     out: list[tuple[int, int]] = []
     for rank, coords in enumerate(mesh.coords()):
+        if not contains(where, coords):
+            continue
         key = tuple(coords[n] for n in mesh.names if n in layout.mentioned)
-        origin = first.setdefault(key, rank)
+        origin = origins.setdefault(key, rank)
         if origin != rank:
             out.append((rank, origin))
     return out

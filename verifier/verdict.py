@@ -35,6 +35,18 @@ class Witness:
 
 
 @dataclass(frozen=True)
+class Trace:
+    """A run of the ranks that goes wrong whatever the numbers are: one waits for ever, one reads
+    too early, or one is asked for a value that it never has."""
+
+    check: str
+    """Which check found it, for example `communication legality`."""
+    message: str
+    steps: tuple[str, ...] = ()
+    """What happens, in order."""
+
+
+@dataclass(frozen=True)
 class Location:
     """The first op without a relation, or whose relation is not the one asked for."""
 
@@ -49,10 +61,10 @@ class Location:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """The programs differ: shown on numbers."""
+    """The programs differ: shown on numbers, or by a run that goes wrong."""
 
     mesh: str
-    witness: Witness
+    witness: Witness | Trace
     location: Location | None = None
     wrong_outputs: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from verifier.inline import inline
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
+from verifier.legality import illegal
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.repair import repairs
@@ -78,6 +79,9 @@ def verify(
     sequential, distributed = inline(well_formed(sequential)), inline(well_formed(distributed))
     check(sequential, distributed, contract)
     stats: dict[str, float] = {}
+    stuck = illegal(distributed, contract)
+    if stuck is not None:
+        return stuck
     start = time.perf_counter()
     difference: Difference | None = None
     ran = not too_large(sequential, distributed)
@@ -90,7 +94,7 @@ def verify(
     start = time.perf_counter()
     rules = Rules(distributed.mesh)
     one = as_terms(sequential)
-    related = relate(one, distributed, initial(contract, one), contract, rules)
+    related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
     wrong = satisfied(one, distributed, related, contract)
     stats["relate_s"] = time.perf_counter() - start
     stats["rules_applied"], stats["rules_reused"] = rules.applied, rules.reused

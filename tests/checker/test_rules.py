@@ -22,7 +22,9 @@ from verifier.ops.registry import Placed, infer_types
 from verifier.samples import Case
 from verifier.terms import ONE, Ref, Terms
 
-PRIMITIVE = sorted(n for n, op in REGISTRY.items() if op.kind not in ("composite", "control"))
+PRIMITIVE = sorted(
+    n for n, op in REGISTRY.items() if op.kind not in ("composite", "control", "movement")
+)
 
 
 class Recorder(Terms):

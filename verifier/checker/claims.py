@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from verifier.ir.jsondata import Cursor
 from verifier.ir.types import Mesh
+from verifier.ir.where import EVERYWHERE, Where, ranks_where, show, within
 from verifier.layout import Atom, Layout
 from verifier.terms import Ref, Terms
 
@@ -24,10 +25,11 @@ def need(holds: bool, why: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The pieces of a value make up `ref`, read by `layout`."""
+    """On the ranks of `where`, the pieces of a value make up `ref`, read by `layout`."""
 
     ref: Ref
     layout: Layout
+    where: Where = EVERYWHERE
 
     @property
     def is_zero(self) -> bool:
@@ -45,17 +47,40 @@ class Row:
     layout: Layout
     premises: tuple[int, ...]
     rule: str
+    where: Where = EVERYWHERE
 
 
 def read_row(at: Cursor) -> Row:
     """Raises MalformedError."""
-    at.only("of", "factor", "layout", "from", "rule")
+    at.only("of", "factor", "layout", "from", "rule", "on")
     of = None if at["of"].value is None else at["of"].text()
     factor = None if at["factor"].value is None else at["factor"].rational()
     if (of is None) != (factor is None):
         raise at.fail("a claim names a value and a factor, or neither")
     premises = tuple(item.integer() for item in at["from"].items())
-    return Row(of, factor, read_layout(at["layout"]), premises, at["rule"].text())
+    where = tuple(_ranks(item) for item in at["on"].items()) if "on" in at else EVERYWHERE
+    return Row(of, factor, read_layout(at["layout"]), premises, at["rule"].text(), where)
+
+
+def _ranks(at: Cursor) -> tuple[str, tuple[int, ...]]:
+    pair = at.items()
+    if len(pair) != 2:
+        raise at.fail("ranks", "[mesh dim, [coordinates]]")
+    return pair[0].text(), tuple(item.integer() for item in pair[1].items())
+
+
+def stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
+    """Ranks that a claim may speak of: some that hold the value, and no part of a pending fold.
+
+    Raises NotShownError.
+    """
+    try:
+        normal_form = ranks_where(mesh, dict(where))
+    except ValueError as error:
+        raise NotShownError(str(error)) from None
+    need(normal_form == where, "ranks are not in normal form")
+    need(within(where, region), f"the value lives on {show(region) or 'all ranks'}")
+    need(not layout.pending & set(dict(where)), "a part of a pending fold")
 
 
 def read_layout(at: Cursor) -> Layout:

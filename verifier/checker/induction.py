@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from verifier.checker.claims import Claim, Row, same
 from verifier.ir.program import Node
+from verifier.ir.where import within
 from verifier.layout import Layout, bound, whole
 from verifier.ops.control import scan_parts
 from verifier.relate import Scan, Sequential
@@ -54,6 +55,8 @@ def enters(
                 if bound(layout.dims[0]):
                     continue
                 layout = Layout(layout.dims[1:], layout.partial)
+            if not within(row.where, claim.where):
+                continue
             if layout == row.layout and same(one.terms, claim.ref, _scaled(operand, ref)):
                 return True
             if kind == 0 and claim.is_zero and operand.coef == 0:
@@ -70,7 +73,12 @@ def kept(scan: Scan, claim: Claim, results: Sequence[Claim]) -> bool:
     assert scan.node.body is not None
     target = scan.inner.values[scan.node.body.outputs[slot].value]
     want = _scaled(target, claim.ref)
-    return any(r.layout == claim.layout and same(scan.inner.terms, r.ref, want) for r in results)
+    return any(
+        r.layout == claim.layout
+        and within(claim.where, r.where)
+        and same(scan.inner.terms, r.ref, want)
+        for r in results
+    )
 
 
 def follows(one: Sequential, scan: Scan, node: Node, carry: bool, claims: Sequence[Claim]) -> Shown:
@@ -92,6 +100,8 @@ def follows(one: Sequential, scan: Scan, node: Node, carry: bool, claims: Sequen
             for claim in claims:
                 dims = claim.layout.dims if carry else (whole(length), *claim.layout.dims)
                 layout = Layout(dims, claim.layout.partial)
+                if not within(row.where, claim.where):
+                    continue
                 if layout == row.layout and same(scan.inner.terms, claim.ref, want):
                     return True
         return False

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifier.certificate import VERSION, seal
-from verifier.checker.claims import Claim, NotShownError, Row, fits, meant, need, read_row, same
+from verifier.checker.claims import (
+    Claim,
+    NotShownError,
+    Row,
+    fits,
+    meant,
+    need,
+    read_row,
+    same,
+    stands,
+)
 from verifier.checker.induction import enters, follows, kept, likewise
+from verifier.checker.moves import join, move
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
 from verifier.contract import Contract, ContractError, output_key
@@ -19,8 +30,11 @@ from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.jsondata import Cursor
 from verifier.ir.jsonio import digest, from_json, to_json
 from verifier.ir.program import Node, Program
+from verifier.ir.where import EVERYWHERE, show, within
 from verifier.ops import lookup
+from verifier.ops.collectives import mesh_dims
 from verifier.ops.control import scan_parts
+from verifier.regions import Regions, regions
 from verifier.relate import Sequential, as_terms
 from verifier.terms import Ref
 
@@ -95,7 +109,8 @@ def _prepared(program: Program) -> Program:
 def _comparable(sequential: Program, distributed: Program) -> None:
     """The one-device program sends nothing, and inputs hold numbers of one kind on both sides."""
     for _, node in sequential.walk():
-        need(lookup(node.op).kind != "collective", f"the one-device program calls {node.op}")
+        sends = lookup(node.op).kind in ("collective", "movement")
+        need(not sends, f"the one-device program calls {node.op}")
     theirs = {i.name: i.type for i in sequential.inputs}
     for item in distributed.inputs:
         kinds = [(t.is_float, t.dtype == "bool") for t in (item.type, theirs[item.name])]
@@ -138,6 +153,8 @@ def _outputs(
         if not same(one.terms, claim.ref, ref):
             raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
+        if not within(contract.wanted.get(key, EVERYWHERE), claim.where):
+            raise _BrokenError(f"%{values[key]} is shown on {show(claim.where)} only", where)
         if claim.layout != layout and not zero:
             shown = f"laid out as {claim.layout}, the contract asks {layout}"
             raise _BrokenError(shown, where)
@@ -149,6 +166,9 @@ class _Walk:
     def __init__(self, program: Program, contract: Contract) -> None:
         self.program, self.contract, self.mesh = program, contract, program.mesh
         self.count = 0
+        self.places = regions(program)
+        for fault in self.places.faults():
+            raise NotShownError(f"{fault.node.op} {fault.reason}")
 
     def top(self, one: Sequential, at: Cursor) -> Known:
         """Claims about the inputs are the contract's; the rest follows from them."""
@@ -158,9 +178,11 @@ class _Walk:
             def given(row: Row, ref: Ref, name: str = item.name) -> bool:
                 return ref == one.values[name] and row.layout == self.contract.inputs[name]
 
-            known[item.name] = self._stated(one, self.program, item.name, at, "contract", given)
+            known[item.name] = self._stated(
+                one, self.program, item.name, at, "contract", given, self.places
+            )
         at.only("values", "bodies")
-        self._body(one, self.program, at, known)
+        self._body(one, self.program, at, known, self.places)
         return known
 
     def _rows(self, at: Cursor, name: str) -> list[Cursor]:
@@ -174,7 +196,14 @@ class _Walk:
         return claims
 
     def _stated(
-        self, one: Sequential, program: Program, name: str, at: Cursor, rule: str, shown: Shown
+        self,
+        one: Sequential,
+        program: Program,
+        name: str,
+        at: Cursor,
+        rule: str,
+        shown: Shown,
+        places: Regions,
     ) -> list[Claim]:
         """Claims that name their term outright, each one of those that `shown` admits."""
         out: list[Claim] = []
@@ -186,38 +215,62 @@ class _Walk:
                 if ref is None:
                     raise NotShownError(f"a claim by {rule} names a value")
                 fits(row.layout, self.mesh, program.types[name].shape)
+                stands(row.where, row.layout, self.mesh, places.values[name])
                 need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
                 need(shown(row, ref), f"nothing gives {row.factor} * %{row.of} as {row.layout}")
             except NotShownError as error:
                 raise _BrokenError(str(error), f"%{name} ({item.path})") from None
-            out.append(Claim(ref, row.layout))
+            out.append(Claim(ref, row.layout, row.where))
         return self._once(name, out)
 
-    def _body(self, one: Sequential, program: Program, at: Cursor, known: Known) -> None:
+    def _body(
+        self, one: Sequential, program: Program, at: Cursor, known: Known, places: Regions
+    ) -> None:
         at["values"].only(*program.types)
         at["bodies"].only(*(n.outputs[0] for n in program.nodes if n.op == "scan"))
         for node in program.nodes:
             if node.op == "scan":
-                self._scan(one, program, node, at, known)
+                self._scan(one, program, node, at, known, places)
             else:
                 (name,) = node.outputs
-                steps = [self._step(one, program, node, row, known) for row in self._rows(at, name)]
+                steps: list[Claim] = []
+                for row in self._rows(at, name):
+                    steps.append(self._step(one, program, node, row, known, places, steps))
                 known[name] = self._once(name, steps)
 
     def _step(
-        self, one: Sequential, program: Program, node: Node, at: Cursor, known: Known
+        self,
+        one: Sequential,
+        program: Program,
+        node: Node,
+        at: Cursor,
+        known: Known,
+        places: Regions,
+        earlier: list[Claim],
     ) -> Claim:
-        """A claim about the result of an op, from one claim of each operand."""
+        """A claim about the result of an op, from one claim of each operand.
+
+        A joined claim rests on `earlier` claims about the same value instead.
+        """
         row = read_row(at)
         (name,) = node.outputs
         local = program.types[name].shape
         try:
+            stands(row.where, row.layout, self.mesh, places.values[name])
+            if row.rule.startswith("joined"):
+                return self._joined(one, program, name, row, earlier)
             need(len(row.premises) == len(node.inputs), "another number of premises than operands")
+            attrs = lookup(node.op).with_defaults(node.attrs)
+            if lookup(node.op).kind == "movement":
+                return self._moved(one, program, node, row, known)
             args: list[Claim] = []
             for value, index in zip(node.inputs, row.premises, strict=True):
                 need(0 <= index < len(known[value]), f"%{value} has no claim {index}")
                 args.append(known[value][index])
-            attrs = lookup(node.op).with_defaults(node.attrs)
+                need(within(row.where, args[-1].where), f"%{value} is another value elsewhere")
+            if lookup(node.op).kind == "collective":
+                across = set(mesh_dims(attrs["mesh_dim"])) & set(dict(row.where))
+                need(not across, "a collective of values that are known on some ranks only")
             dtypes = tuple(program.types[v].dtype for v in node.inputs)
             mesh_dim, layout = None, row.layout
             fits(layout, self.mesh, local)
@@ -229,6 +282,7 @@ class _Walk:
             need(one.terms.shape(ref) == layout.global_shape, "another whole shape")
             if mesh_dim is not None:
                 assumed = [b.value for b in self.contract.balanced if b.mesh_dim == mesh_dim]
+                need(not row.where, "an assumption about some ranks only")
                 about = [one.values[v].id for v in assumed if v in one.values]
                 need(ref.id in about, "no assumption is about this value")
                 ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)
@@ -237,7 +291,39 @@ class _Walk:
             need(named is None or same(one.terms, named, ref), said)
         except NotShownError as error:
             raise _BrokenError(str(error), f"%{name} ({at.path})") from None
-        return Claim(ref, row.layout)
+        return Claim(ref, row.layout, row.where)
+
+    def _joined(
+        self, one: Sequential, program: Program, name: str, row: Row, earlier: list[Claim]
+    ) -> Claim:
+        """A claim from claims about the same value on other ranks."""
+        parts: list[Claim] = []
+        for index in row.premises:
+            need(0 <= index < len(earlier), f"no earlier claim {index}")
+            parts.append(earlier[index])
+        fits(row.layout, self.mesh, program.types[name].shape)
+        return self._named(one, row, join(row, parts, one.terms, self.mesh))
+
+    def _moved(
+        self, one: Sequential, program: Program, node: Node, row: Row, known: Known
+    ) -> Claim:
+        """A claim about a value that changes ranks, from the one claim that it rests on."""
+        (name,) = node.outputs
+        used = [(v, i) for v, i in zip(node.inputs, row.premises, strict=True) if i >= 0]
+        need(len(used) == 1, "a movement rests on one claim")
+        ((value, index),) = used
+        need(0 <= index < len(known[value]), f"%{value} has no claim {index}")
+        fits(row.layout, self.mesh, program.types[name].shape)
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        given = known[value][index]
+        return self._named(one, row, move(node.op, attrs, row, given, one.terms, self.mesh))
+
+    def _named(self, one: Sequential, row: Row, ref: Ref) -> Claim:
+        need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
+        named = meant(row, one.values)
+        said = f"the value is not {row.factor} * %{row.of}"
+        need(named is None or same(one.terms, named, ref), said)
+        return Claim(ref, row.layout, row.where)
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:
         """The mesh dim along which the contract assumes a sum over the batch to be balanced."""
@@ -250,7 +336,13 @@ class _Walk:
         return mesh_dim
 
     def _scan(
-        self, one: Sequential, program: Program, node: Node, at: Cursor, known: Known
+        self,
+        one: Sequential,
+        program: Program,
+        node: Node,
+        at: Cursor,
+        known: Known,
+        places: Regions,
     ) -> None:
         """By induction over the steps: claims about carries hold at the start and are kept."""
         body, label = node.body, node.outputs[0]
@@ -269,9 +361,11 @@ class _Walk:
         inner: Known = {}
         for item, value in zip(body.inputs, node.inputs, strict=True):
             shown = enters(one, scan, node, len(inner), known[value])
-            inner[item.name] = self._stated(scan.inner, body, item.name, inside, "enter", shown)
+            inner[item.name] = self._stated(
+                scan.inner, body, item.name, inside, "enter", shown, places.inside(node)
+            )
         entered = list(inner.values())
-        self._body(scan.inner, body, inside, inner)
+        self._body(scan.inner, body, inside, inner, places.inside(node))
         results = [inner[o.value] for o in body.outputs]
         carries = scan_parts(node.attrs, len(node.inputs))[0].stop
         for k in range(carries):
@@ -282,4 +376,4 @@ class _Walk:
         for k, name in enumerate(node.outputs):
             claims = entered[k] if k < carries else results[k]
             shown = follows(one, scan, node, k < carries, claims)
-            known[name] = self._stated(one, program, name, at, "scan", shown)
+            known[name] = self._stated(one, program, name, at, "scan", shown, places)

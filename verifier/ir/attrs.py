@@ -50,7 +50,7 @@ FLAG = Kind("flag", "true or false", lambda v: isinstance(v, bool))
 RATIONAL = Kind(
     "rational",
     "a number such as 2, 0.5 or 1/3",
-    lambda v: _int(v) or isinstance(v, Fraction),
+    lambda v: isinstance(v, int | Fraction) and not isinstance(v, bool),
 )
 OFFSET = Kind(
     "offset",

@@ -82,6 +82,11 @@ def moved(where: Where, mesh: Mesh, name: str, coordinate: int) -> Where:
     return ranks_where(mesh, {**dict(where), name: (coordinate,)})
 
 
+def first(where: Where, mesh: Mesh) -> dict[str, int]:
+    """The coordinates of the first rank."""
+    return {name: coordinates(where, mesh, name)[0] for name in mesh.names}
+
+
 def members(where: Where, mesh: Mesh) -> list[int]:
     """Indices of the ranks, in rank order."""
     return [i for i, coords in enumerate(mesh.coords()) if contains(where, coords)]

@@ -1,0 +1,144 @@
+"""What must hold of values that change ranks, and of claims joined from several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from verifier.checker.claims import Claim, Row, need
+from verifier.checker.rooted import rooted
+from verifier.ir.types import Mesh
+from verifier.ir.where import Where, coordinates, within
+from verifier.layout import Layout, bound, normal
+from verifier.terms import Ref, Terms
+
+
+def join(row: Row, parts: Sequence[Claim], terms: Terms, mesh: Mesh) -> Ref:
+    """The term that claims about one value on different ranks make up together."""
+    kind, name, *rest = row.rule.split(":")[1:]
+    need(name in mesh, f"no mesh dim {name}")
+    need(len(parts) > 1, "nothing is joined")
+    first = parts[0]
+    need(all(p.layout == first.layout for p in parts), "the parts are laid out differently")
+    others = [{k: v for k, v in p.where if k != name} for p in parts]
+    need(all(o == others[0] for o in others), "the parts differ along another mesh dim")
+    need(dict(row.where).items() - {(name, _at(row.where, name))} == others[0].items(), "ranks")
+    places = [coordinates(p.where, mesh, name) for p in parts]
+    covered = [c for place in places for c in place]
+    need(len(set(covered)) == len(covered), "two parts on one rank")
+    need(set(covered) == set(coordinates(row.where, mesh, name)), "ranks are left out")
+    if kind == "same":
+        need(row.layout == first.layout, "the parts are laid out otherwise")
+        need(all(p.ref == first.ref for p in parts), "the parts are pieces of different values")
+        return first.ref
+    need(covered == list(range(mesh[name])), "the parts are not in rank order")
+    need(all(len(place) == 1 for place in places), "a part stands for several ranks")
+    need(name not in first.layout.mentioned, f"the parts depend on {name}")
+    if kind == "sum":
+        need(all(fold == "sum" for _, fold in first.layout.partial), "another fold is pending")
+        pending = first.layout.with_partial((*first.layout.partial, (name, "sum")))
+        need(row.layout == pending, "the sum is laid out otherwise")
+        return terms.combine([(Fraction(1), p.ref) for p in parts])
+    need(kind == "concat" and len(rest) == 1, f"rule {row.rule}")
+    dim = int(rest[0])
+    need(0 <= dim < len(first.layout.dims), f"no dim {dim}")
+    _leads(row.layout, first.layout, name, dim)
+    return terms.apply("concat", [p.ref for p in parts], {"dim": dim}, ["f32"] * len(parts))
+
+
+def _at(where: Where, name: str) -> tuple[int, ...]:
+    return dict(where).get(name, ())
+
+
+def _leads(split: Layout, one: Layout, name: str, dim: int) -> None:
+    """`split` is `one` with `name` as the outermost split of a dim."""
+    need(len(split.dims) == len(one.dims) and split.partial == one.partial, "laid out otherwise")
+    for i, (a, b) in enumerate(zip(split.dims, one.dims, strict=True)):
+        if i != dim:
+            need(a == b, "another dim changes")
+            continue
+        need(bool(a) and a[0].mesh_dim == name, f"{name} does not split the dim outermost")
+        need(normal(a[1:]) == b, "the pieces are laid out otherwise")
+
+
+def move(
+    op: str, attrs: Mapping[str, Any], row: Row, given: Claim, terms: Terms, mesh: Mesh
+) -> Ref:
+    """The term of a value after it changed ranks."""
+    need(row.rule.partition(":")[0] == op, f"rule {row.rule} for {op}")
+    if op in ("merge", "only", "wait"):
+        need(within(row.where, given.where), "the claim holds elsewhere")
+        if ":" not in row.rule:
+            need(row.layout == given.layout, "laid out otherwise")
+            return given.ref
+        return _piece(row, given, terms)
+    name = attrs["mesh_dim"]
+    size = mesh[name]
+    here, there = coordinates(given.where, mesh, name), coordinates(row.where, mesh, name)
+    across = [{k: v for k, v in w if k != name} for w in (row.where, given.where)]
+    need(across[0] == across[1], "it moves along another mesh dim")
+    if op in ("gather", "scatter"):
+        return rooted(op, attrs, row, given, terms, mesh)
+    if op in ("ring_shift", "reduce_to"):
+        need(len(here) == size, f"the ranks along {name} hold different values")
+    if op == "ring_shift":
+        need(len(there) == size, "some ranks get nothing")
+        need(row.layout == given.layout, "laid out otherwise")
+        if name not in given.layout.sharded:
+            return given.ref
+        return _around(given, terms, size, name, int(attrs["shift"]))
+    if op == "reduce_to":
+        need(there == (int(attrs["index"]),) or size == 1, "the result is on the root alone")
+        return _reduced(attrs, row, given, size, name)
+    need(row.layout == given.layout and name not in given.layout.mentioned, "depends on the rank")
+    if op == "broadcast":
+        need(int(attrs["index"]) in here, "the root holds another value")
+        need(len(there) == size, "some ranks get nothing")
+        return given.ref
+    need(op in ("send", "recv"), f"no rule for {op}")
+    source = int(attrs["src"] if op == "send" else attrs["dst"])
+    need(source in here, f"another value is sent from {name}={source}")
+    need(there == (int(attrs["dst"]),) or size == 1, "it arrives elsewhere")
+    return given.ref
+
+
+def _piece(row: Row, given: Claim, terms: Terms) -> Ref:
+    """On ranks with one coordinate along a mesh dim, the piece is a slice of the whole."""
+    name = row.rule.rpartition(":")[2]
+    chosen = _at(row.where, name)
+    need(len(chosen) == 1, f"several coordinates of {name}")
+    dims = [i for i, dim in enumerate(given.layout.dims) if name in bound(dim)]
+    need(len(dims) == 1, f"{name} splits no dim")
+    (dim,) = dims
+    _leads(given.layout, row.layout, name, dim)
+    extent = row.layout.global_shape[dim]
+    attrs = {"dim": dim, "start": chosen[0] * extent, "stop": (chosen[0] + 1) * extent, "step": 1}
+    return terms.apply("slice", [given.ref], attrs, ["f32"])
+
+
+def _around(given: Claim, terms: Terms, size: int, name: str, shift: int) -> Ref:
+    dims = [i for i, dim in enumerate(given.layout.dims) if dim and dim[0].mesh_dim == name]
+    need(len(dims) == 1, f"{name} splits no dim outermost")
+    (dim,) = dims
+    extent = given.layout.global_shape[dim] // size
+    if shift % size == 0:
+        return given.ref
+    parts: list[Ref] = []
+    for i in range(size):
+        at = (i - shift) % size * extent
+        attrs = {"dim": dim, "start": at, "stop": at + extent, "step": 1}
+        parts.append(terms.apply("slice", [given.ref], attrs, ["f32"]))
+    return terms.apply("concat", parts, {"dim": dim}, ["f32"] * size)
+
+
+def _reduced(attrs: Mapping[str, Any], row: Row, given: Claim, size: int, name: str) -> Ref:
+    how = attrs["reduce"]
+    fold = "sum" if how == "avg" else how
+    need(all(f == fold for _, f in given.layout.partial), f"a {how} of another pending fold")
+    need(name not in given.layout.sharded, "a value that is split is reduced")
+    rest = given.layout.with_partial(p for p in given.layout.partial if p[0] != name)
+    need(row.layout == rest, "laid out otherwise")
+    copies = size if fold == "sum" and name not in given.layout.pending else 1
+    factor = Fraction(copies, size if how == "avg" else 1)
+    return Ref(given.ref.coef * factor, given.ref.id)

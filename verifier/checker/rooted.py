@@ -1,0 +1,31 @@
+"""What must hold of a gather to one rank and of a scatter from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verifier.checker import collectives
+from verifier.checker.claims import Claim, Row, need
+from verifier.checker.step import Step
+from verifier.ir.program import Node
+from verifier.ir.types import Mesh
+from verifier.ir.where import coordinates
+from verifier.terms import Ref, Terms
+
+
+def rooted(
+    op: str, attrs: Mapping[str, Any], row: Row, given: Claim, terms: Terms, mesh: Mesh
+) -> Ref:
+    """The value stays; it is laid out as the collective of all ranks would, on fewer ranks."""
+    name, root = str(attrs["mesh_dim"]), int(attrs["index"])
+    here, there = coordinates(given.where, mesh, name), coordinates(row.where, mesh, name)
+    node = Node(op, ("given",), ("made",), dict(attrs))
+    step = Step(node, dict(attrs), (given,), ("f32",), row.layout, mesh, terms)
+    if op == "gather":
+        need(len(here) == mesh[name], f"the ranks along {name} hold different values")
+        need(there == (root,) or mesh[name] == 1, "the result is on the root alone")
+        return collectives.all_gather(step)
+    need(root in here, "the root holds another value")
+    need(len(there) == mesh[name], "some ranks get nothing")
+    return collectives.shard_slice(step)

@@ -1,0 +1,114 @@
+"""Facts about the values of a distributed program, and the one-device program as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifier.ir.program import Node, Program
+from verifier.ir.where import EVERYWHERE, Where, show
+from verifier.layout import Layout
+from verifier.ops import Refused, lookup
+from verifier.terms import Ref, Terms
+
+MAX_FACTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """On the ranks of `where`, the value is the piece of `ref` that `layout` gives the rank."""
+
+    ref: Ref
+    layout: Layout
+    premises: tuple[int, ...] = ()
+    """Which fact of each operand it was derived from, -1 for an operand that has no part in it.
+    For a rule `joined...`: which facts of the value itself."""
+    rule: str = ""
+    where: Where = EVERYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """An op whose result has no relation, though its operands have."""
+
+    node: Node
+    refused: Refused
+    operands: tuple[Fact, ...]
+    path: str
+
+
+@dataclass
+class Scan:
+    """A scan of the one-device program: its operands as refs, its body as terms."""
+
+    node: Node
+    operands: list[Ref]
+    key: tuple[Any, ...]
+    inner: Sequential
+
+
+@dataclass
+class Sequential:
+    """The one-device program as terms."""
+
+    program: Program
+    terms: Terms
+    values: dict[str, Ref]
+    scans: list[Scan]
+
+    def __post_init__(self) -> None:
+        self.known = {ref.id: name for name, ref in reversed(self.values.items())}
+
+
+def as_terms(program: Program, terms: Terms | None = None) -> Sequential:
+    """Evaluate a one-device program (primitives only) to terms."""
+    terms = terms or Terms()
+    values = {i.name: terms.var(i.name, i.type.shape) for i in program.inputs}
+    scans: list[Scan] = []
+    for node in program.nodes:
+        args = [values[v] for v in node.inputs]
+        if node.op == "scan":
+            assert node.body is not None
+            inner = as_terms(node.body)
+            key = ("scan", len(scans), tuple(sorted(node.attrs.items())))
+            scan = Scan(node, args, key, inner)
+            scans.append(scan)
+            for k, name in enumerate(node.outputs):
+                values[name] = scan_output(terms, scan, k, program.types[name].shape)
+            continue
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        dtypes = [program.types[v].dtype for v in node.inputs]
+        values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
+    return Sequential(program, terms, values, scans)
+
+
+def scan_output(terms: Terms, scan: Scan, index: int, shape: tuple[int, ...]) -> Ref:
+    return terms.intern("scan", scan.operands, (*scan.key, index), shape)
+
+
+@dataclass
+class Related:
+    """The outcome of a walk."""
+
+    facts: dict[str, list[Fact]]
+    breaks: list[Break]
+    bodies: dict[str, tuple[Scan, Related]] = field(
+        default_factory=dict[str, "tuple[Scan, Related]"]
+    )
+    """By the first output of each scan: the block it repeats, and the facts of one step."""
+    rules: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def describe(sequential: Sequential, fact: Fact) -> str:
+    """A fact in words: `2 * %h as [2@tp, 4]`."""
+    name = sequential.known.get(fact.ref.id)
+    shown = f"%{name}" if name else sequential.terms[fact.ref.id].op + "(...)"
+    scale = "" if fact.ref.coef == 1 else f"{fact.ref.coef} * "
+    on = f" on {show(fact.where)}" if fact.where else ""
+    return f"{scale}{shown} as {fact.layout}{on}"
+
+
+def assumptions(facts: Sequence[Fact]) -> set[str]:
+    """Mesh dims whose balance assumption some fact used."""
+    return {f.rule.partition(":")[2] for f in facts if f.rule.startswith("balanced:")}

@@ -1,0 +1,38 @@
+"""Placement rules with their results remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verifier.ir.program import Node
+from verifier.ir.types import Mesh
+from verifier.layout import Layout
+from verifier.ops import Operands, Placed, Refused, lookup
+
+
+class Rules:
+    """Placement rules with their results remembered: equal layers cost one application each."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._memo: dict[Any, list[Placed] | Refused] = {}
+        self.applied = 0
+        self.reused = 0
+
+    def place(self, node: Node, layouts: tuple[Layout, ...], zeros: frozenset[int]) -> list[Placed]:
+        attrs = tuple(sorted(lookup(node.op).with_defaults(node.attrs).items()))
+        key = (node.op, attrs, layouts, zeros)
+        found = self._memo.get(key)
+        if found is None:
+            self.applied += 1
+            op = lookup(node.op)
+            try:
+                found = op.place(op, Operands(layouts, attrs, self.mesh, zeros))
+            except Refused as refusal:
+                found = refusal
+            self._memo[key] = found
+        else:
+            self.reused += 1
+        if isinstance(found, Refused):
+            raise found
+        return found

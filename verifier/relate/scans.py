@@ -1,0 +1,247 @@
+"""Relates repeated blocks by induction over their steps."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from verifier.contract import Contract
+from verifier.ir.program import Node, Program
+from verifier.ir.where import within
+from verifier.layout import Layout, whole
+from verifier.ops import Refused
+from verifier.ops.control import scan_parts
+from verifier.regions import Regions
+from verifier.relate.facts import MAX_FACTS, Break, Fact, Related, Scan, Sequential
+from verifier.relate.rules import Rules
+from verifier.terms import Ref
+
+NOTHING = Contract({}, {})
+
+
+def relate_scan(
+    sequential: Sequential,
+    node: Node,
+    operands: list[list[Fact]],
+    rules: Rules,
+    path: str,
+    out: Related,
+    places: Regions,
+) -> None:
+    """Relate a scan by induction: facts about the carries that one step keeps."""
+    assert node.body is not None
+    inside = places.inside(node)
+    from verifier.relate.walk import keep
+
+    label = f"{path}{node.outputs[0]}/"
+    best: tuple[Scan, Related, list[list[Fact]]] | None = None
+    for scan in sequential.scans:
+        same = ("length", "reverse")
+        if any(scan.node.attrs.get(k, False) != node.attrs.get(k, False) for k in same):
+            continue
+        tried = (scan, *_induct(sequential, scan, node, operands, rules, label, inside))
+        if best is None or _worth(tried[1], tried[2]) > _worth(best[1], best[2]):
+            best = tried
+        if all(best[2]):
+            break
+    for name in node.outputs:
+        out.facts[name] = []
+    if best is not None:
+        scan, related, results = best
+        out.bodies[node.outputs[0]] = (scan, related)
+        out.breaks += related.breaks
+        for name, facts in zip(node.outputs, results, strict=True):
+            out.facts[name] = keep(sequential, facts)
+    if best is None or not (best[1].breaks or any(best[2])):
+        reason = Refused("no repeated block of the one-device program has these operands")
+        out.breaks.append(Break(node, reason, tuple(f[0] for f in operands), path))
+
+
+def _worth(related: Related, results: list[list[Fact]]) -> tuple[int, int]:
+    """How far an induction came: outputs related, then ops reached."""
+    return sum(map(bool, results)), len(related.breaks)
+
+
+def _induct(
+    sequential: Sequential,
+    scan: Scan,
+    node: Node,
+    operands: list[list[Fact]],
+    rules: Rules,
+    label: str,
+    inside: Regions | None,
+) -> tuple[Related, list[list[Fact]]]:
+    from verifier.relate.walk import relate
+
+    body, inner = node.body, scan.inner
+    assert body is not None
+    assert scan.node.body is not None
+    theirs = scan.node.body
+    d_parts = scan_parts(node.attrs, len(node.inputs))
+    s_parts = scan_parts(scan.node.attrs, len(scan.operands))
+    carries = node.attrs["carry"]
+    assert isinstance(carries, int)
+    entry: list[list[Fact]] = []
+    for kind in range(3):
+        s_range = range(len(scan.operands))[s_parts[kind]]
+        for facts in operands[d_parts[kind]]:
+            entry.append(_enter(sequential, scan, facts, s_range, sliced=kind == 1))
+    _guess_zero_starts(inner, theirs, body, entry, operands, rules, label, carries, inside)
+    related = Related({}, [])
+    for _ in range(len(entry) + 4):
+        given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
+        if not all(entry):
+            missing = next(i.name for i, f in zip(body.inputs, entry, strict=True) if not f)
+            reason = Refused(f"no operand of the one-device block matches %{missing} of this one")
+            related.breaks.append(Break(node, reason, (), label))
+            return related, [[] for _ in node.outputs]
+        related = relate(inner, body, given, NOTHING, rules, label, inside)
+        kept = _invariant(inner, theirs, body, related, entry, operands, carries)
+        if kept == entry[:carries]:
+            break
+        entry[:carries] = kept
+    else:
+        return related, [[] for _ in node.outputs]
+    results: list[list[Fact]] = []
+    shapes = [sequential.values[name] for name in scan.node.outputs]
+    s_carries = scan.node.attrs["carry"]
+    assert isinstance(s_carries, int)
+    length = node.attrs["length"]
+    assert isinstance(length, int)
+    targets = [inner.values[o.value] for o in theirs.outputs]
+    for k in range(len(node.outputs)):
+        facts: list[Fact] = []
+        if k < carries:
+            for fact in entry[k]:
+                for p in range(s_carries):
+                    if fact.ref.id == inner.values[theirs.inputs[p].name].id:
+                        whole_ref = shapes[p]
+                        ref = Ref(fact.ref.coef * whole_ref.coef, whole_ref.id)
+                        facts.append(Fact(ref, fact.layout, (), "scan", fact.where))
+        else:
+            for i, fact in enumerate(related.facts.get(body.outputs[k].value, [])):
+                for p in range(s_carries, len(targets)):
+                    if targets[p].id == fact.ref.id and targets[p].coef:
+                        whole_ref = shapes[p]
+                        ratio = fact.ref.coef / targets[p].coef
+                        ref = Ref(ratio * whole_ref.coef, whole_ref.id)
+                        layout = Layout((whole(length), *fact.layout.dims), fact.layout.partial)
+                        facts.append(Fact(ref, layout, (i,), "scan", fact.where))
+        results.append(facts)
+    return related, results
+
+
+def _guess_zero_starts(
+    inner: Sequential,
+    theirs: Program,
+    body: Program,
+    entry: list[list[Fact]],
+    operands: list[list[Fact]],
+    rules: Rules,
+    label: str,
+    carries: int,
+    inside: Regions | None,
+) -> None:
+    """Guess the layouts of carries that start at zero from one step taken from zero.
+
+    Zero has every layout, so any guess holds at the start; the induction step then decides.
+    """
+    from verifier.relate.walk import relate
+
+    zero = [k for k in range(carries) if _starts_at_zero(operands[k])]
+    if not zero or not all(entry):
+        return
+    given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
+    for k in zero:
+        zeros = [inner.terms.full(inner.terms.shape(f.ref), Fraction(0)) for f in entry[k]]
+        facts = [Fact(z, f.layout, where=f.where) for z, f in zip(zeros, entry[k], strict=True)]
+        given[body.inputs[k].name] = facts
+    related = relate(inner, body, given, NOTHING, rules, label, inside)
+    slot = _slots(inner, theirs)
+    for k in zero:
+        guesses: list[Fact] = []
+        for fact in entry[k]:
+            target = inner.values[theirs.outputs[slot[fact.ref.id]].value]
+            weights = {a.id: a.coef for a in inner.terms[target.id].args}
+            for found in related.facts.get(body.outputs[k].value, []):
+                part = weights.get(found.ref.id, Fraction(0)) * target.coef
+                ratio = found.ref.coef / part if part else Fraction(1)
+                if ratio and _same_shape(found.layout, fact.layout):
+                    ref = Ref(ratio, fact.ref.id)
+                    guesses.append(Fact(ref, found.layout, (), "enter", fact.where))
+        entry[k] = (guesses or entry[k])[:MAX_FACTS]
+
+
+def _slots(inner: Sequential, theirs: Program) -> dict[int, int]:
+    """Term of each input of the one-device block -> its position."""
+    return {inner.values[item.name].id: p for p, item in enumerate(theirs.inputs)}
+
+
+def _same_shape(a: Layout, b: Layout) -> bool:
+    return a.local_shape == b.local_shape and a.global_shape == b.global_shape
+
+
+def _starts_at_zero(facts: list[Fact]) -> bool:
+    return any(f.ref.coef == 0 and not f.layout.partial for f in facts)
+
+
+def _enter(
+    sequential: Sequential, scan: Scan, facts: list[Fact], positions: range, sliced: bool
+) -> list[Fact]:
+    """Facts about a body input from facts about the operand passed for it."""
+    out: list[Fact] = []
+    body = scan.node.body
+    assert body is not None
+    for fact in facts:
+        layout = fact.layout
+        if sliced:
+            if layout.dims and any(a.mesh_dim for a in layout.dims[0]):
+                continue
+            layout = Layout(layout.dims[1:], layout.partial)
+        for p in positions:
+            mine = scan.operands[p]
+            if mine.id != fact.ref.id:
+                continue
+            var = scan.inner.values[body.inputs[p].name]
+            if (mine.coef == 0) != (fact.ref.coef == 0):
+                continue
+            ratio = fact.ref.coef / mine.coef if mine.coef else Fraction(1)
+            out.append(Fact(Ref(ratio, var.id), layout, (), "enter", fact.where))
+    return out
+
+
+def _invariant(
+    inner: Sequential,
+    theirs: Program,
+    body: Program,
+    related: Related,
+    entry: list[list[Fact]],
+    operands: list[list[Fact]],
+    carries: int,
+) -> list[list[Fact]]:
+    """The facts about carries that the body keeps. A zero start takes the layout the body gives."""
+    kept: list[list[Fact]] = []
+    slot = _slots(inner, theirs)
+    for k in range(carries):
+        results = related.facts.get(body.outputs[k].value, [])
+        good: list[Fact] = []
+        for fact in entry[k]:
+            p = slot.get(fact.ref.id)
+            if p is None:
+                continue
+            target = inner.values[theirs.outputs[p].value]
+            want = Ref(fact.ref.coef * target.coef, target.id)
+            if any(
+                r.ref == want and r.layout == fact.layout and within(fact.where, r.where)
+                for r in results
+            ):
+                good.append(fact)
+                continue
+            if _starts_at_zero(operands[k]):
+                for r in results:
+                    if r.ref.id == target.id and target.coef:
+                        ref = Ref(r.ref.coef / target.coef, fact.ref.id)
+                        same = ref.coef and _same_shape(r.layout, fact.layout)
+                        if same and (ref, r.layout) != (fact.ref, fact.layout):
+                            good.append(Fact(ref, r.layout, (), "enter", fact.where))
+        kept.append(good[:MAX_FACTS])
+    return kept
