@@ -1,4 +1,4 @@
-"""One op as a program, and its results on arrays."""
+"""One op as a program, its results on arrays, and verdicts whose proofs are replayed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from verifier.checker import Accepted, check
+from verifier.contract import Contract
 from verifier.domains.base import Array
 from verifier.evaluate import evaluate
 from verifier.inline import inline
 from verifier.ir import Attr, Builder, Program, TensorType
+from verifier.verdict import Proof, Verdict
+from verifier.verify import verify
 
 
 def program(op: str, shapes: Mapping[str, tuple[int, ...]], **attrs: Attr) -> Program:
@@ -32,3 +36,12 @@ def run(op: str, operands: Mapping[str, Any], **attrs: Attr) -> list[Array]:
     made = program(op, {k: np.shape(v) for k, v in operands.items()}, **attrs)
     state = evaluate(made, given)
     return [state[o.value] for o in inline(made).outputs]
+
+
+def judged(sequential: Program, distributed: Program, contract: Contract) -> Verdict:
+    """The verdict. The certificate of a proof is replayed by the checker."""
+    verdict = verify(sequential, distributed, contract)
+    if isinstance(verdict, Proof):
+        replayed = check(verdict.certificate, sequential, distributed, contract)
+        assert isinstance(replayed, Accepted), replayed
+    return verdict

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 
+from tests.ops.running import judged
 from verifier.autodiff import grad
 from verifier.contract import Contract
 from verifier.ir import Affine, Builder, Mesh, Program, TensorType
 from verifier.layout import Layout, from_placements
 from verifier.verdict import Proof, Unknown
-from verifier.verify import verify
 
 Shapes = Mapping[str, tuple[int, ...]]
 HALF = Fraction(1, 2)
@@ -40,7 +40,7 @@ class Pair:
                 b.input(name, TensorType(shape, dtypes.get(name, "f32")))
             build(b, whole)
             made.append(b.build())
-        return verify(made[0], made[1], Contract(inputs, self.outputs))
+        return judged(made[0], made[1], Contract(inputs, self.outputs))
 
 
 EP = Mesh.of(ep=2)
