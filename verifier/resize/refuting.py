@@ -14,12 +14,14 @@ from verifier.domains.base import Array
 from verifier.inline import inline
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
-from verifier.refute import Difference, index_bounds, refute, too_large
-from verifier.resize.resized import Resized, resize
+from verifier.refute import Difference, elements, index_bounds, refute, too_large
+from verifier.resize.resized import Resized, resize, smaller_mesh
 from verifier.resize.system import Declined
 
 Relates = Callable[[Program, Program, Contract], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""
+BRIEF = 20_000
+"""One-device programs of more numbers than this keep the witness as it was found."""
 MAX_MESHES = 12
 """Meshes tried when a counterexample is made smaller."""
 
@@ -61,16 +63,20 @@ def refute_resized(
     """
     sequential, distributed = inline(sequential), inline(distributed)
     small = resize(sequential, distributed, contract)
+    if isinstance(small, Resized) and too_large(small.sequential, small.distributed):
+        least = smaller_mesh(distributed, contract, keep=1)
+        small = resize(sequential, distributed, contract, least)
     if isinstance(small, Declined):
         return small
     pair = small.sequential, small.distributed, small.contract
     if too_large(small.sequential, small.distributed):
-        return Declined(f"the programs are still too large {small}")
+        return Declined(f"the programs are too large to run at any extents found: {small}")
     if relates is not None:
         lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))
         if lost:
             return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
-    found = refute(*pair, seed=seed)
+    brief = elements(small.sequential) > BRIEF
+    found = refute(*pair, seed=seed, simpler=not brief)
     if found is None:
         return None
     both = set(proved) & set(found.outputs)
@@ -80,7 +86,7 @@ def refute_resized(
     if consts:
         cut, doubts = cut_constants(small.sequential, consts)
         caveats += doubts
-        again = refute(*pair, cut, seed=seed)
+        again = refute(*pair, cut, seed=seed, simpler=not brief)
         if again is None:
             caveats.append("the difference shows only at constants other than the given ones")
         else:

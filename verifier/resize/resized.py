@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,20 +20,19 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.layout import Dim
-from verifier.refute import elements
-from verifier.resize.collect import Dims, collect
+from verifier.resize.collect import Dims, Sizes, collect
 from verifier.resize.eliminate import simplify
 from verifier.resize.keep import keep_coincidences, keep_ratios, keep_unanchored, name_loose
 from verifier.resize.literals import Literals, doubts
 from verifier.resize.rebuild import Atoms, Value, contract_at, rebuild
-from verifier.resize.solve import determined, solve
+from verifier.resize.solve import Values, determined, solve
 from verifier.resize.system import Declined, System
 
 KEEP_RANKS = 16
 """Meshes of up to this many ranks are kept."""
 SMALL = 4
 """Extents up to this are kept where the mesh is."""
-ENOUGH = 400_000
+ENOUGH = 600_000
 """Numbers in one run of both programs: a solution with no more is taken."""
 
 
@@ -59,11 +58,6 @@ class Resized:
     sizes: tuple[Size, ...]
     caveats: tuple[str, ...] = ()
     """Why a difference at these extents need not be one at the given extents."""
-
-    @property
-    def elements(self) -> int:
-        """Numbers in one run of both programs."""
-        return _elements(self.sequential, self.distributed)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sizes)) or "the extents given"
@@ -127,15 +121,18 @@ def named_coordinates(program: Program, contract: Contract) -> dict[str, int]:
     return out
 
 
-def smaller_mesh(program: Program, contract: Contract) -> Mesh:
-    """The mesh to resize to where none is asked for."""
-    if program.mesh.size <= KEEP_RANKS:
+def smaller_mesh(program: Program, contract: Contract, keep: int = KEEP_RANKS) -> Mesh:
+    """The mesh of a program where it has up to `keep` ranks, else a smaller one.
+
+    It has every coordinate that the program names, and 2 or, where `keep` allows, 3 on each dim.
+    """
+    if program.mesh.size <= keep:
         return program.mesh
     named = named_coordinates(program, contract)
     least = {n: min(size, max(2, named[n])) for n, size in program.mesh.dims}
     for name, size in program.mesh.dims:
         more = {**least, name: min(size, max(3, least[name]))}
-        if math.prod(more.values()) <= KEEP_RANKS:
+        if math.prod(more.values()) <= keep:
             least = more
     return Mesh(tuple((n, least[n]) for n in program.mesh.names))
 
@@ -203,24 +200,32 @@ class _Pair:
         self.atoms[key] = tuple(atoms)
 
     def resized(self, smallest: bool) -> Resized:
-        best: Resized | None = None
-        reason = Declined("no smaller extents were found")
-        for system, distinct in self._readings(smallest):
+        found: list[tuple[int, int, System, Values]] = []
+        for order, (system, distinct) in enumerate(self._readings(smallest)):
             values = solve(system, distinct)
             if values is None:
                 continue
-            try:
-                found = self._at(system, values)
-            except (IRError, ContractError, Declined) as error:
-                reason = Declined(f"at the extents solved for: {error}")
-                continue
-            if best is None or found.elements < best.elements:
-                best = found
-            if not smallest and best.elements <= ENOUGH:
+            count = self._elements(system, values)
+            found.append((count, order, system, values))
+            if not smallest and count <= ENOUGH:
                 break
-        if best is None:
-            raise reason
-        return best
+        if not found:
+            raise Declined("no smaller extents were found")
+        enough = [one for one in found if one[0] <= ENOUGH and not smallest]
+        _, _, system, values = min(enough or found, key=lambda one: one[:2])
+        return self._at(system, values)
+
+    def _elements(self, system: System, values: Values) -> int:
+        def count(sizes: Sizes) -> int:
+            total = sum(
+                math.prod(values[system.root(v)] for v in dims) for dims in sizes.dims.values()
+            )
+            for sized, body in zip(sizes.attrs, sizes.bodies, strict=True):
+                if body is not None:
+                    total += count(body) * values[system.root(cast(int, sized["length"]))]
+            return total
+
+        return count(self.one) + self.mesh.size * count(self.many)
 
     def _readings(self, smallest: bool) -> Iterator[tuple[System, bool]]:
         """Systems to solve, the most faithful first."""
@@ -239,7 +244,7 @@ class _Pair:
                 for distinct in (False,) if smallest else (True, False):
                     yield reading, distinct
 
-    def _at(self, system: System, values: Mapping[int, int]) -> Resized:
+    def _at(self, system: System, values: Values) -> Resized:
         def value(unknown: int) -> int:
             return values[system.root(unknown)]
 
@@ -268,7 +273,3 @@ class _Pair:
                     name = f"{item.path or item.name} dim {i}"
                     out.setdefault((before, after), Size(name, before, after))
         return tuple(out.values())
-
-
-def _elements(sequential: Program, distributed: Program) -> int:
-    return elements(sequential) + elements(distributed, distributed.mesh.size)
