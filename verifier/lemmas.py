@@ -196,6 +196,14 @@ def _a_ramp_of_a_shard_is_the_whole_ramp() -> Statement:
     return premises, (offset + r * k) + j == offset + (r * k + j)
 
 
+@lemma("dropout_mask with strides and an affine offset")
+def _a_step_along_any_digit_moves_the_element_index_alike() -> Statement:
+    """offset + r (k s) + j s is offset + s times the index of local entry j of rank r."""
+    offset, r, k, j, n, s = integers("offset r k j n s")
+    premises = [*_within((r, n), (j, k))]
+    return premises, (offset + r * (k * s)) + j * s == offset + s * (r * k + j)
+
+
 @lemma("all_reduce and reduce_scatter of a replicated value: scale n")
 def _a_sum_of_equal_values_is_n_times_the_value() -> Statement:
     """Adding one more equal value to r of them gives r + 1 times the value (step)."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from verifier.ir.types import Affine
 from verifier.ops.random import row_major, strides_of
 
 if TYPE_CHECKING:
@@ -22,14 +23,38 @@ def topk_mask(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Seque
 
 def dropout_mask(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     """Entries follow their index in the whole: a dense mask is a reshape of the flat one."""
-    shape = tuple(attrs["shape"])
-    key = (attrs["p"], attrs["stream"], attrs["offset"])
-    steps = [(n, s) for n, s in zip(shape, strides_of(shape, attrs["strides"]), strict=True)]
+    shape, offset = tuple(attrs["shape"]), attrs["offset"]
+    if isinstance(offset, Affine):
+        assert not offset.terms, "the whole mask starts at one index"
+        offset = offset.const
+    key = (attrs["p"], attrs["stream"], offset)
+    steps = list(zip(shape, strides_of(shape, attrs["strides"]), strict=True))
     long = [(n, s) for n, s in steps if n != 1]
     if tuple(s for _, s in long) == row_major([n for n, _ in long]):
         return t.reshape(t.intern("dropout_mask", args, key, (math.prod(shape),)), shape)
     strides = tuple(s if n != 1 else 0 for n, s in steps)
     return t.intern("dropout_mask", args, (*key, strides), shape)
+
+
+def mask_window(t: Terms, x: Ref, dim: int, kept: range) -> Ref | None:
+    """A part of a random mask is the mask of those entries. None where `x` is no such mask."""
+    shape, term = t.shape(x), t[x.id]
+    flat = t[term.args[0].id] if term.op == "reshape" else term
+    if flat.op != "dropout_mask":
+        return None
+    p, stream, offset, *given = flat.attrs
+    if given and flat is not term:
+        return None
+    strides = list(given[0] if given else row_major(shape))
+    attrs = {
+        "shape": (*shape[:dim], len(kept), *shape[dim + 1 :]),
+        "p": p,
+        "stream": stream,
+        "offset": offset + kept.start * strides[dim],
+        "strides": (*strides[:dim], strides[dim] * kept.step, *strides[dim + 1 :]),
+    }
+    made = dropout_mask(t, list(flat.args), attrs, ())
+    return type(x)(x.coef * made.coef, made.id)
 
 
 BUILD = {"cumsum": cumsum, "topk_mask": topk_mask, "dropout_mask": dropout_mask}

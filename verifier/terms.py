@@ -322,7 +322,8 @@ def _slice(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     shape[dim] = len(range(start, stop, step))
     if t[x.id].op == "ones":
         return t.full(tuple(shape), x.coef)
-    return t.linear("slice", args, (dim, start, stop, step), tuple(shape))
+    part = rowterms.mask_window(t, x, dim, range(start, stop, step))
+    return part or t.linear("slice", args, (dim, start, stop, step), tuple(shape))
 
 
 def _concat(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:

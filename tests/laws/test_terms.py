@@ -26,7 +26,7 @@ def step(b: Builder, rng: np.random.Generator, floats: list[str]) -> str:
     x = pick()
     shape = b.types[x].shape
     rank = len(shape)
-    kind = int(rng.integers(20))
+    kind = int(rng.integers(22))
     if kind < 4:
         return b.add(("add", "sub", "mul", "div")[kind], x, pick())
     if kind < 6:
@@ -60,6 +60,16 @@ def step(b: Builder, rng: np.random.Generator, floats: list[str]) -> str:
         return b.add(("maximum", "minimum")[int(rng.integers(2))], x, pick())
     if kind == 18:
         return b.add("where", b.add(("lt", "ge", "eq")[int(rng.integers(3))], x, pick()), pick(), x)
+    if kind == 19:
+        name = "cumsum" if rng.random() < 0.5 else "topk_mask"
+        more = {"exclusive": bool(rng.integers(2))} if name == "cumsum" else {"k": 1}
+        return b.add(name, x, dim=dim, **more)
+    if kind == 20:
+        offset, p = int(rng.integers(2)), Fraction(1, 4)
+        target = SHAPES[int(rng.integers(len(SHAPES)))]
+        strides = tuple(int(i) for i in rng.integers(0, 5, len(target)))
+        strides = strides if rng.random() < 0.3 else ()
+        return b.add("dropout_mask", "seed", shape=target, p=p, offset=offset, strides=strides)
     return b.add("pow", x, exponent=Fraction(int(rng.integers(-2, 4))))
 
 
@@ -67,6 +77,7 @@ def step(b: Builder, rng: np.random.Generator, floats: list[str]) -> str:
 def test_values_with_one_term_are_equal(seed: int) -> None:
     rng = np.random.default_rng(seed)
     b = Builder("random")
+    b.input("seed", TensorType((), "i64"))
     floats = [b.input(f"x{i}", TensorType(s, "f64")) for i, s in enumerate(SHAPES[:7])]
     while len(floats) < 60:
         try:
@@ -76,7 +87,8 @@ def test_values_with_one_term_are_equal(seed: int) -> None:
         if b.types[made].size <= 64:
             floats.append(made)
     program = b.build()
-    given = {i.name: rng.uniform(0.5, 1.5, i.type.shape) for i in program.inputs}
+    given = {i.name: rng.uniform(0.5, 1.5, i.type.shape) for i in program.inputs[1:]}
+    given["seed"] = np.asarray(7)
     with np.errstate(all="ignore"):
         state = evaluate(program, given)
     one = as_terms(program)
@@ -93,3 +105,24 @@ def test_values_with_one_term_are_equal(seed: int) -> None:
         np.testing.assert_allclose(
             a[both], c[both], rtol=1e-6, atol=1e-9, err_msg=f"{name} {other}"
         )
+
+
+def test_a_part_of_a_mask_is_a_mask_at_an_offset() -> None:
+    b = Builder("masks")
+    b.input("seed", TensorType((), "i64"))
+    p = Fraction(1, 4)
+    whole = b.add("dropout_mask", "seed", shape=(4, 6), p=p)
+    rows = b.add("slice", whole, dim=0, start=2, stop=4)
+    columns = b.add("slice", b.add("reshape", rows, shape=(2, 6)), dim=1, start=1, stop=6, step=2)
+    same = [
+        (rows, b.add("dropout_mask", "seed", shape=(2, 6), p=p, offset=12)),
+        (
+            b.add("reshape", rows, shape=(12,)),
+            b.add("dropout_mask", "seed", shape=(12,), p=p, offset=12),
+        ),
+        (columns, b.add("dropout_mask", "seed", shape=(2, 3), p=p, offset=13, strides=(6, 2))),
+    ]
+    other = b.add("dropout_mask", "seed", shape=(2, 6), p=p, offset=6)
+    values = as_terms(b.build()).values
+    assert all(values[x] == values[y] for x, y in same)
+    assert values[rows] != values[other]
