@@ -1,0 +1,5 @@
+"""Orders of class programs. The checks are those of `verifier.time`."""
+
+from verifier.face.order import RaceReport, RaceType, TemporalVerifyResult, verify_temporal
+
+__all__ = ["RaceReport", "RaceType", "TemporalVerifyResult", "verify_temporal"]
