@@ -12,6 +12,8 @@ from verifier.time.violation import Trace, Violation
 
 
 def _orphans(ctx: Context) -> Iterator[Violation]:
+    if not ctx.ends:
+        return
     for item in ctx.program.ranks:
         waited: set[str] = set()
         for index in reversed(range(len(item.events))):
@@ -26,10 +28,8 @@ def _orphans(ctx: Context) -> Iterator[Violation]:
                 yield Violation("orphaned_handle", why, (ctx.place(unit),), _left(ctx, unit))
 
 
-def _left(ctx: Context, unit: Unit) -> Trace | None:
+def _left(ctx: Context, unit: Unit) -> Trace:
     """An execution in which all is done but this."""
-    if not ctx.ends:
-        return None
     end = ctx.waiting.end(unit)
     order, _ = ctx.waiting.sorted(late=[end])
     return Trace(ctx.program, ctx.waiting.trace(order[: order.index(end)]), "waits")
