@@ -1,0 +1,1 @@
+"""Tensor programs: TIR and TileLang scripts to programs that can be verified."""
