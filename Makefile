@@ -45,6 +45,10 @@ laws: $(OK)  ## the laws of every op and every rule
 mutants: $(OK)  ## 2,000 wrong programs and the rewrites that keep their meaning
 	$(BIN)/python -m verifier.campaign --count 2000
 
+.PHONY: corpus
+corpus: $(OK)  ## wrong programs and their right twins, from reports of real faults: a table by class
+	$(BIN)/python -m verifier.campaign.corpus
+
 .PHONY: zoo-smoke
 zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run on 2 processes
 	$(BIN)/python -m benchmarks.roads zoo

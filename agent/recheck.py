@@ -17,6 +17,7 @@ from agent.run import Outcome, Run
 from synthesis import plan as plans
 from verifier.checker import Accepted, Rejected, check
 from verifier.contract import Contract
+from verifier.contract_text import compose, load_contract
 from verifier.ir.files import load
 from verifier.ir.program import Program
 from verifier.layout import bound
@@ -132,7 +133,8 @@ def programs(run: Run, sequential: Path, distributed: Path, contract: Path) -> O
     from verifier.verify import verify
 
     with run.phase("load"):
-        one, many, asked = load(sequential), load(distributed), read_contract(contract)
+        one, many = load(sequential), load(distributed)
+        many, asked = compose(many, load_contract(contract, one, many))
     with run.phase("verify") as phase:
         verdict = verify(one, many, asked, fixes=True)
         phase.facts.update(verdict.stats)

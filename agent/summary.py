@@ -22,7 +22,7 @@ from verifier.domains.field import P as PRIME
 from verifier.frontend.captured import Captured
 from verifier.ir.program import Program
 from verifier.ir.types import Source
-from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict
+from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 NOT_PROVED = (
     "Equality is over the real numbers: the order of floating-point sums changes, and so their "
@@ -261,12 +261,16 @@ def _refuter(verdict: Verdict) -> m.RefuterFacts:
     stats = verdict.stats
     if not stats.get("refuter_ran"):
         return m.RefuterFacts(result="not run: the programs are too large to evaluate")
-    wrong = isinstance(verdict, Counterexample)
     return m.RefuterFacts(
-        result=f"differs at {verdict.witness.output}" if wrong else "no difference",
+        result=_where(verdict) if isinstance(verdict, Counterexample) else "no difference",
         prime=str(PRIME),
         seconds=stats.get("refute_s"),
     )
+
+
+def _where(verdict: Counterexample) -> str:
+    witness = verdict.witness
+    return witness.message if isinstance(witness, Trace) else f"differs at {witness.output}"
 
 
 def _execution(found: Findings) -> m.Execution | None:
@@ -303,8 +307,25 @@ def _source(source: Source) -> m.SourceLine | None:
 
 
 def _counterexample(verdict: Counterexample) -> m.Counterexample:
-    witness = verdict.witness
     location = verdict.location or Location("", "", "")
+    witness = verdict.witness
+    if isinstance(witness, Trace):
+        return m.Counterexample(
+            check=witness.check,
+            message=witness.message,
+            mesh=verdict.mesh,
+            rank=0,
+            output=", ".join(verdict.wrong_outputs),
+            index=(),
+            expected="",
+            got="",
+            op=location.text,
+            source=_source(location.source),
+            relations=tuple(
+                m.OperandRelation(f"step {i}", (), "", text) for i, text in enumerate(witness.steps)
+            ),
+            fixes=tuple(m.Fix(text=text) for text in verdict.fixes),
+        )
     return m.Counterexample(
         check=location.op or "equality",
         message=location.reason or "the programs differ",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent import events
 from agent.errors import Exit
 from agent.run import Outcome, Run
-from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict
+from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict, Witness
 
 WIDE = 240
 """Characters of an op that are shown: a repeated block has dozens of operands."""
@@ -30,7 +30,9 @@ def message(verdict: Verdict) -> str:
     match verdict:
         case Proof():
             return "; ".join(verdict.scope)
-        case Counterexample(witness=w):
+        case Counterexample(witness=Trace() as trace):
+            lines = [f"{trace.check}: {trace.message}", *(f"  {step}" for step in trace.steps)]
+        case Counterexample(witness=Witness() as w):
             rank = ", ".join(f"{name}={at}" for name, at in w.rank.items())
             index = ", ".join(map(str, w.index))
             lines = [
