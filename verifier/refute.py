@@ -20,6 +20,7 @@ from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, members
+from verifier.marks import marks
 from verifier.scatter import copies, gather, piece, scatter
 from verifier.verdict import Witness
 
@@ -31,6 +32,7 @@ NUDGE = 2.0**-46
 """Relative change of inputs that shows how much rounding matters."""
 ROUNDING = 64.0
 """A difference up to this many such changes is rounding."""
+MARKED = 0.25
 INDEX_OPS = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
 
 
@@ -99,10 +101,18 @@ def _extent(program: Program, node: Node) -> int:
 
 
 def sample(
-    program: Program, domain: Domain, rng: np.random.Generator, consts: Mapping[str, Array]
+    program: Program,
+    domain: Domain,
+    rng: np.random.Generator,
+    consts: Mapping[str, Array],
+    marked: bool = True,
 ) -> dict[str, Array]:
-    """Random inputs of a one-device program: index inputs within the rows they look up."""
+    """Random inputs of a one-device program: index inputs within the rows they look up.
+
+    With `marked`, a fourth of them are constants that the program compares them with.
+    """
     bounds = index_bounds(program)
+    special = marks(program) if marked else {}
     out: dict[str, Array] = {}
     for item in program.inputs:
         shape = item.type.shape
@@ -114,7 +124,11 @@ def sample(
             out[item.name] = rng.integers(0, 2, shape).astype(bool)
         elif not item.type.is_float:
             top = min(bounds.get(item.name, 4), 1 << 20)
-            out[item.name] = rng.integers(0, max(top, 1), shape)
+            drawn = rng.integers(0, max(top, 1), shape)
+            if item.name in special:
+                chosen = rng.choice(sorted(special[item.name]), shape)
+                drawn = np.where(rng.random(shape) < MARKED, chosen, drawn)
+            out[item.name] = drawn
         elif isinstance(domain, Field):
             out[item.name] = rng.integers(1, P, shape).astype(np.uint64)
         else:
@@ -201,10 +215,11 @@ def refute(
     """
     consts = consts or {}
     rng = np.random.default_rng(seed)
+    marked = not contract.balanced  # an assumption of equal counts says nothing of marks
     suspicious = False
     for trial in range(trials):
         domain = Field(seed + trial)
-        inputs = sample(sequential, domain, rng, consts)
+        inputs = sample(sequential, domain, rng, consts, marked)
         pairs = run_both(sequential, distributed, contract, inputs, domain, rng)
         if any(_differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
             suspicious = True
@@ -213,7 +228,7 @@ def refute(
         return None
     floats = Floats()
     for _ in range(3):
-        inputs = sample(sequential, floats, rng, consts)
+        inputs = sample(sequential, floats, rng, consts, marked)
         found = _compare(sequential, distributed, contract, inputs)
         if found is not None:
             if not simpler:

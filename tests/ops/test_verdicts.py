@@ -260,3 +260,59 @@ def test_router_gradients_pass_through_probabilities_alone() -> None:
     assert [o.role for o in made.outputs] == ["loss", "grad"]
     feeds = {v for n in made.nodes for v in n.inputs}
     assert {n.outputs[0] for n in made.nodes if n.op == "topk_mask"} <= feeds
+
+
+def entropy(b: Builder, logits: str, offset: Affine | int, comm: Callable[..., str]) -> None:
+    """Smoothed cross entropy of logits whose classes are split: three exchanges of rows."""
+    (n, classes), eighth = b.types[logits].shape, Fraction(1, 8)
+    top = comm(b.add("amax", logits, dims=(1,), keepdim=True), "max")
+    shifted = b.add("sub", logits, top)
+    total = comm(b.add("sum", b.add("exp", shifted), dims=(1,), keepdim=True), "sum")
+    logs = b.add("sub", shifted, b.add("log", total))
+    line = b.add("reshape", "labels", shape=(n, 1))
+    own = b.add("take_along", logs, line, dim=1, offset=offset)
+    label = b.add("reshape", comm(own, "sum"), shape=(n,))
+    spread = comm(b.add("sum", logs, dims=(1,)), "sum")
+    picked = b.add(
+        "add",
+        b.add("mul_scalar", label, value=1 - eighth),
+        b.add("mul_scalar", spread, value=eighth / 6),
+    )
+    ignored = b.add("full", shape=(), value=-100, dtype="i64")
+    valid = b.add("cast", b.add("ne", "labels", ignored), dtype="f32")
+    total = b.add("sum", b.add("mul", picked, valid), dims=(0,))
+    b.output(b.add("neg", b.add("div", total, b.add("sum", valid, dims=(0,)))), path="loss")
+
+
+@pytest.mark.parametrize(("offset", "proved"), [(3, True), (2, False), (0, False)])
+def test_cross_entropy_over_split_classes(offset: int, proved: bool) -> None:
+    pair = Pair(TP)
+    pair.outputs = {"output:loss": laid(TP, ())}
+
+    def build(b: Builder, whole: bool) -> None:
+        if whole:
+            y = b.add("cross_entropy", "logits", "labels", smoothing=Fraction(1, 8))
+            b.output(y, path="loss")
+            return
+
+        def comm(x: str, how: str) -> str:
+            return b.add("all_reduce", x, mesh_dim="tp", reduce=how)
+
+        entropy(b, "logits", Affine.of(0, {"tp": offset}), comm)
+
+    verdict = pair.verdict(build, logits=laid(TP, (4, 6), tp="S(1)"), labels=laid(TP, (4,)))
+    assert isinstance(verdict, Proof) == proved
+    assert not isinstance(verdict, Unknown)
+
+
+def test_a_mean_of_local_means_is_refuted_where_ranks_leave_out_other_counts() -> None:
+    pair = Pair(TP)
+    pair.outputs = {"output:loss": laid(TP, ())}
+
+    def build(b: Builder, whole: bool) -> None:
+        y = b.add("cross_entropy", "logits", "labels")
+        b.output(y if whole else b.add("all_reduce", y, mesh_dim="tp", reduce="avg"), path="loss")
+
+    rows = {"logits": laid(TP, (4, 6), tp="S(0)"), "labels": laid(TP, (4,), tp="S(0)")}
+    verdict = pair.verdict(build, **rows)
+    assert not isinstance(verdict, Proof | Unknown), verdict
