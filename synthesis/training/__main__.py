@@ -12,7 +12,7 @@ from synthesis.training.model import MODELS, Degrees, TrainingError
 from synthesis.training.step import Step, training_step
 from verifier.ir.printing import to_text
 from verifier.ir.program import Program
-from verifier.verdict import Counterexample, Proof, Unknown
+from verifier.verdict import Proof, Trace, Unknown
 from verifier.verify import verify
 
 
@@ -21,11 +21,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", choices=sorted(MODELS), default="tiny")
     for item in fields(Degrees):
         flag = "--" + item.name.replace("_", "-")
-        default = item.default
+        default: object = item.default
         if isinstance(default, bool):
             parser.add_argument(flag, action="store_true")
         else:
-            parser.add_argument(flag, type=type(default), default=default)
+            kind = int if isinstance(default, int) else str
+            parser.add_argument(flag, type=kind, default=default)
     parser.add_argument("--write", type=Path, help="a folder for both programs as text")
     return parser
 
@@ -37,14 +38,17 @@ def _size(program: Program) -> str:
 
 def _verdict(step: Step) -> tuple[int, list[str]]:
     verdict = verify(step.sequential, step.distributed, step.contract, consts=step.preconditions)
-    match verdict:
-        case Proof():
-            return 0, [f"proved  {len(step.contract.outputs)} outputs"]
-        case Counterexample(witness=w, location=place):
-            lines = [f"refuted  {w.output} on {w.rank}: {w.expected:.6g} expected, {w.got:.6g} got"]
-        case Unknown(reason=reason, location=place):
-            lines = [f"unknown  {reason}"]
-    if place is not None:
+    if isinstance(verdict, Proof):
+        return 0, [f"proved  {len(step.contract.outputs)} outputs"]
+    if isinstance(verdict, Unknown):
+        lines = [f"unknown  {verdict.reason}"]
+    elif isinstance(verdict.witness, Trace):
+        lines = [f"refuted  {verdict.witness.check}: {verdict.witness.message}"]
+        lines += verdict.witness.steps
+    else:
+        w = verdict.witness
+        lines = [f"refuted  {w.output} on {w.rank}: {w.expected:.6g} expected, {w.got:.6g} got"]
+    if (place := verdict.location) is not None:
         lines += [f"  {place.text}", f"  {place.reason}", *(f"    {o}" for o in place.operands)]
     return 1, lines
 

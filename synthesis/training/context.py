@@ -13,6 +13,10 @@ def attention(
 ) -> tuple[str, list[str]]:
     """Causal attention of the queries `[n, h, t, d]` of this rank on all keys.
 
+    Zigzag gives every rank an early and a late part of the sequence, so that all have the same
+    work (Llama 3, Dubey et al. 2024). Tokens come in that order with their positions, which say
+    what is masked; nothing here depends on which order it is.
+
     Returns the result `[n, h, t, d]` and the values that pass no gradient on.
     """
     if degrees.cp == 1:
@@ -23,13 +27,21 @@ def attention(
         return _ring(b, q, k, v, model, degrees, label)
     t = b.types[q].shape[2]
     k, v = (b.add("all_gather", y, mesh_dim="cp", dim=2) for y in (k, v))
+    if degrees.cp_kind == "zigzag":
+        seen = b.add("all_gather", "positions", mesh_dim="cp", dim=0)
+        mask = blocks.position_mask(b, "positions", seen)
+        return _masked(b, q, k, v, model, mask), []
     return _local(b, q, k, v, model, Affine.of(0, {"cp": t})), []
 
 
 def _local(b: Builder, q: str, k: str, v: str, model: Model, start: int | Affine) -> str:
+    mask = blocks.causal_mask(b, b.types[q].shape[2], b.types[k].shape[2], start)
+    return _masked(b, q, k, v, model, mask)
+
+
+def _masked(b: Builder, q: str, k: str, v: str, model: Model, mask: str) -> str:
     groups = b.types[q].shape[1] // b.types[k].shape[1]
     k, v = (blocks.repeated(b, y, groups) for y in (k, v))
-    mask = blocks.causal_mask(b, b.types[q].shape[2], b.types[k].shape[2], start)
     return blocks.attend(b, q, k, v, mask, blocks.head_scale(model.head_dim))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from synthesis.training import optimizer, sync
 from synthesis.training.blocks import named, total
-from synthesis.training.model import Degrees, Model, Optimizer
+from synthesis.training.model import Degrees, Model, table_type
 from synthesis.training.rank import batch_types, local_type
-from synthesis.training.weights import Weight, layout
+from synthesis.training.weights import Weight, state_layout
 from verifier.ir.builder import Builder
 from verifier.ir.types import TensorType
 
@@ -18,8 +18,8 @@ def inputs(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> N
         where = {} if degrees.pp == 1 else {"pp": 0 if name == "ids" else last}
         with b.on(**where):
             b.input(name, TensorType((degrees.micro_batches, *type.shape), type.dtype))
-    for name in ("cos", "sin"):
-        b.input(name, TensorType((model.seq // degrees.cp, model.head_dim)), "const")
+    for name in degrees.tables:
+        b.input(name, table_type(name, model.seq // degrees.cp, model), "const")
     optimizer.scalars(b)
     for w in table:
         with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
@@ -27,7 +27,7 @@ def inputs(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> N
     for w in table:
         with b.on(**({} if degrees.pp == 1 else {"pp": w.stages})):
             for moment in ("first", "second"):
-                kind = TensorType(layout(w, degrees, split=bool(degrees.zero)).local_shape)
+                kind = TensorType(state_layout(w, degrees).local_shape)
                 b.input(f"{w.name}.{moment}", kind, "input", f"{w.path}.{moment}")
 
 
@@ -37,11 +37,3 @@ def inverse_count(b: Builder, degrees: Degrees) -> None:
     if degrees.data:
         count = b.add("all_reduce", count, mesh_dim=sync.over(degrees.data), reduce="sum")
     named(b, b.add("reciprocal", count), "inverse_count")
-
-
-def finish(b: Builder, w: Weight, grad: str, factor: str, degrees: Degrees, opt: Optimizer) -> None:
-    """Update one weight and return its new values."""
-    new, first, second = sync.updated(b, w, grad, factor, degrees, opt)
-    b.output(new, "output", f"{w.path}.new")
-    b.output(first, "output", f"{w.path}.first.new")
-    b.output(second, "output", f"{w.path}.second.new")

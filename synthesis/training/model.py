@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from verifier.ir.types import Mesh
+from verifier.ir.types import Mesh, TensorType
 
 CP_KINDS = ("all_gather", "ulysses", "ring", "zigzag")
 SCHEDULES = ("gpipe", "1f1b")
@@ -70,7 +70,7 @@ class Optimizer:
     beta2: Fraction = Fraction(95, 100)
     eps: Fraction = Fraction(1, 10**8)
     weight_decay: Fraction = Fraction(1, 10)
-    max_norm: Fraction = Fraction(1, 8)
+    max_norm: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,11 @@ class Degrees:
             ("tp", self.tp),
         )
         return Mesh(tuple((name, size) for name, size in sizes if size > 1))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Constant inputs by position. Zigzag reorders tokens, so their positions are given."""
+        return ("cos", "sin", "positions") if self.cp_kind == "zigzag" else ("cos", "sin")
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -159,6 +164,8 @@ def check(model: Model, degrees: Degrees) -> None:
     divides(m.seq, "seq", split, "the ranks that share a sequence")
     if cp > 1 and degrees.cp_kind == "ulysses":
         divides(m.heads, "heads", tp * cp, "tp * cp")
+    if cp == 1 and degrees.cp_kind != "all_gather":
+        raise TrainingError(f"cp_kind = {degrees.cp_kind} with cp = 1; set cp to 2 or more")
     if degrees.sequence_parallel and tp == 1:
         raise TrainingError("sequence_parallel without tp; set tp to 2 or more")
     if degrees.zero and degrees.data_size == 1:
@@ -197,3 +204,10 @@ def local_batch(model: Model, degrees: Degrees) -> tuple[int, int]:
     """Sequences and positions of one micro-batch on one rank."""
     spread = degrees.micro_batches * degrees.dp * degrees.ep
     return model.batch // spread, model.seq // degrees.cp
+
+
+def table_type(name: str, length: int, model: Model) -> TensorType:
+    """The type of a constant input by position, for so many positions."""
+    if name == "positions":
+        return TensorType((length,), "i64")
+    return TensorType((length, model.head_dim))

@@ -134,20 +134,18 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     _tie(b, table, grads, degrees)
     norms: list[str] = []
     for i, shares in enumerate(grads):
-        held = stage_weights(model, degrees, i)
+        held = sync.units(stage_weights(model, degrees, i), degrees)
         with b.on(pp=i):
             grads[i] = sync.reduced(b, held, shares, degrees)
-            counted = [w for w in held if w.stages[0] == i]
+            counted = [unit for unit in held if unit.stages[0] == i]
             norms.append(sync.norm_squared(b, counted, grads[i], degrees))
     norm2 = b.add("all_reduce", b.add("merge", *norms), mesh_dim="pp", reduce="sum")
     factor = optimizer.clip_factor(b, norm2, opt)
-    for w in table:
-        if len(w.stages) == 1:
-            with b.on(pp=w.stages):
-                declare.finish(b, w, grads[w.stages[0]][w.name], factor, degrees, opt)
-        else:
-            both = b.add("merge", *(grads[i][w.name] for i in w.stages))
-            declare.finish(b, w, both, factor, degrees, opt)
+    for unit in sync.units(table, degrees):
+        copies = [grads[i][unit.name] for i in unit.stages]
+        grad = copies[0] if len(copies) == 1 else b.add("merge", *copies)
+        with b.on(pp=unit.stages):
+            sync.update(b, unit, grad, factor, degrees, opt)
     return b.build()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from synthesis.training import blocks, context
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint
-from synthesis.training.model import Degrees, Model, local_batch
+from synthesis.training.model import Degrees, Model, local_batch, table_type
 from synthesis.training.weights import Weight, layer_weights, layout, stage_layers, weights
 from verifier.autodiff import grad
 from verifier.ir.builder import Builder
@@ -109,8 +109,8 @@ def stage_program(model: Model, degrees: Degrees, stage: int) -> Joint:
         b.input("labels", given["labels"])
         b.input("weight", given["weight"])
         b.input("inverse_count", TensorType(()), "const")
-    for name in ("cos", "sin"):
-        b.input(name, TensorType((model.seq // degrees.cp, model.head_dim)), "const")
+    for name in degrees.tables:
+        b.input(name, table_type(name, model.seq // degrees.cp, model), "const")
     for w in stage_weights(model, degrees, stage):
         r.table[w.name] = w
         b.param(w.name, local_type(w, degrees), w.path)
@@ -193,14 +193,14 @@ def _scanned(r: Rank, x: str, stage: int) -> str:
     inner.b.input("x", r.b.types[x], "carry")
     for w in table:
         inner.b.input(w.name, TensorType(local_type(w, r.degrees).shape[1:]), "xs")
-    for name in ("cos", "sin"):
+    for name in r.degrees.tables:
         inner.b.input(name, r.b.types[name], "const")
     names = {w.name.rpartition(".")[2]: w.name for w in table}
     inner.b.output(_layer(inner, "x", names, "layer"), "carry", "x")
     length = len(stage_layers(r.model, r.degrees, stage))
     (out,) = r.b.add_node(
         "scan",
-        [x, *(w.name for w in table), "cos", "sin"],
+        [x, *(w.name for w in table), *r.degrees.tables],
         {"length": length, "carry": 1, "xs": len(table), "reverse": False},
         body=inner.b.build(),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from synthesis.training import blocks, optimizer
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint, repeated, unrolled
-from synthesis.training.model import Degrees, Model, Optimizer
+from synthesis.training.model import Degrees, Model, Optimizer, table_type
 from synthesis.training.optimizer import State, adamw, clip_factor, squares
 from synthesis.training.weights import Weight, layer_weights, stage_layers, weights
 from verifier.autodiff import grad
@@ -34,7 +34,7 @@ def reference(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     b = Builder("step")
     for name, dtype in (("ids", "i64"), ("labels", "i64"), ("weight", F32)):
         b.input(name, TensorType((count, rows, model.seq), dtype))
-    _tables(b, model)
+    _tables(b, model, degrees)
     optimizer.scalars(b)
     for w in table:
         b.param(w.name, TensorType(w.shape), w.path)
@@ -56,9 +56,9 @@ def reference(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     return b.build()
 
 
-def _tables(b: Builder, model: Model) -> None:
-    for name in ("cos", "sin"):
-        b.input(name, TensorType((model.seq, model.head_dim)), "const")
+def _tables(b: Builder, model: Model, degrees: Degrees) -> None:
+    for name in degrees.tables:
+        b.input(name, table_type(name, model.seq, model), "const")
 
 
 def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Joint:
@@ -66,7 +66,7 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     b = Builder("micro_batch")
     for name, dtype in (("ids", "i64"), ("labels", "i64"), ("weight", F32)):
         b.input(name, TensorType((rows, model.seq), dtype))
-    _tables(b, model)
+    _tables(b, model, degrees)
     b.input("inverse_count", TensorType(()), "const")
     for w in table:
         b.param(w.name, TensorType(w.shape), w.path)
@@ -105,7 +105,12 @@ def _layer(b: Builder, x: str, model: Model, names: dict[str, str]) -> str:
     v = blocks.heads(b, blocks.linear(b, seen, names["wv"]), m.kv_heads)
     q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
     k, v = (blocks.repeated(b, y, groups) for y in (k, v))
-    o = b.add("sdpa", q, k, v, causal=True, scale=blocks.head_scale(m.head_dim))
+    scale = blocks.head_scale(m.head_dim)
+    if "positions" in b.types:
+        mask = blocks.position_mask(b, "positions", "positions")
+        o = blocks.attend(b, q, k, v, mask, scale)
+    else:
+        o = b.add("sdpa", q, k, v, causal=True, scale=scale)
     x = b.add("add", x, blocks.linear(b, blocks.joined(b, o), names["wo"]))
     seen = b.add("rms_norm", x, names["mlp_norm"], eps=m.eps)
     if m.moe is None:
@@ -129,12 +134,13 @@ def _scanned(b: Builder, x: str, model: Model, table: list[Weight], length: int)
     names = {w.name.rpartition(".")[2]: w for w in table}
     for name, w in names.items():
         inner.input(name, TensorType(w.shape[1:]), "xs")
-    for name in ("cos", "sin"):
+    tables = [name for name in ("cos", "sin", "positions") if name in b.types]
+    for name in tables:
         inner.input(name, b.types[name], "const")
     inner.output(_layer(inner, "x", model, {n: n for n in names}), "carry", "x")
     (out,) = b.add_node(
         "scan",
-        [x, *(w.name for w in table), "cos", "sin"],
+        [x, *(w.name for w in table), *tables],
         {"length": length, "carry": 1, "xs": len(table), "reverse": False},
         body=inner.build(),
     )

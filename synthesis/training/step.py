@@ -11,7 +11,7 @@ from synthesis.training.microbatch import BATCH, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, check
 from synthesis.training.rank import stage_program
 from synthesis.training.reference import reference
-from synthesis.training.weights import Weight, layout, weights
+from synthesis.training.weights import Weight, layout, state_layout, weights
 from verifier.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.ir.builder import Builder
@@ -90,11 +90,12 @@ def _program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     if degrees.data:
         loss = b.add("all_reduce", loss, mesh_dim=sync.over(degrees.data), reduce="sum")
     b.output(loss, "loss", "loss")
-    grads = sync.reduced(b, table, {w.name: sums[f"grad:{w.path}"] for w in table}, degrees)
-    norm2 = sync.norm_squared(b, table, grads, degrees)
+    group = sync.units(table, degrees)
+    grads = sync.reduced(b, group, {w.name: sums[f"grad:{w.path}"] for w in table}, degrees)
+    norm2 = sync.norm_squared(b, group, grads, degrees)
     factor = optimizer.clip_factor(b, norm2, opt)
-    for w in table:
-        declare.finish(b, w, grads[w.name], factor, degrees, opt)
+    for unit in group:
+        sync.update(b, unit, grads[unit.name], factor, degrees, opt)
     return b.build()
 
 
@@ -107,7 +108,7 @@ def contract(model: Model, degrees: Degrees, one: Program) -> Contract:
         if item.name in table:
             inputs[item.name] = layout(table[item.name], degrees, split=degrees.zero == 3)
         elif moment in ("first", "second") and name in table:
-            inputs[item.name] = layout(table[name], degrees, split=bool(degrees.zero))
+            inputs[item.name] = state_layout(table[name], degrees)
         else:
             inputs[item.name] = _batch_layout(item.name, item.type.shape, degrees)
     outputs: dict[str, Layout] = {}
@@ -118,7 +119,7 @@ def contract(model: Model, degrees: Degrees, one: Program) -> Contract:
             outputs[output_key(out)] = layout(paths[path], degrees, split=degrees.zero == 3)
         elif out.role == "output":
             w = paths[path.rpartition(".")[0]]
-            outputs[output_key(out)] = layout(w, degrees, split=bool(degrees.zero))
+            outputs[output_key(out)] = state_layout(w, degrees)
         else:
             outputs[output_key(out)] = Layout.replicate(one[out.value].shape)
     held = {n: w for n in inputs if (w := _place(n, table, degrees))}

@@ -156,3 +156,8 @@ def layout(weight: Weight, degrees: Degrees, *, split: bool) -> Layout:
             assert dim is not None
             out = out.with_dim(at, dim)
     return out
+
+
+def state_layout(weight: Weight, degrees: Degrees) -> Layout:
+    """How the moments of a parameter are laid out between steps."""
+    return layout(weight, degrees, split=degrees.zero > 0 and degrees.zero_kind == "per_param")

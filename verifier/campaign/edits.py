@@ -66,9 +66,18 @@ def rebuilt(program: Program, nodes: Sequence[Node], outputs: Sequence[Output]) 
     b = Builder(program.name, program.mesh)
     try:
         for item in program.inputs:
-            b.input(item.name, item.type, item.role, item.path)
+            b.input(item.name, item.type, item.role, item.path, item.where)
         for n in nodes:
-            b.add_node(n.op, n.inputs, n.attrs, outputs=n.outputs, source=n.source, body=n.body)
+            b.add_node(
+                n.op,
+                n.inputs,
+                n.attrs,
+                outputs=n.outputs,
+                source=n.source,
+                body=n.body,
+                where=n.where,
+                timing=n.timing,
+            )
         for out in outputs:
             b.output(out.value, out.role, out.path)
     except (IRError, KeyError, IndexError):

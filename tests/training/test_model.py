@@ -1,0 +1,70 @@
+"""Degrees that do not fit are one clear error; schedules and stages are as in the papers."""
+
+from __future__ import annotations
+
+import pytest
+
+from synthesis.training.__main__ import main
+from synthesis.training.model import MODELS, TINY, Degrees, TrainingError, check
+from synthesis.training.pipeline import order
+from synthesis.training.weights import stage_layers
+
+
+@pytest.mark.parametrize(
+    ("degrees", "says"),
+    [
+        (Degrees(dp=3), "batch = 4 does not divide"),
+        (Degrees(tp=4), "kv_heads = 2 does not divide by tp = 4"),
+        (Degrees(pp=4), "2 layers on pp = 4 stages"),
+        (Degrees(sequence_parallel=True), "sequence_parallel without tp"),
+        (Degrees(cp=2, cp_kind="spiral"), "expected one of all_gather, ulysses"),
+        (Degrees(ep=2), "ep without experts"),
+        (Degrees(zero=1), "set dp to 2 or more"),
+    ],
+)
+def test_degrees_that_do_not_fit_are_an_error(degrees: Degrees, says: str) -> None:
+    with pytest.raises(TrainingError, match=says):
+        check(TINY, degrees)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("count", [1, 2, 4, 7])
+def test_each_stage_runs_every_micro_batch_forward_then_backward(
+    schedule: str, stages: int, count: int
+) -> None:
+    for stage in range(stages):
+        slots = order(schedule, stage, stages, count)
+        assert sorted(slots) == sorted((k, m) for k in "FB" for m in range(count))
+        assert all(slots.index(("F", m)) < slots.index(("B", m)) for m in range(count))
+        if schedule == "1f1b":
+            live = [
+                sum(k == "F" for k, _ in slots[:i]) - sum(k == "B" for k, _ in slots[:i])
+                for i in range(len(slots) + 1)
+            ]
+            assert max(live) <= stages - stage
+
+
+def test_layers_of_llama_405b_leave_the_end_stages_lighter() -> None:
+    model, degrees = MODELS["llama3-405b"], Degrees(pp=16)
+    counts = [len(stage_layers(model, degrees, s)) for s in range(16)]
+    assert sum(counts) == 126
+    assert counts[0] == counts[-1] == 7
+    assert counts[1:-1].count(8) >= 12
+
+
+def test_command_prints_sizes_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dp", "2", "--tp", "2", "--micro-batches", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "mesh         dp=2,tp=2" in out
+    assert "proved  64 outputs" in out
+    assert main(["--dp", "3"]) == 2
+    assert "try a multiple of 3" in capsys.readouterr().err
+
+
+def test_full_size_llama_405b_is_proved_over_replicas_and_tensor_ranks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--model", "llama3-405b", "--dp", "64", "--tp", "8", "--scan-layers"]
+    assert main([*flags, "--sequence-parallel"]) == 0
+    assert "405,853,388,800 parameters" in capsys.readouterr().out
