@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from verifier import smt
 from verifier.checker import Accepted, check
 from verifier.contract import Contract
 from verifier.domains.base import Array
+from verifier.elementwise import elementwise
 from verifier.evaluate import evaluate
 from verifier.inline import inline
 from verifier.ir import Attr, Builder, Program, TensorType
@@ -38,10 +40,21 @@ def run(op: str, operands: Mapping[str, Any], **attrs: Attr) -> list[Array]:
     return [state[o.value] for o in inline(made).outputs]
 
 
-def judged(sequential: Program, distributed: Program, contract: Contract) -> Verdict:
-    """The verdict. The certificate of a proof is replayed by the checker."""
+def judged(
+    sequential: Program, distributed: Program, contract: Contract, elements: bool = True
+) -> Verdict:
+    """The verdict. Of a proof, the checker and the element-wise decider are asked as well.
+
+    Without `elements`, the latter is not: it tells maxima of sums in another order apart.
+    """
     verdict = verify(sequential, distributed, contract)
     if isinstance(verdict, Proof):
         replayed = check(verdict.certificate, sequential, distributed, contract)
         assert isinstance(replayed, Accepted), replayed
+        if not elements:
+            return verdict
+        integers = [i for i in sequential.inputs if not i.type.is_float]
+        given = {i.name: np.arange(i.type.size).reshape(i.type.shape) for i in integers}
+        answers = elementwise(inline(sequential), inline(distributed), contract, given)
+        assert all(isinstance(a, smt.Valid) for a in answers.values()), answers
     return verdict
