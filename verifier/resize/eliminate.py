@@ -30,7 +30,8 @@ def _unify(system: System) -> bool:
             kept.append(product)
         elif row := _row(system, product):
             rows.append(row)
-    pivots = _eliminated(system, rows)
+    pivots, fixed = _eliminated(system, rows)
+    kept += map(_product, fixed)
     changed = False
     given: dict[frozenset[tuple[int, Fraction]], int] = {}
     for pivot, row in pivots.items():
@@ -41,7 +42,7 @@ def _unify(system: System) -> bool:
         if system.root(same) != system.root(pivot):
             system.same(same, pivot)
             changed = True
-    system.products = [*kept, *(_product(row) for row in pivots.values())]
+    system.products = [*kept, *(_product(row, pivot) for pivot, row in pivots.items())]
     return changed
 
 
@@ -55,16 +56,19 @@ def _row(system: System, product: Product) -> Row:
     return {v: e for v, e in row.items() if e}
 
 
-def _eliminated(system: System, rows: list[Row]) -> dict[int, Row]:
-    """Reduced rows by the free class that each gives, with exponent 1."""
+def _eliminated(system: System, rows: list[Row]) -> tuple[dict[int, Row], list[Row]]:
+    """Reduced rows by the free class that each gives, with exponent 1; rows of fixed classes."""
     free = set(system.free())
     pivots: dict[int, Row] = {}
+    fixed: list[Row] = []
     for row in rows:
         for pivot, by in pivots.items():
             if pivot in row:
                 row = _minus(row, by, row[pivot])
         choices = [v for v in row if v in free]
         if not choices:
+            if row:
+                fixed.append(row)
             continue
         chosen = max(choices, key=lambda v: (system.values[v], v))
         row = {v: e / row[chosen] for v, e in row.items()}
@@ -72,7 +76,7 @@ def _eliminated(system: System, rows: list[Row]) -> dict[int, Row]:
             if chosen in by:
                 pivots[pivot] = _minus(by, row, by[chosen])
         pivots[chosen] = row
-    return pivots
+    return pivots, fixed
 
 
 def _minus(row: Row, by: Row, times: Fraction) -> Row:
@@ -82,8 +86,9 @@ def _minus(row: Row, by: Row, times: Fraction) -> Row:
     return {v: e for v, e in out.items() if e}
 
 
-def _product(row: Row) -> Product:
+def _product(row: Row, first: int = -1) -> Product:
+    """The row without denominators; the class `first` comes first."""
     scale = math.lcm(*(e.denominator for e in row.values()))
     left = [v for v, e in row.items() for _ in range(int(e * scale))]
     right = [v for v, e in row.items() for _ in range(int(-e * scale))]
-    return Product(tuple(left), tuple(right))
+    return Product(tuple(sorted(left, key=lambda v: v != first)), tuple(right))

@@ -63,10 +63,10 @@ def name_loose(system: System) -> None:
             system.same(number, v)
 
 
-def keep_unanchored(system: System) -> None:
+def keep_unanchored(system: System, determined: Collection[int]) -> None:
     """Keep the extents that no extent of the contract is tied to: nothing says how they scale."""
     anchors = {system.root(v) for v in system.anchored}
-    for family in system.families([*system.products, *system.sums]):
+    for family in system.families([*system.products, *system.sums], determined):
         if not anchors & set(family):
             for v in family:
                 system.pin(v)

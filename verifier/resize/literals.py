@@ -20,6 +20,11 @@ SCALARS = {
     "full": "value",
     "pow": "exponent",
 }
+NEAR = 8
+"""A larger integer that is one off an extent follows it: the last index, or one past it."""
+FEW = 4
+"""Factors up to this, and one over it, count no entries."""
+COUNTING = ("sum", "cumsum", "mm", "bmm", "all_reduce", "reduce_scatter", "index_add")
 ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -60,9 +65,15 @@ class Literals:
         size = abs(value)
         if size <= 1:
             return value
+        sign = 1 if value > 0 else -1
         found = self.now(size)
         if len(found) == 1:
-            return found.pop() * (1 if value > 0 else -1)
+            return found.pop() * sign
+        if not found and size > NEAR:
+            for more in (1, -1):
+                near = self.now(size + more)
+                if len(near) == 1:
+                    return (near.pop() - more) * sign
         if found:
             self.caveats[f"%{node.outputs[0]}: {value} may count one of several extents"] = None
         elif value > 0:
@@ -75,7 +86,7 @@ def factors(program: Program) -> set[Fraction]:
     out: set[Fraction] = set()
     for scope, node in program.walk():
         value = _literal(node)
-        if value is not None and not _counts(scope, node):
+        if value and abs(value) != 1 and not _counts(scope, node):
             out.add(abs(value))
     return out
 
@@ -85,24 +96,38 @@ def _scopes(program: Program) -> list[Program]:
 
 
 def counts_entries(program: Program) -> bool:
-    """Whether some sum or product is over values made from nothing: it counts entries."""
+    """Whether numbers of entries may be computed, and not written: sums of values made from
+    nothing, or integers cut from such values."""
     for scope in _scopes(program):
         made: set[str] = set()
         for node in scope.nodes:
-            if node.body is None and all(v in made for v in node.inputs):
-                made |= set(node.outputs)
-                if node.op in ("sum", "mm", "bmm", "all_reduce", "reduce_scatter", "index_add"):
-                    return True
+            if node.body is not None or any(v not in made for v in node.inputs):
+                continue
+            made |= set(node.outputs)
+            cut = node.op == "floor" or (node.op == "cast" and _cuts(scope, node))
+            if cut or node.op in COUNTING:
+                return True
     return False
+
+
+def _cuts(scope: Program, node: Node) -> bool:
+    return scope.types[node.inputs[0]].is_float and not scope.types[node.outputs[0]].is_float
 
 
 def doubts(sequential: Program, distributed: Program, mesh_changed: bool) -> list[str]:
     """Caveats about factors: what they stand for may depend on the extents or on the mesh."""
-    apart = factors(sequential) ^ factors(distributed)
-    shown = ", ".join(str(float(f)) for f in sorted(apart)[:3])
+    ours, theirs = factors(sequential), factors(distributed)
     out: list[str] = []
-    if apart and mesh_changed:
+    if ours != theirs and mesh_changed:
+        shown = _shown(ours ^ theirs)
         out.append(f"only one of the programs has the factors {shown}, and the mesh is smaller")
-    if apart and (counts_entries(sequential) or counts_entries(distributed)):
-        out.append(f"only one of the programs has the factors {shown}, and entries are counted")
+    counts = {
+        f for f in ours | theirs if min(f.numerator, f.denominator) == 1 and max(f, 1 / f) > FEW
+    }
+    if counts and (counts_entries(sequential) or counts_entries(distributed)):
+        out.append(f"the factors {_shown(counts)} may count entries that are counted elsewhere")
     return out
+
+
+def _shown(found: set[Fraction]) -> str:
+    return ", ".join(str(f) for f in sorted(found)[:3])

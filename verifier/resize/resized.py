@@ -163,7 +163,7 @@ class _Pair:
         name_loose(self.system)
         simplify(self.system)
         keep_ratios(self.system)
-        keep_unanchored(self.system)
+        keep_unanchored(self.system, determined(self.system))
 
     def _tie(self) -> None:
         """The contract ties the dims of both programs to the atoms of its layouts."""

@@ -43,7 +43,7 @@ class _Search:
         for v, least in system.floors.items():
             self.floors[root(v)] = max(self.floors.get(root(v), 0), least)
         made = {t.total for t in self.ties if isinstance(t, Sum)}
-        made |= {t.left[0] for t in self.ties if isinstance(t, Product)}
+        made |= {t.left[0] for t in self.ties if isinstance(t, Product) and t.left}
         self.order = sorted(system.free(), key=lambda v: (v in made, system.values[v], v))
 
     def run(self) -> Values | None:
