@@ -30,8 +30,8 @@ class Piece:
     """By start, reads of a unit before its writes."""
 
 
-def pieces(ctx: Context) -> Iterator[Piece]:
-    """The pieces of every buffer that somebody writes."""
+def pieces(ctx: Context) -> list[Piece]:
+    """The pieces of every buffer that somebody writes. Asked through `ctx.once`."""
     assert ctx.order is not None
     rank = ctx.order.rank
     by_buffer: dict[tuple[int, str], list[tuple[tuple[int, Unit, bool], Touch]]] = {}
@@ -47,11 +47,13 @@ def pieces(ctx: Context) -> Iterator[Piece]:
                     by_buffer.setdefault((owner, access.buffer), []).append(
                         ((at, unit, writes), touch)
                     )
+    out: list[Piece] = []
     for (owner, buffer), found in by_buffer.items():
         if any(touch.writes for _, touch in found):
             found.sort(key=lambda entry: entry[0])
             for touches in _split([touch for _, touch in found]):
-                yield Piece(buffer, owner, touches)
+                out.append(Piece(buffer, owner, touches))
+    return out
 
 
 def _split(touches: list[Touch]) -> Iterator[tuple[Touch, ...]]:

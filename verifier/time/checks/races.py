@@ -51,7 +51,7 @@ def conflicts(ctx: Context) -> list[tuple[str, Touch, Touch, str]]:
     if not ctx.ends or ctx.order is None:
         return []
     found: dict[tuple[object, ...], tuple[str, Touch, Touch, str]] = {}
-    for piece in pieces(ctx):
+    for piece in ctx.once(pieces):
         for first, second in unordered(ctx, piece):
             a, b = sorted((first, second), key=lambda touch: touch.unit)
             name = kind(ctx, a, b)

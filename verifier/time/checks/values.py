@@ -17,7 +17,7 @@ def _wrong(ctx: Context) -> Iterator[Violation]:
     if not ctx.ends or ctx.order is None:
         return
     told: set[tuple[object, ...]] = set()
-    for piece in pieces(ctx):
+    for piece in ctx.once(pieces):
         if next(unordered(ctx, piece), None) is not None:
             continue
         for name, why, reader, writer in _reads(ctx, piece):
