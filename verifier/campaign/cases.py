@@ -1,4 +1,4 @@
-"""Cases: a one-device program with a wrong and a right distributed one, and what they are judged by.
+"""Cases: a one-device program, a wrong and a right distributed one, and their contract.
 
     # id: MC-01                  what is said of the case, a `# key: text` each
     # title: ...

@@ -75,16 +75,21 @@ def main(names: Sequence[str]) -> int:
             if names or not judged.right or not accepted:
                 mark = "" if judged.right else "  <- unexpected"
                 mark += "" if accepted else "  <- certificate rejected"
-                print(f"{case.path.stem} {side}: {judged.outcome} {judged.message}{mark}")
+                _say(f"{case.path.stem} {side}: {judged.outcome} {judged.message}{mark}")
                 if judged.where:
-                    print(f"    at {judged.where}")
-    print(_table(rows))
+                    _say(f"    at {judged.where}")
+    _say(_table(rows))
     return 1 if bad else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _table(rows: dict[str, Row]) -> str:
     head = ("class", "entries", "refuted", "with witness", "right proved", "unknown", "false", "s")
-    lines = [head]
+    lines: list[tuple[str, ...]] = [head]
     total = Row()
     for name, row in sorted(rows.items()):
         for key, value in vars(row).items():
@@ -93,9 +98,7 @@ def _table(rows: dict[str, Row]) -> str:
     lines.append(_line("all", total))
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
-        "  ".join(
-            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))
-        )
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
         for line in lines
     )
 
