@@ -62,12 +62,7 @@ if TYPE_CHECKING:
         Transpose,
     )
     from verifier.face.deadlock import (
-        ActivationTracker,
         DeadlockChecker,
-        MicroBatch,
-        OpType,
-        Phase,
-        PP1F1BSchedule,
     )
     from verifier.face.errors import (
         ProgramError,
@@ -104,6 +99,13 @@ if TYPE_CHECKING:
         ZeROGatherParam,
         ZeROPartitionOptState,
         ZeROScatterGrad,
+    )
+    from verifier.face.pipeline import (
+        ActivationTracker,
+        MicroBatch,
+        OpType,
+        Phase,
+        PP1F1BSchedule,
     )
     from verifier.face.precision import (
         AmaxUpdate,

@@ -14,7 +14,8 @@ _MODULES = {
         "Add CrossEntropyLoss ElementWiseBinaryOp Embedding GELU LayerNorm MatMul Multiply RMSNorm "
         "ReLU Reshape SiLU Softmax Transpose"
     ),
-    "deadlock": "ActivationTracker DeadlockChecker MicroBatch OpType PP1F1BSchedule Phase",
+    "deadlock": "DeadlockChecker",
+    "pipeline": "ActivationTracker MicroBatch OpType PP1F1BSchedule Phase",
     "errors": "ProgramError RelationError SPMDConsistencyError",
     "executor": "DeviceState MultiDeviceExecutor",
     "gradients": "AutogradEngine CoreOp GradientCheckResult",

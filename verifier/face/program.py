@@ -55,8 +55,7 @@ class Ranks:
             if mesh_dim not in names:
                 raise ProgramError(f"the mesh {self.mesh.core} has no dim {mesh_dim!r}")
             return mesh_dim
-        first, *rest = names
-        return names if rest else first
+        return names if len(names) > 1 else "".join(names)
 
     def one_dim(self, mesh_dim: str | None, what: str) -> str:
         """The mesh dim of an op that runs along one only."""
