@@ -1,4 +1,4 @@
-"""Known facts of known schedules, wrong schedules of a person, and the forms they are written in."""
+"""Known facts of known schedules, wrong schedules of a person, and their text and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from verifier.ir.errors import MalformedError
 from verifier.schedules import (
     GENERATORS,
-    Schedule,
     check_schedule,
     draw_svg,
     draw_text,
@@ -22,12 +21,6 @@ from verifier.schedules import (
     to_text,
 )
 from verifier.time import replay, shown, verify_time
-
-RIGHT = """
-micro_batches 2
-stage 0: F0 F1 B0 B1 R
-stage 1: F0 B0 F1 B1 R
-"""
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])
@@ -68,7 +61,7 @@ def test_zero_bubble_keeps_no_more_than_one_forward_one_backward() -> None:
         ("stage 0: F0 F1 B0 B1 R\nstage 1: B0 F0 F1 B1 R", "order", 1, "needs F0"),
         ("stage 0: F0 F1 B0 B1 R\nstage 1: F0 B0 F1 B1", "slots", 1, "R is missing"),
         ("stage 0: F0 B0 F1 B1 R\nstage 1: F1 F0 B0 B1 R", "deadlock", 0, "stuck at F1"),
-        ("stage 0: F0 F1 B0 B1 R\nstage 1: F1 B1 F0 B0 R", "messages", 1, "carries F0"),
+        ("stage 0: F0 F1 B0 B1 R\nstage 1: F1 B1 F0 B0 R", "messages", 0, "carries F0"),
         ("sends blocking\nstage 0: F0 F1 B0 B1\nstage 1: F0 B0 F1 B1", "deadlock", 0, "send_F1"),
         (
             "activations 1\nstage 0: F0 F1 B0 B1\nstage 1: F0 B0 F1 B1",
@@ -132,19 +125,16 @@ def test_forms_round_trip(kind: str) -> None:
 
 
 def test_drawing() -> None:
-    assert (
-        draw_text(generate("1f1b", 2, 2))
-        == (
-            "1f1b: 9 units of time\n"
-            "stage 0 |F0 F1 .  B0 -  .  B1 -  .  | R  idle 4, keeps 2\n"
-            "stage 1 |.  F0 B0 -  F1 B1 -  .  .  | R  idle 3, keeps 1\n"
-        )
-        or draw_text(generate("1f1b", 2, 2)).count("\n") == 3
+    assert draw_text(generate("1f1b", 2, 2)) == (
+        "1f1b: 9 units of time\n"
+        "stage 0 |F0 F1 .  .  B0 -  .  B1 -  | R  idle 3, keeps 2\n"
+        "stage 1 |.  F0 B0 -  F1 B1 -  .  .  | R  idle 3, keeps 1\n"
     )
     stuck = parse("stage 0: B0 F0\nstage 1: F0 B0")
     assert "B0!" in draw_text(stuck)
     svg = draw_svg(generate("zero_bubble", 2, 2))
-    assert svg.startswith("<svg") and svg.count("<rect") == 1 + 12
+    assert svg.startswith("<svg")
+    assert svg.count("<rect") == 1 + 12
     assert draw_svg(stuck).endswith("</svg>\n")
 
 
@@ -196,4 +186,3 @@ def test_sixteen_stages_of_five_hundred_slots() -> None:
     schedule = generate("1f1b", 16, 256)
     assert check_schedule(schedule) == []
     assert len(schedule.stages[0]) == 513
-    assert isinstance(schedule, Schedule)
