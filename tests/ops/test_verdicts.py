@@ -32,6 +32,11 @@ class Pair:
         self.outputs: dict[str, Layout] = {}
 
     def verdict(self, build: Callable[[Builder, bool], None], **inputs: Layout) -> object:
+        return judged(*self.programs(build, **inputs), self.elements)
+
+    def programs(
+        self, build: Callable[[Builder, bool], None], **inputs: Layout
+    ) -> tuple[Program, Program, Contract]:
         dtypes = {"seed": "i64", "labels": "i64"}
         made: list[Program] = []
         for whole in (True, False):
@@ -41,13 +46,13 @@ class Pair:
                 b.input(name, TensorType(shape, dtypes.get(name, "f32")))
             build(b, whole)
             made.append(b.build())
-        return judged(made[0], made[1], Contract(inputs, self.outputs), self.elements)
+        return made[0], made[1], Contract(inputs, self.outputs)
 
 
 EP = Mesh.of(ep=2)
 
 
-def experts(fault: str = "") -> object:
+def experts(fault: str = "") -> tuple[Program, Program, Contract]:
     """A layer of experts: groups of tokens over ep, and the experts over ep as well."""
     pair = Pair(EP)
     inputs = {
@@ -88,16 +93,30 @@ def experts(fault: str = "") -> object:
         total = b.add("sum", b.add("mul", *parts), dims=(0,))
         b.output(b.add("mul_scalar", total, value=Fraction(4, 2)), path="loss")
 
-    return pair.verdict(build, **inputs)
+    return pair.programs(build, **inputs)
 
 
 def test_expert_parallel_is_proved() -> None:
-    assert isinstance(experts(), Proof)
+    assert isinstance(judged(*experts()), Proof)
 
 
 @pytest.mark.parametrize("fault", ["unreturned", "ungated", "local loss"])
 def test_faults_of_expert_parallel_are_refuted(fault: str) -> None:
-    assert not isinstance(experts(fault), Proof | Unknown), fault
+    assert not isinstance(judged(*experts(fault)), Proof | Unknown), fault
+
+
+@pytest.mark.parametrize(("how", "proved"), [("sum", True), ("avg", False), ("", False)])
+def test_gradients_of_expert_parallel(how: str, proved: bool) -> None:
+    """The router is replicated and sees other tokens on each rank: its gradient is summed."""
+    one, many, contract = experts()
+    names = ["x", "w", "up", "down"]
+    back = grad(many, wrt=names, reduced={"w": [("ep", how)]} if how else {})
+    cotangents = {f"ct.{k.partition(':')[2]}": v for k, v in contract.outputs.items()}
+    grads = {f"grad:{n}": contract.inputs[n] for n in names}
+    joint = Contract({**contract.inputs, **cotangents}, {**contract.outputs, **grads})
+    verdict = judged(grad(one, wrt=names), back, joint, elements=False)
+    assert isinstance(verdict, Proof) == proved
+    assert not isinstance(verdict, Unknown)
 
 
 TP = Mesh.of(tp=2)
