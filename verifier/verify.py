@@ -64,12 +64,14 @@ def verify(
     *,
     consts: Mapping[str, Array] | None = None,
     fixes: bool = False,
+    simpler: bool = True,
     progress: Progress | None = None,
 ) -> Verdict:
     """Whether the distributed program computes the one-device program as the contract asks.
 
     `consts` are values of opaque constants, used when a witness is replayed. With `fixes`, single
-    edits are tried on a program that is not proved, and those that are related are named.
+    edits are tried on a program that is not proved, and those that are related are named. Without
+    `simpler`, the inputs of a witness are left as they were drawn.
 
     Raises:
         IRError: a program that is not well formed.
@@ -87,7 +89,7 @@ def verify(
     ran = not too_large(sequential, distributed)
     if ran:
         tell("refute")
-        difference = refute(sequential, distributed, contract, consts)
+        difference = refute(sequential, distributed, contract, consts, simpler=simpler)
     stats["refute_s"] = time.perf_counter() - start
     stats["refuter_ran"] = float(ran)
     tell("relate")

@@ -16,6 +16,9 @@ class Strategy:
     degrees: Degrees
     model: str = "tiny"
 
+    def __str__(self) -> str:
+        return self.name
+
     def step(self) -> Step:
         return training_step(self.size, self.degrees, name=self.name)
 

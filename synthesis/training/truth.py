@@ -15,7 +15,8 @@ from verifier.ir.program import Program
 from verifier.ir.where import EVERYWHERE, contains
 from verifier.scatter import piece, scatter
 
-RTOL = 1e-7
+RTOL = 1e-10
+"""Right steps differ by rounding, 1e-15 or so."""
 
 
 def gap(step: Step, distributed: Program | None = None, seed: int = 0) -> float:
