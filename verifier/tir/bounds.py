@@ -19,6 +19,7 @@ from verifier.tir.tree import (
     children,
     loads,
     number,
+    substitute,
 )
 from verifier.tir.updates import update_of
 
@@ -54,7 +55,7 @@ class _Bounds:
     def visit(self, expr: Expr, when: tuple[Expr, ...]) -> None:
         if isinstance(expr, Load):
             self.access(expr.buffer, expr.indices, expr.place, when)
-        if isinstance(expr, Apply) and expr.op == "where":
+        if isinstance(expr, Apply) and expr.op == "where" and expr.attr != "eager":
             cond, then, other = expr.args
             self.visit(cond, when)
             self.visit(then, (*when, cond))
@@ -100,6 +101,7 @@ class _Bounds:
         if not here:
             fail(self.flat.func.file, place, what, expected=f"{buffer} in T.{word}")
         goals: list[Expr] = []
+        indices = [substitute(i, self.leaf.raw) for i in indices]
         for region in here:
             own = indices[len(indices) - len(region.ranges) :]
             parts = [
@@ -113,7 +115,9 @@ class _Bounds:
         goal = goals[0]
         for other in goals[1:]:
             goal = Apply("logical_or", (goal, other))
-        self.prove(goal, (), place, what, f"an element of the {word} of the block", "")
+        loops = {lp.name: lp.extent for lp in self.leaf.loops}
+        expected = f"an element of the {word} of the block"
+        self.prove(goal, self.leaf.guards, place, what, expected, "", loops)
 
     def prove(
         self,
@@ -123,15 +127,17 @@ class _Bounds:
         what: str,
         expected: str,
         got: str,
+        extents: dict[str, int] | None = None,
     ) -> None:
+        extents = self.extents if extents is None else extents
         try:
-            answer = holds(goal, when, self.extents)
+            answer = holds(goal, when, extents)
         except Opaque:
             fail(self.flat.func.file, place, f"{what}: the index is not integer arithmetic")
         if isinstance(answer, smt.Valid):
             return
         if isinstance(answer, smt.Invalid):
-            shown = ", ".join(f"{n}={v}" for n, v in answer.model if n in self.extents)
+            shown = ", ".join(f"{n}={v}" for n, v in answer.model if n in extents)
             got = f"{got}, for example at {shown}" if got and shown else got or f"at {shown}"
             fail(self.flat.func.file, place, what, expected=expected, got=got)
         fail(self.flat.func.file, place, f"{what}: not decided", expected=expected, got=got)

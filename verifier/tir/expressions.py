@@ -25,7 +25,6 @@ DTYPES = {
     "int64": "i64",
     "int32": "i32",
     "int": "i32",
-    "uint8": "u8",
     "bool": "bool",
 }
 LOWEST = {
@@ -35,10 +34,9 @@ LOWEST = {
     "f16": Fraction(-65504),
     "i64": Fraction(-(2**63)),
     "i32": Fraction(-(2**31)),
-    "u8": Fraction(0),
 }
 """The least finite value of each dtype."""
-HIGHEST = {k: -v if k in FLOATS else -v - 1 for k, v in LOWEST.items()} | {"u8": Fraction(255)}
+HIGHEST = {k: -v if k in FLOATS else -v - 1 for k, v in LOWEST.items()}
 
 FUNCTIONS = {
     "exp": ("exp", 1),
@@ -360,7 +358,7 @@ class Expressions:
             args = tuple(self.expr(a) for a in node.args)
             if op.startswith("floor") and arity == 2:
                 self._divisor(node, args[1])
-            return apply(op, args, place=place)
+            return apply(op, args, "eager" if name == "Select" else "", place)
         return self.fail(
             node,
             f"function {dotted(node.func) or ast.unparse(node.func)} is not understood",

@@ -207,7 +207,7 @@ class _Machine:
                 return self.apply(expr, env, scope, place)
 
     def apply(self, expr: Apply, env: dict[str, int], scope: Scope, place: Place) -> Number:
-        if expr.op == "where":
+        if expr.op == "where" and expr.attr != "eager":
             cond, then, other = expr.args
             chosen = then if self.eval(cond, env, scope, place) else other
             return self.eval(chosen, env, scope, place)
@@ -217,6 +217,8 @@ class _Machine:
             if kind == "bool":
                 return bool(args[0])
             return int(args[0]) if kind[0] in "iu" else float(args[0])
+        if expr.op == "where":
+            return args[1] if args[0] else args[2]
         if expr.op == "pow":
             assert isinstance(expr.attr, Fraction)
             return _power(args[0], expr.attr)

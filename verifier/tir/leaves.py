@@ -52,7 +52,7 @@ class Iter:
 
 @dataclass(frozen=True)
 class Regions:
-    """The reads and writes that a block declares, in the names of its leaves."""
+    """The reads and writes that a block declares, over the loops around it."""
 
     block: TIRBlock
     reads: tuple[TIRBufferRegion, ...] | None
@@ -218,7 +218,7 @@ class _Walker:
         elif stmt.where is not None:
             fail(self.file, stmt.place, f"block {stmt.name!r} has a predicate and no axes")
         inner = replace(inner, block=stmt.name or at.block)
-        if stmt.reads is not None or stmt.writes is not None:
+        if stmt.axes and (stmt.reads is not None or stmt.writes is not None):
             body_scope = inner
             reads, writes = (self.regions(r, body_scope) for r in (stmt.reads, stmt.writes))
             declared = Regions(stmt, reads, writes, frozenset(at.buffers.values()))
@@ -253,7 +253,10 @@ class _Walker:
             if region.buffer not in at.buffers:  # declared before its allocation in the body
                 continue
             name = self.buffer(region.buffer, len(region.ranges), at, region.place)
-            ranges = tuple((self.resolve(lo, at, region.place), n) for lo, n in region.ranges)
+            ranges = tuple(
+                (substitute(self.resolve(lo, at, region.place), at.raw), n)
+                for lo, n in region.ranges
+            )
             out.append(TIRBufferRegion(name, ranges, region.place))
         return tuple(out)
 

@@ -24,10 +24,10 @@ from verifier.tir.tree import (
 )
 
 if TYPE_CHECKING:
-    from verifier.tir.script import Script
+    from verifier.tir.statements import Statements
 
 
-def _cast(script: Script, value: Load, target: str) -> Expr:
+def _cast(script: Statements, value: Load, target: str) -> Expr:
     dtype = script.buffers[target].dtype
     same = script.buffers[value.buffer].dtype == dtype
     return value if same else Apply("cast", (value,), dtype, value.place)
@@ -44,7 +44,7 @@ def _tile(region: TIRBufferRegion) -> tuple[int, ...]:
 
 
 def _loops(
-    script: Script,
+    script: Statements,
     extents: Sequence[int],
     store: Callable[[tuple[TIRVar, ...]], Store],
     place: Place,
@@ -55,7 +55,7 @@ def _loops(
     return TIRGrid(vars, tuple(extents), (store(vars),), "parallel", place)
 
 
-def _copy(script: Script, call: ast.Call) -> Sequence[Stmt]:
+def _copy(script: Statements, call: ast.Call) -> Sequence[Stmt]:
     given = script.bind(call, ("src", "dst", "coalesced_width", "disable_tma"), 2)
     place = script.place(call)
 
@@ -88,7 +88,7 @@ def _copy(script: Script, call: ast.Call) -> Sequence[Stmt]:
     return (_loops(script, _tile(dst), store, place),)
 
 
-def _flag(script: Script, given: dict[str, ast.expr], name: str) -> bool:
+def _flag(script: Statements, given: dict[str, ast.expr], name: str) -> bool:
     if name not in given:
         return False
     value = script.constant(given[name])
@@ -97,7 +97,7 @@ def _flag(script: Script, given: dict[str, ast.expr], name: str) -> bool:
     return bool(value)
 
 
-def _fill_with(script: Script, node: ast.AST, value: Expr, place: Place) -> Stmt:
+def _fill_with(script: Statements, node: ast.AST, value: Expr, place: Place) -> Stmt:
     region = script.region(node)
 
     def store(vars: tuple[TIRVar, ...]) -> Store:
@@ -106,19 +106,19 @@ def _fill_with(script: Script, node: ast.AST, value: Expr, place: Place) -> Stmt
     return _loops(script, _tile(region), store, place)
 
 
-def _clear(script: Script, call: ast.Call) -> Sequence[Stmt]:
+def _clear(script: Statements, call: ast.Call) -> Sequence[Stmt]:
     node = script.bind(call, ("buffer",), 1)["buffer"]
     dtype = script.buffers[script.region(node).buffer].dtype
-    zero = Const(Fraction(0), dtype not in ("i32", "i64", "u8"))
+    zero = Const(Fraction(0), dtype not in ("i32", "i64"))
     return (_fill_with(script, node, zero, script.place(call)),)
 
 
-def _fill(script: Script, call: ast.Call) -> Sequence[Stmt]:
+def _fill(script: Statements, call: ast.Call) -> Sequence[Stmt]:
     given = script.bind(call, ("buffer", "value"), 2)
     return (_fill_with(script, given["buffer"], script.expr(given["value"]), script.place(call)),)
 
 
-def _gemm(script: Script, call: ast.Call) -> Sequence[Stmt]:
+def _gemm(script: Statements, call: ast.Call) -> Sequence[Stmt]:
     names = ("A", "B", "C", "transpose_A", "transpose_B", "policy", "clear_accum", "k_pack")
     given = script.bind(call, names, 3)
     place = script.place(call)
@@ -158,10 +158,10 @@ def _gemm(script: Script, call: ast.Call) -> Sequence[Stmt]:
     return (*out, TIRGrid((i, j), (m, n), (loop,), "parallel", place))
 
 
-def _reduce(fold: str) -> Callable[[Script, ast.Call], Sequence[Stmt]]:
+def _reduce(fold: str) -> Callable[[Statements, ast.Call], Sequence[Stmt]]:
     op = {"sum": "add", "max": "maximum", "min": "minimum"}[fold]
 
-    def read(script: Script, call: ast.Call) -> Sequence[Stmt]:
+    def read(script: Statements, call: ast.Call) -> Sequence[Stmt]:
         given = script.bind(call, ("src", "dst", "dim", "clear"), 2)
         place = script.place(call)
         src, dst = script.buffer(given["src"]), script.buffer(given["dst"])
@@ -193,7 +193,7 @@ def _reduce(fold: str) -> Callable[[Script, ast.Call], Sequence[Stmt]]:
         }
         out: list[Stmt] = []
         if "clear" not in given or _flag(script, given, "clear"):
-            first = Const(start[fold], dst.dtype not in ("i32", "i64", "u8"))
+            first = Const(start[fold], dst.dtype not in ("i32", "i64"))
             out.append(_fill_with(script, given["dst"], first, place))
         loop = TIRGrid((line,), (src.shape[dim],), (Store(dst.name, at, total, place),), "serial")
         keep = tuple(v for v in vars if v is not line)
@@ -202,7 +202,7 @@ def _reduce(fold: str) -> Callable[[Script, ast.Call], Sequence[Stmt]]:
     return read
 
 
-STATEMENTS: dict[str, Callable[[Script, ast.Call], Sequence[Stmt]]] = {
+STATEMENTS: dict[str, Callable[[Statements, ast.Call], Sequence[Stmt]]] = {
     "copy": _copy,
     "clear": _clear,
     "fill": _fill,

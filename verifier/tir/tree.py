@@ -50,7 +50,8 @@ class Load:
 class Apply:
     """A function of expressions: the name of an elementwise op, `floordiv` or `floormod`.
 
-    `cast` has the dtype in `attr`, `pow` the exponent.
+    `cast` has the dtype in `attr`, `pow` the exponent, `where` the word `eager` if both of its
+    branches are evaluated.
     """
 
     op: str
