@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verifier.tir.affine import Linear, NeedsSplit, NotAffine, compact, linear
+from verifier.tir.affine import NeedsSplit, NotAffine, compact, linear
 from verifier.tir.memory import Box, Uninitialised
-from verifier.tir.tree import Const, Expr, Load, loads, number, substitute
+from verifier.tir.tree import Const, Expr, Load, loads, number, substitute, variables
 
 if TYPE_CHECKING:
     from verifier.tir.emit import LeafEmitter
@@ -55,28 +55,28 @@ def read(e: LeafEmitter, load: Load, budget: int = MAX_UNROLLED) -> Lab | Const:
             seen |= own
             dims.append(made)
         else:
-            trouble |= {v for v, _ in made.terms}
+            trouble |= made
     if trouble:
         return _unrolled(e, load, min(trouble, key=lambda v: (e.extents[v], v)), budget)
     return _boxed(e, load, dims)
 
 
-def _affine(e: LeafEmitter, load: Load, index: Expr) -> _Dim | Linear:
+def _affine(e: LeafEmitter, load: Load, index: Expr) -> _Dim | frozenset[str]:
+    """Digits, or else the variables of which some must be fixed first."""
     try:
         form = linear(index, e.extents)
     except (NotAffine, NeedsSplit):
-        e.fail(
-            load.place,
-            f"an index of {load.buffer} is not affine in the loops",
-            expected="sums of loop variables times constants, or an element of an integer buffer",
-        )
+        used = variables(index)
+        if used:
+            return used
+        e.fail(load.place, f"an index of {load.buffer} is not integer arithmetic")
     if len(form.terms) == 1 and form.terms[0][1] < 0:
         ((var, coef),) = form.terms
         count = e.extents[var]
         return _Dim(form.const + coef * (count - 1), count, -coef, (var,), True)
     digits = compact(form.terms, e.extents)
     if digits is None:
-        return form
+        return frozenset(v for v, _ in form.terms)
     count = 1
     for v in digits:
         count *= e.extents[v]
@@ -96,9 +96,9 @@ def _unrolled(e: LeafEmitter, load: Load, var: str, budget: int) -> Lab | Const:
     if extent > budget:
         e.fail(
             load.place,
-            f"elements of {load.buffer} overlap from one iteration to the next",
-            expected=f"windows of at most {MAX_UNROLLED} entries",
-            got=f"{extent} along {var}",
+            f"an index of {load.buffer} overlaps from one iteration to the next, or is not affine",
+            expected=f"digits such as i0 * 32 + i1, or at most {MAX_UNROLLED} values read one by one",
+            got=f"{extent} values of {var}",
         )
     parts: list[Lab | Const] = []
     for at in range(extent):
