@@ -42,8 +42,9 @@ laws: $(OK)  ## the laws of every op and every rule
 	$(BIN)/pytest -q -n 2 tests/laws
 
 .PHONY: mutants
-mutants: $(OK)  ## 2,000 wrong programs and the rewrites that keep their meaning
+mutants: $(OK)  ## 3,000 wrong programs and steps, and the rewrites that keep their meaning
 	$(BIN)/python -m verifier.campaign --count 2000
+	$(BIN)/python -m benchmarks.mutants --count 40
 
 .PHONY: corpus
 corpus: $(OK)  ## wrong programs and their right twins, from reports of real faults: a table by class
