@@ -90,8 +90,8 @@ def test_every_claim_holds_where_the_result_lives(name: str) -> None:
                 claimed += 1
                 for domain in (Floats(), Field(claimed), Symbolic(("max",))):
                     check(made, region, layout, claim, domain)
-    assert claimed > 20
-    assert refused > 20 or name not in TAKES_ALL
+    assert claimed >= 16
+    assert refused >= 16 or name not in TAKES_ALL
 
 
 def test_regions_of_roots() -> None:
