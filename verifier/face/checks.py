@@ -92,7 +92,7 @@ class DistributedVerifier:
         self._add(shapes(lowered, final_tensors, initial_shapes or {}))
         if bwd_program is not None:
             self.verify_gradient_duality(program, bwd_program, final_tensors)
-        if any(op.is_async() for op in program.flat()):
+        if any(op.is_async() or op.is_p2p() for op in program.flat()) or overlaps(program):
             self._add(order(program))
         return self.results[start:]
 
@@ -341,11 +341,15 @@ def legality(lowered: Lowered) -> VerifyResult:
 def placements(lowered: Lowered, claimed: Mapping[str, TensorState]) -> VerifyResult:
     """Every value has a relation, and every state that was handed in says what the core finds."""
     wrong: list[str] = []
+    lost = [n for n, v in lowered.values.items() if v.state.sharding is None]
+    if lost:
+        more = f", nor have {len(lost) - 1} values after it" if len(lost) > 1 else ""
+        wrong.append(f"{lost[0]} has {lowered.values[lost[0]].state.relation}{more}")
     for name, value in lowered.values.items():
         state, claim = value.state, claimed.get(name)
         if state.sharding is None:
-            wrong.append(f"{name}: {state.relation}")
-        elif claim is not None and claim.sharding != state.sharding:
+            continue
+        if claim is not None and claim.sharding != state.sharding:
             wrong.append(f"{name} is {state.sharding}, the state says {claim.sharding}")
     return VerifyResult(not wrong, "placement consistency", "; ".join(wrong))
 
@@ -377,6 +381,11 @@ def shapes(
             got = list(held.global_shape) if held else "no tensor state"
             wrong.append(f"{name}: initial shape {list(shape)}, got {got}")
     return VerifyResult(not wrong, "shape consistency", "; ".join(wrong))
+
+
+def overlaps(program: Program) -> bool:
+    """Whether ops run side by side."""
+    return len(program.flat()) != len(program.ops) or any(hasattr(op, "inner") for op in program)
 
 
 def order(program: Program) -> VerifyResult:

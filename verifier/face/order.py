@@ -167,7 +167,7 @@ def _report(violation: Violation) -> RaceReport:
     kind = KINDS.get(violation.check, RaceType.DEPENDENCY_VIOLATION)
     touched = [[a.buffer for a, _ in accesses(p.event)] for p in violation.events]
     shared = [b for b in (touched[-1] if touched else []) if all(b in t for t in touched)]
-    first = shared or [b for t in touched for b in t]
+    first = shared or [b for t in touched for b in reversed(t)]
     source = violation.events[-1].source if violation.events else NOWHERE
     return RaceReport(kind, first[0] if first else "", violation.message, source, violation)
 

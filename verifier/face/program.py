@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 from verifier.face.errors import ProgramError
@@ -27,8 +28,8 @@ HERE = str(Path(__file__).parent)
 
 def call_site() -> Source:
     """The first line of the caller's code outside this package."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None:
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((HERE, "<string>")):
             text = linecache.getline(name, frame.f_lineno).strip()
@@ -67,7 +68,9 @@ class Ranks:
     def window(self, value: str, dim: int) -> int | Affine:
         """Where the block of `dim` on a rank starts, for a dim that is split in one block."""
         layout = self.layouts.get(value)
-        atoms = layout.dims[dim] if layout is not None else ()
+        if layout is None:
+            return 0
+        atoms = layout.dims[dim]
         names = bound(atoms)
         if len(names) != 1 or atoms[0].mesh_dim is None:
             return 0
