@@ -207,24 +207,9 @@ def _reshape(r: Reading) -> dict[str, Sized]:
         for v in (*x, *out):
             s.pin(v)
         return {"shape": out}
-    left = [v for v in x if s.values[v] != 1][::-1]
-    right = [v for v in out if s.values[v] != 1][::-1]
-    while left and right:
-        a, b = left.pop(), right.pop()
-        large, small = (a, b) if s.values[a] >= s.values[b] else (b, a)
-        if s.values[large] == s.values[small]:
-            s.same(a, b)
-            continue
-        times, rest = divmod(s.values[large], s.values[small])
-        if rest:
-            for v in (*x, *out):
-                s.pin(v)
-            return {"shape": out}
-        ahead = right if large == a else left
-        done = bool(ahead) and s.values[ahead[-1]] == times
-        other = ahead[-1] if done else s.new(times)
-        s.multiply((large,), (small, other))
-        (left if large == a else right).append(other)
+    if not s.align(x, out):
+        for v in (*x, *out):
+            s.pin(v)
     return {"shape": out}
 
 
@@ -319,7 +304,7 @@ def _put_along(r: Reading) -> dict[str, Sized]:
 
 def _tied(r: Reading, many: Dims, few: Dims, dim: int) -> None:
     """`many[dim]` is `few[dim]` times the ranks of the group."""
-    r.system.multiply((many[dim],), (few[dim], *r.group()))
+    r.system.multiply((many[dim],), (*r.group(), few[dim]))
 
 
 def _but(dims: Dims, *out: int) -> Dims:
@@ -403,7 +388,7 @@ def _counted(r: Reading, extent: int, number: int) -> tuple[tuple[tuple[int, int
         total = extent
         if sizes:
             total = s.new(math.prod((local, *(s.values[v] for v in sizes))))
-            s.multiply((total,), (extent, *sizes))
+            s.multiply((total,), (*sizes, extent))
         return ((times, total),), number - times * s.values[total]
     if local <= 4 * NEAR and abs(number) <= RATIO * 4 * NEAR and local > 1:
         s.pin(extent)

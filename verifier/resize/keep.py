@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 from verifier.resize.eliminate import simplify
 from verifier.resize.system import Declined, System
 
+ROUNDS = 4
+"""How often cuts are lined up again after others were, and how deep cuts of cuts are read."""
 RATIO = 8
 """Extents in one sum whose ratio is an integer up to this keep it."""
+
+
+def keep_cuts(system: System) -> None:
+    """Where both programs cut one dim, the cuts are of the same dim: their pieces line up.
+
+    Only that they line up now says which heads of one program are the heads of the other. Factors
+    of a product are in order, the most significant first; needs the products as they were added.
+    """
+    seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+    for _ in range(ROUNDS):
+        rows: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        for p in system.products:
+            if len(p.left) == 1:
+                rows[system.root(p.left[0])].append(tuple(map(system.root, p.right)))
+        before = len(seen)
+        for given in rows.values():
+            cuts = list(dict.fromkeys(_cut(system, rows, row) for row in given))
+            for other in cuts[1:]:
+                pair = cuts[0], other
+                if pair not in seen:
+                    seen.add(pair)
+                    system.align(*pair)
+        if len(seen) == before:
+            return
+
+
+def _cut(
+    system: System, rows: Mapping[int, list[tuple[int, ...]]], row: tuple[int, ...], depth: int = 0
+) -> tuple[int, ...]:
+    """The factors of a row, each cut as far as other rows cut it."""
+    out: list[int] = []
+    for v in map(system.root, row):
+        deeper = [r for r in rows.get(v, ()) if len(r) > 1]
+        if deeper and depth < ROUNDS and v not in deeper[0]:
+            out += _cut(system, rows, deeper[0], depth + 1)
+        else:
+            out.append(v)
+    return tuple(out)
 
 
 def keep_ratios(system: System) -> None:

@@ -22,7 +22,13 @@ from verifier.ir.types import Mesh
 from verifier.layout import Dim
 from verifier.resize.collect import Dims, Sizes, collect
 from verifier.resize.eliminate import simplify
-from verifier.resize.keep import keep_coincidences, keep_ratios, keep_unanchored, name_loose
+from verifier.resize.keep import (
+    keep_coincidences,
+    keep_cuts,
+    keep_ratios,
+    keep_unanchored,
+    name_loose,
+)
 from verifier.resize.literals import Literals, doubts
 from verifier.resize.rebuild import Atoms, Value, contract_at, rebuild
 from verifier.resize.solve import Values, determined, solve
@@ -161,6 +167,7 @@ class _Pair:
         self.atoms: Atoms = {}
         self._tie()
         name_loose(self.system)
+        keep_cuts(self.system)
         simplify(self.system)
         keep_ratios(self.system)
         keep_unanchored(self.system, determined(self.system))

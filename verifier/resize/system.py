@@ -109,6 +109,30 @@ class System:
             raise Declined("a sum that does not hold now")
         self.sums.append(tied)
 
+    def align(self, a: Iterable[int], b: Iterable[int]) -> bool:
+        """Read two ordered lists of factors of one number as cuts of the same dim.
+
+        From the left, equal factors become one class, and of two others the larger is the smaller
+        times a rest. False where a factor would be cut through; the ties up to there stay.
+        """
+        left = [v for v in a if self.values[v] != 1][::-1]
+        right = [v for v in b if self.values[v] != 1][::-1]
+        while left and right:
+            x, y = left.pop(), right.pop()
+            large, small = (x, y) if self.values[x] >= self.values[y] else (y, x)
+            times, rest = divmod(self.values[large], self.values[small])
+            if rest:
+                return False
+            if times == 1:
+                self.same(x, y)
+                continue
+            ahead = right if large == x else left
+            done = bool(ahead) and self.values[ahead[-1]] == times
+            other = ahead[-1] if done else self.new(times)
+            self.multiply((large,), (small, other))
+            (left if large == x else right).append(other)
+        return True
+
     def pin(self, unknown: int) -> None:
         """Keep the value of now."""
         self.same(unknown, self.constant(self.values[unknown]))

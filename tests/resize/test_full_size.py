@@ -1,0 +1,112 @@
+"""Programs of full size, lowered by the planner, then edited: refuted at small extents."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from synthesis.planner import synthesize
+from tests.synthesis import decoder as toy
+from verifier.campaign.edits import sites, splice, with_attrs
+from verifier.campaign.mutants import mutations
+from verifier.contract import Contract
+from verifier.ir import Affine, Mesh, Program
+from verifier.refute import refute, too_large
+from verifier.resize import Declined, Resized, SmallDifference, refute_resized, resize
+
+Case = tuple[Program, Program, Contract]
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[Case]:
+    """A decoder with the extents of Llama 3 405B on tp=8, planned and lowered."""
+    sizes = {"HIDDEN": 16384, "SEQ": 8192, "FFN": 53248, "VOCAB": 128256}
+    with patch.multiple(toy, **sizes):
+        made = synthesize(toy.decoder(126, kv=8, heads=128), Mesh.of(tp=8), toy.CLUSTER, {})
+    assert too_large(made.sequential, made.lowered.program)
+    yield made.sequential, made.lowered.program, made.lowered.contract
+
+
+def test_full_size_becomes_small_and_is_not_refuted(full: Case) -> None:
+    small = resize(*full)
+    assert isinstance(small, Resized)
+    assert small.caveats == ()
+    assert small.distributed.mesh == full[1].mesh
+    assert not too_large(small.sequential, small.distributed)
+    assert [n.op for _, n in small.distributed.walk()] == [n.op for _, n in full[1].walk()]
+    assert refute(small.sequential, small.distributed, small.contract) is None
+    assert refute_resized(*full) is None
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_smaller_mesh_will_do_too(full: Case, ranks: int) -> None:
+    small = resize(*full, Mesh.of(tp=ranks))
+    assert isinstance(small, Resized)
+    assert small.distributed.mesh.size == ranks
+    assert small.sizes[0].name == "tp"
+    assert refute(small.sequential, small.distributed, small.contract) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "drop backward collective",
+        "wrong dim of a collective",
+        "wrong scale",
+        "wrong offset",
+        "collective replaced",
+        "extra collective",
+        "wrong direction of a scan",
+        "skipped op",
+        "swap outputs",
+    ],
+)
+def test_wrong_program_of_full_size_is_refuted(full: Case, kind: str) -> None:
+    sequential, distributed, contract = full
+    rng = random.Random(kind)
+    drawn = [m for m in mutations(distributed) if m.kind == kind]
+    rng.shuffle(drawn)
+    made = [p for m in drawn[:12] if (p := m.edit()) is not None][:1]
+    assert made
+    for wrong in made:
+        start = time.perf_counter()
+        found = refute_resized(sequential, wrong, contract)
+        assert isinstance(found, SmallDifference)
+        assert found.caveats == ()
+        assert str(found).startswith("at reduced sizes ")
+        assert set(found.difference.witness.rank) == {"tp"}
+        assert time.perf_counter() - start < 3
+
+
+def test_offset_that_is_another_extent_is_refuted(full: Case) -> None:
+    """The first row of a rank, counted by the rows of another weight."""
+    sequential, distributed, contract = full
+    other = Affine.of(0, {"tp": 53248 // 8})
+    site = next(
+        s
+        for s in sites(distributed)
+        if s.node.op == "take" and isinstance(s.node.attrs["offset"], Affine)
+    )
+    wrong = splice(distributed, site, [with_attrs(site.node, offset=other)])
+    assert wrong is not None
+    assert isinstance(refute_resized(sequential, wrong, contract), SmallDifference)
+
+
+def test_relations_that_are_lost_withhold_a_difference(full: Case) -> None:
+    sequential, distributed, contract = full
+    site = next(s for s in sites(distributed) if s.node.op == "reduce_scatter")
+    wrong = splice(distributed, site, [with_attrs(site.node, reduce="avg")])
+    assert wrong is not None
+    calls = iter([{"x"}, set[str]()])
+    found = refute_resized(sequential, wrong, contract, relates=lambda *_: next(calls))
+    assert isinstance(found, Declined)
+    assert "%x" in str(found)
+    calls = iter([{"x"}, {"x", "y"}])
+    found = refute_resized(sequential, wrong, contract, relates=lambda *_: next(calls))
+    assert isinstance(found, SmallDifference)
+    again = refute_resized(sequential, wrong, contract, proved=found.difference.outputs)
+    assert isinstance(again, Declined)
