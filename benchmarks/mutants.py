@@ -4,8 +4,8 @@ Each mutant is one edit of the program that all ranks run. Truth is the float64 
 rank against one device, with no rule involved. A mutant that differs and is proved, or that the
 relations alone would accept, is a false accept; one that is equal and refuted is a false alarm.
 Outcomes are appended to a file by strategy, so that a run goes on where the last one stopped.
-Exits 1 on a false accept, a false alarm, a crash, a strategy that is refuted, or one that should be proved
-and is not.
+Exits 1 on a false accept, a false alarm, a crash, a strategy that is refuted, or one that should
+be proved and is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -118,8 +118,11 @@ def run(name: str, count: int, seed: int, folder: Path) -> str:
     """Judge the mutants of one strategy that were not judged yet."""
     strategy = next(s for s in (*STRATEGIES, *OPEN) if s.name == name)
     step, path = strategy.step(), _path(folder, name, seed)
-    done = len(_lines(path))
-    with path.open("a", encoding="utf-8") as file:
+    kept = _lines(path)
+    done = len(kept)
+    with path.open("w", encoding="utf-8") as file:
+        for outcome in kept:
+            _write(file.write, outcome)
         if done == 0:
             _write(file.write, _outcome(step, "unmutated", "as written", step.distributed))
             done = 1
@@ -139,8 +142,7 @@ def _outcome(step: Step, kind: str, what: str, edited: Program) -> Outcome:
     return Outcome(step.name, kind, what, computes(step, edited), said, related, seconds)
 
 
-def _write(write: object, outcome: Outcome) -> None:
-    assert callable(write)
+def _write(write: Callable[[str], object], outcome: Outcome) -> None:
     write(json.dumps(asdict(outcome)) + "\n")
 
 
@@ -151,8 +153,8 @@ def _path(folder: Path, name: str, seed: int) -> Path:
 def _lines(path: Path) -> list[Outcome]:
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Outcome(**json.loads(line)) for line in lines]
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    return [Outcome(**json.loads(line)) for line in whole.splitlines()]
 
 
 HEADER = (
@@ -211,8 +213,8 @@ def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
             "simulation of every rank. The columns with - are of those that differ, with + of "
             "those that are equal.",
             "",
-            f"{len(mutants)} mutants, {len(differ)} of them wrong; {100 * share:.2f} % of those are "
-            "refuted or refused as no program;",
+            f"{len(mutants)} mutants, {len(differ)} of them wrong; {100 * share:.2f} % of those "
+            "are refuted or refused as no program;",
             f"{sum(o.false_accept for o in mutants)} false accepts, "
             f"{sum(o.false_alarm for o in mutants)} false alarms; {seconds:.2f} s a verdict.",
             "",
@@ -265,7 +267,8 @@ def main() -> int:
     rows = table(outcomes, "strategy")
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)))
+        cells = (c.ljust(w) for c, w in zip(row, widths, strict=True))
+        print("  ".join(cells), flush=True)
     bad = list(_bad(outcomes))
     for line in bad:
         print(line)
