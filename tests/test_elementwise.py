@@ -1,17 +1,35 @@
-"""The third decider, which knows no rule, agrees with the relations and with float64."""
+"""The deciders that know no placement rule agree with the relations and with float64."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from tests.domains.spellings import (
+    SPELLINGS,
+    Pair,
+    adamw_step,
+    cross_entropy,
+    products,
+    ring_attention,
+    variance,
+)
 from verifier import smt
 from verifier.campaign.author import Base
 from verifier.campaign.mutants import mutations
 from verifier.campaign.truth import draw, equal
 from verifier.campaign.zoo import bases
-from verifier.elementwise import elementwise
-from verifier.ir import Program
+from verifier.contract import Contract
+from verifier.domains.algebra import Budget
+from verifier.elementwise import Decision, Differs, Equal, Undecided, elementwise
+from verifier.elementwise import decide as compare
+from verifier.elementwise_certificate import ReplayError, certify, replay
+from verifier.ir import Builder, Mesh, Program
+from verifier.ir.types import TensorType
+from verifier.layout import from_placements
 
 SLOW = {"ulysses", "layers"}
 BASES = [b for b in bases() if b.name not in SLOW]
@@ -48,3 +66,118 @@ def test_no_mutant_that_differs_is_proved_element_by_element(base: Base) -> None
         solver = smt.Solver(rlimit=20_000, timeout_ms=100)
         assert set(decide(base, program, solver).values()) != {smt.Valid()}, found[at].text
     assert tried
+
+
+def forms(pair: Pair, cross_check: bool = False) -> Decision:
+    return compare(pair.sequential, pair.distributed, pair.contract, cross_check=cross_check)
+
+
+@pytest.mark.parametrize("base", bases(), ids=str)
+def test_every_output_and_gradient_has_the_forms_of_one_device(base: Base) -> None:
+    drawn = draw(base.sequential, np.random.default_rng(0))
+    indices = {n: a for n, a in drawn.items() if a.dtype.kind == "i"}
+    found = compare(base.sequential, base.distributed, base.contract, indices)
+    assert isinstance(found, Equal), found
+    assert set(found.forms) == set(base.contract.outputs)
+
+
+@pytest.mark.parametrize("make", SPELLINGS, ids=lambda make: str(make()))
+def test_another_spelling_is_equal(make: Callable[[], Pair]) -> None:
+    assert isinstance(forms(make()), Equal)
+
+
+@pytest.mark.parametrize(
+    "pair", [products("product over a sum"), cross_entropy("one-hot")], ids=str
+)
+def test_z3_and_floats_agree_with_the_forms(pair: Pair) -> None:
+    assert isinstance(forms(pair, cross_check=True), Equal)
+
+
+@pytest.mark.parametrize("pair", [ring_attention(wrong=True), variance(wrong=True)], ids=str)
+def test_a_wrong_spelling_differs_on_numbers(pair: Pair) -> None:
+    found = forms(pair)
+    assert isinstance(found, Differs)
+    assert found.witness.expected != found.witness.got
+
+
+def test_clipping_by_the_norm_of_one_rank_is_not_proved() -> None:
+    assert not isinstance(forms(adamw_step(2, wrong=True)), Equal)
+
+
+def test_all_values_of_labels_are_tried_or_none() -> None:
+    pair = cross_entropy("one-hot")
+    found = forms(pair)
+    assert isinstance(found, Equal)
+    assert found.cases == 16
+    assert "%labels in [0, 4)" in " ".join(found.scope)
+    few = compare(pair.sequential, pair.distributed, pair.contract, max_cases=15)
+    assert isinstance(few, Undecided)
+    assert "16 values" in few.reason
+
+
+def test_a_budget_gives_no_answer() -> None:
+    pair = ring_attention()
+    found = compare(pair.sequential, pair.distributed, pair.contract, budget=Budget(terms=100))
+    assert isinstance(found, Undecided)
+    assert "100 terms" in found.reason
+
+
+def twice(sequential: str, distributed: str) -> Decision:
+    """One input x; programs of one unary op, or of several with blanks between."""
+
+    def program(ops: str, mesh: Mesh | None) -> Program:
+        b = Builder("p", mesh) if mesh else Builder("p")
+        value = x = b.input("x", TensorType((2,)))
+        for op in ops.split():
+            value = b.add(op, value, x) if op in ("mul", "div") else b.add(op, value)
+        b.output(value, "output", "y")
+        return b.build()
+
+    mesh = Mesh.of(tp=2)
+    layout = from_placements((2,), [("tp", 2, "R")])
+    contract = Contract({"x": layout}, {"output:y": layout})
+    return compare(program(sequential, None), program(distributed, mesh), contract)
+
+
+@pytest.mark.parametrize(
+    ("sequential", "distributed", "same"),
+    [
+        ("neg neg", "mul div", False),
+        ("mul div", "neg neg", True),
+        ("abs", "log exp abs", False),
+        ("log exp", "abs", True),
+        ("exp log", "neg neg", True),
+        ("neg neg", "exp log", True),
+        ("abs", "sqrt abs mul", False),
+    ],
+)
+def test_a_rank_may_not_be_undefined_where_one_device_is_defined(
+    sequential: str, distributed: str, same: bool
+) -> None:
+    assert isinstance(twice(sequential, distributed), Equal) == same
+
+
+def test_a_certificate_is_replayed_and_a_changed_one_is_refused() -> None:
+    pair = cross_entropy("no maximum")
+    programs = (pair.sequential, pair.distributed, pair.contract)
+    found, made = certify(*programs)
+    assert isinstance(found, Equal)
+    assert made is not None
+    text = json.dumps(made)
+    assert replay(json.loads(text), *programs).forms == found.forms
+    with pytest.raises(ReplayError, match="contract: expected"):
+        replay(json.loads(text), *_programs(variance()))
+    for at in range(0, len(text), 97):
+        changed = text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :]
+        try:
+            document = json.loads(changed)
+        except ValueError:
+            continue
+        if document == json.loads(text):
+            continue
+        with pytest.raises(ReplayError):
+            replay(document, *programs)
+
+
+def _programs(pair: Pair) -> tuple[Program, Program, Contract]:
+    return pair.sequential, pair.distributed, pair.contract

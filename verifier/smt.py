@@ -208,3 +208,20 @@ def exists(variables: Sequence[Term], body: Term) -> Term:
 
 def when(condition: Term, then: Term, otherwise: Term) -> Term:
     return z3.If(condition, then, otherwise)
+
+
+def names(term: Term) -> set[str]:
+    """The constants and functions in a term that Z3 gives no meaning to."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    left = [term]
+    while left:
+        at = left.pop()
+        if at.get_id() in seen:
+            continue
+        seen.add(at.get_id())
+        if z3.is_app(at):
+            if at.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+                found.add(str(at.decl().name()))
+            left.extend(at.children())
+    return found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def _erf(x: Array) -> Array:
-    return cast(Array, _ERF(x)).astype(np.float64)
+    return np.asarray(_ERF(x), dtype=np.float64)
 
 
 def _sigmoid(x: Array) -> Array:

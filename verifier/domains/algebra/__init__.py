@@ -1,6 +1,6 @@
-"""Real numbers as canonical expressions: equal functions are, wherever that is found, one object."""
+"""Real numbers as canonical expressions: equal functions are, where that is found, one object."""
 
-from verifier.domains.algebra.domain import Algebra
-from verifier.domains.algebra.expressions import Budget, Exceeded, Expr
+from verifier.domains.algebra.domain import Algebra, UndefinedError
+from verifier.domains.algebra.expressions import Budget, ExceededError, Expr
 
-__all__ = ["Algebra", "Budget", "Exceeded", "Expr"]
+__all__ = ["Algebra", "Budget", "ExceededError", "Expr", "UndefinedError"]

@@ -13,6 +13,10 @@ from verifier.domains.algebra.expressions import Budget, Expr
 from verifier.domains.base import Array, Domain, is_index
 
 
+class UndefinedError(TypeError):
+    """An operation that has no meaning on expressions."""
+
+
 class Algebra(Domain):
     """Entries are `Expr` of `table`. Truth values of comparisons are numpy's where they are known.
 
@@ -20,7 +24,7 @@ class Algebra(Domain):
     held against what that one did, and `table.unmet` names what is not known to be defined.
 
     Raises:
-        Exceeded: from any operation, once the budget is used up.
+        ExceededError: from any operation, once the budget is used up.
     """
 
     dtype = object
@@ -55,7 +59,7 @@ class Algebra(Domain):
         if a.dtype == object:
             return a
         if not is_index(a):
-            raise TypeError("a float array where expressions are meant")
+            raise UndefinedError("a float array where expressions are meant")
         return super().lift(a)
 
     def _add(self, a: Array, b: Array) -> Array:
@@ -100,7 +104,7 @@ class Algebra(Domain):
         for index in np.ndindex(*a.shape):
             value = self.table.value(a[index])
             if value is None:
-                raise TypeError("a cast of a float that is not a constant to an integer")
+                raise UndefinedError("a cast of a float that is not a constant to an integer")
             out[index] = int(value)
         return out
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 
-from verifier.domains.algebra.expressions import Budget, Exceeded, Expr, Number
+from verifier.domains.algebra.expressions import Budget, ExceededError, Expr, Number
 from verifier.domains.algebra.order import Order
 
 ORDER = 2305843009213688669
@@ -22,6 +23,10 @@ TERMS = 200_000
 """Terms that one comparison may use."""
 CASES = 6
 """Signs that one comparison may split on, one within the other."""
+
+
+class LongError(ExceededError):
+    """One comparison takes too many terms."""
 
 
 class Equality(Order):
@@ -38,7 +43,7 @@ class Equality(Order):
         super().__init__(budget)
 
     def equal(self, a: Expr, b: Expr) -> bool:
-        """True only where the values are equal for all inputs in scope. Raises Exceeded."""
+        """True only where the values are equal for all inputs in scope. Raises ExceededError."""
         if a is b:
             return True
         self._limit = self.made + TERMS
@@ -54,8 +59,9 @@ class Equality(Order):
         try:
             for other in bucket:
                 self._limit = self.made + TERMS
-                if self._zero(self.sub(e, other), 0):
-                    return other
+                with suppress(LongError):
+                    if self._zero(self.sub(e, other), 0):
+                        return other
         finally:
             self._busy = False
         bucket.append(e)
@@ -98,7 +104,7 @@ class Equality(Order):
         for power in range(most, least - 1, -1):
             out = self.add(self.expand(out, base), groups.get(power, self.zero))
             if self.made > self._limit:
-                raise Exceeded(f"more than {TERMS} terms to compare two expressions")
+                raise LongError(f"more than {TERMS} terms to compare two expressions")
         return out
 
     def _by_cases(self, e: Expr, cases: int) -> bool:

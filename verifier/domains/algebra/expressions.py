@@ -23,7 +23,7 @@ SHORT = 8
 """A sum of at most so many terms is multiplied out wherever it is a factor."""
 
 
-class Exceeded(Exception):
+class ExceededError(Exception):
     """The terms or the seconds allowed are used up."""
 
 
@@ -139,9 +139,9 @@ class Expressions:
     def _spend(self, terms: int) -> None:
         self.made += terms
         if self.made > self.budget.terms:
-            raise Exceeded(f"more than {self.budget.terms} terms")
+            raise ExceededError(f"more than {self.budget.terms} terms")
         if time.monotonic() > self.deadline:
-            raise Exceeded(f"more than {self.budget.seconds:g} s")
+            raise ExceededError(f"more than {self.budget.seconds:g} s")
 
     def const(self, value: Number) -> Expr:
         return self.make({self.unit: value})

@@ -38,7 +38,9 @@ class Order(Functions):
         outer = self.single(self.monomial(tuple(kept), 0))
         base = self.same(self.mul(outer, p))
         _, inner, _ = self.primitive(base)
-        above, below = (self._truth(self.of_atom(self.atom(k, "", (base,)))) for k in ("pos", "neg"))
+        above, below = (
+            self._truth(self.of_atom(self.atom(k, "", (base,)))) for k in ("pos", "neg")
+        )
         weak, _ = self._monomial_sign(inner)
         if (p is self.one and weak) or self.nonnegative(base):
             below = self.zero

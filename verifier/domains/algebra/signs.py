@@ -7,7 +7,7 @@ no undefined value); what a rank divides by must follow, and what does not is ke
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction
 
@@ -26,6 +26,7 @@ class Signs(Expressions):
         self._nonzero: set[int] = set()
         self._positive: set[int] = set()
         self._nonnegative: set[int] = set()
+        self._known: dict[tuple[str, int], tuple[int, int]] = {}
 
     @contextmanager
     def assuming(self) -> Generator[None]:
@@ -76,7 +77,20 @@ class Signs(Expressions):
 
     # what is known
 
+    def _once(self, key: tuple[str, int], find: Callable[[], int]) -> int:
+        """What is found, remembered: a sign that is known stays so, another until more is known."""
+        version = len(self._nonzero) + len(self._positive) + len(self._nonnegative)
+        seen = self._known.get(key)
+        if seen is not None and (seen[1] or seen[0] == version):
+            return seen[1]
+        found = find()
+        self._known[key] = version, found
+        return found
+
     def nonzero(self, atom: int) -> bool:
+        return bool(self._once(("nonzero", atom), lambda: self._atom_nonzero(atom)))
+
+    def _atom_nonzero(self, atom: int) -> bool:
         kind = self.atoms[atom]
         if atom in self._nonzero or self.positive_atom(atom):
             return True
@@ -92,13 +106,9 @@ class Signs(Expressions):
 
     def positive_atom(self, atom: int) -> bool:
         kind = self.atoms[atom]
-        if kind.kind == "const":
-            return True
-        if kind.kind == "sum":
+        if kind.kind in ("sum", "root"):
             return self.sign(self.base(atom)) > 0
-        if kind.kind == "root":
-            return self.sign(self.base(atom)) > 0
-        return kind.kind == "var" and self.of_atom(atom).id in self._positive
+        return kind.kind == "const" or (kind.kind == "var" and self._alone(atom, self._positive))
 
     def nonnegative_atom(self, atom: int) -> bool:
         kind = self.atoms[atom]
@@ -106,24 +116,31 @@ class Signs(Expressions):
             return True
         if kind.kind == "sum":
             return self.nonnegative(self.base(atom))
-        return self.of_atom(atom).id in self._nonnegative
+        return self._alone(atom, self._nonnegative)
+
+    def _alone(self, atom: int, known: set[int]) -> bool:
+        return bool(known) and self.of_atom(atom).id in known
 
     def _monomial_sign(self, m: int) -> tuple[bool, bool]:
         """Whether a monomial is 0 or more, and whether it is positive, for all values."""
+        found = self._once(("monomial", m), lambda: self._find_monomial_sign(m))
+        return found > 0, found > 1
+
+    def _find_monomial_sign(self, m: int) -> int:
         strict = True
         for atom, e in self.monomials[m][0]:
             if self.positive_atom(atom):
                 continue
-            if e % 2 == 0:
-                strict = strict and self.nonzero(atom)
-            elif self.nonnegative_atom(atom):
-                strict = strict and self.nonzero(atom)
-            else:
-                return False, False
-        return True, strict
+            if e % 2 and not self.nonnegative_atom(atom):
+                return 0
+            strict = strict and self.nonzero(atom)
+        return 2 if strict else 1
 
     def sign(self, e: Expr) -> int:
         """1 where positive for all values in scope, -1 where negative, 0 where neither is known."""
+        return self._once(("sign", e.id), lambda: self._find_sign(e))
+
+    def _find_sign(self, e: Expr) -> int:
         if not e.terms:
             return 0
         if self._positive:
@@ -134,12 +151,18 @@ class Signs(Expressions):
         signs = {1 if c > 0 else -1 for c in e.terms.values()}
         if len(signs) > 1:
             return 0
-        known = [self._monomial_sign(m) for m in e.terms]
-        if all(weak for weak, _ in known) and any(strict for _, strict in known):
-            return signs.pop()
-        return 0
+        strict = False
+        for m in e.terms:
+            weak, positive = self._monomial_sign(m)
+            if not weak:
+                return 0
+            strict = strict or positive
+        return signs.pop() if strict else 0
 
     def nonnegative(self, e: Expr) -> bool:
-        if self._scaled(e).id in self._nonnegative or self.sign(e) > 0:
+        return bool(self._once(("nonnegative", e.id), lambda: self._find_nonnegative(e)))
+
+    def _find_nonnegative(self, e: Expr) -> bool:
+        if self.sign(e) > 0 or (self._nonnegative and self._scaled(e).id in self._nonnegative):
             return True
         return all(c > 0 and self._monomial_sign(m)[0] for m, c in e.terms.items())
