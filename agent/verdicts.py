@@ -37,7 +37,8 @@ def message(verdict: Verdict) -> str:
             index = ", ".join(map(str, w.index))
             lines = [
                 f"{w.output}[{index}] on rank {rank or '0'}: got {w.got:.6g}, "
-                f"one device gives {w.expected:.6g} (mesh {verdict.mesh})"
+                f"one device gives {w.expected:.6g} (mesh {verdict.mesh})",
+                *([w.sizes] if w.sizes else []),
             ]
         case Unknown():
             lines = [verdict.reason]

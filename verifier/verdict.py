@@ -32,6 +32,8 @@ class Witness:
     got: float
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     """The shrunk one-device inputs, as nested lists (left out where large)."""
+    sizes: str = ""
+    """The extents at which it was shown, where they are not those of the programs."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
-"""`verify(sequential, distributed, contract) -> Verdict`: refute first, then relate."""
+"""`verify(sequential, distributed, contract) -> Verdict`: refute first, relate, then decide."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from verifier.certificate import certificate
 from verifier.contract import Contract, check, output_key
 from verifier.domains.base import Array
 from verifier.explain import locate
+from verifier.fallback import Unrelated, decide_small, refute_large
 from verifier.inline import inline
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
 from verifier.ir.errors import IRError
@@ -105,35 +107,40 @@ def verify(
     if wrong and fixes and stats["relate_s"] < REPAIR_RELATE_S:
         tell("repair")
         offered = repairs(one, distributed, contract, related, wrong)
-    if difference is not None:
-        if not wrong:
-            reason = (
-                "the deciders disagree: a difference was replayed on numbers, yet every output was "
-                "related; this is a fault of the verifier, please report it"
-            )
-            return Unknown(reason, location, difference.outputs, stats=stats)
-        return Counterexample(
-            str(distributed.mesh),
-            difference.witness,
-            location,
-            difference.outputs,
-            offered,
-            stats=stats,
+    if not wrong and difference is None:
+        assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
+        proof = certificate(sequential, distributed, contract, one, related)
+        stats["outputs"] = len({output_key(o) for o in distributed.outputs})
+        return Proof(_scope(sequential, distributed), assumed, proof, stats)
+    if not wrong:
+        assert difference is not None
+        reason = (
+            "the deciders disagree: a difference was replayed on numbers, yet every output was "
+            "related; this is a fault of the verifier, please report it"
         )
-    if wrong:
-        reason = "no relation to the one-device program was found for every output"
-        if not ran:
-            reason += "; the programs are too large to compare on numbers"
-        return Unknown(reason, location, tuple(wrong), offered, stats=stats)
-    scope = (
+        return Unknown(reason, location, difference.outputs, stats=stats)
+    if difference is None:
+        tell("decide")
+        start = time.perf_counter()
+        open_ = Unrelated(sequential, distributed, contract, consts or {}, tuple(wrong))
+        second = decide_small(open_) if ran else refute_large(open_)
+        stats["decide_s"] = time.perf_counter() - start
+        if isinstance(second, Proof):
+            return replace(second, stats=stats)
+        if isinstance(second, str):
+            reason = f"no relation to the one-device program was found for every output; {second}"
+            return Unknown(reason, location, tuple(wrong), offered, stats=stats)
+        difference = second
+    return Counterexample(
+        str(distributed.mesh), difference.witness, location, difference.outputs, offered, stats
+    )
+
+
+def _scope(sequential: Program, distributed: Program) -> tuple[str, ...]:
+    return (
         f"mesh {distributed.mesh or 'of one device'}",
         "the extents of the captured program: "
         + ", ".join(f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"),
         "equality over the reals, for all inputs and parameters on which one device computes no "
         "infinity and no undefined value",
     )
-    assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
-    proof = certificate(sequential, distributed, contract, one, related)
-    keys = {output_key(o) for o in distributed.outputs}
-    stats["outputs"] = len(keys)
-    return Proof(scope, assumed, proof, stats)

@@ -9,9 +9,10 @@ import numpy as np
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.ir import Mesh
+from verifier.ir.where import members
 from verifier.ops import lookup
 from verifier.relate import Fact
-from verifier.scatter import copies, gather
+from verifier.scatter import copies, gather, piece
 from verifier.terms import Ref, Terms
 
 FLOATS = Floats()
@@ -90,17 +91,31 @@ def _float(value: Array) -> Array:
     return value.astype(np.float64)
 
 
-def holds(fact: Fact, parts: Sequence[Array], mesh: Mesh, meaning: Meaning) -> str:
+def holds(fact: Fact, parts: Sequence[Array | None], mesh: Mesh, meaning: Meaning) -> str:
     """Empty where the pieces make up what the fact says; else what is wrong."""
     want = meaning.of(fact.ref)
     layout = fact.layout
     if want.shape != layout.global_shape:
         return f"the whole has shape {want.shape}, laid out as {layout}"
-    whole = gather([p.astype(np.float64) for p in parts], layout, mesh, FLOATS)
+    where, coords = fact.where, mesh.coords()
+    if set(dict(where)) & layout.pending:
+        return f"a part of a pending fold under {layout}"
+    held = {r: _float(p) for r, p in enumerate(parts) if p is not None}
+    if set(dict(where)) & layout.sharded:
+        folds = {"sum": np.sum, "max": np.max, "min": np.min}
+        for rank in members(where, mesh):
+            fixed = {k: v for k, v in coords[rank].items() if k not in layout.pending}
+            share = [held[r] for r, c in enumerate(coords) if fixed.items() <= c.items()]
+            fold = folds[next((f for _, f in layout.partial), "sum")]
+            if not close(fold(share, axis=0), piece(_float(want), layout, coords[rank])):
+                return f"rank {rank} holds another piece under {layout}"
+        return ""
+    local = np.zeros(layout.local_shape)
+    whole = gather([held.get(r, local) for r in range(mesh.size)], layout, mesh, FLOATS, where)
     if not close(whole, want):
         return f"the pieces as {layout} make up another value"
-    for rank, origin in copies(layout, mesh):
-        if not close(parts[rank], parts[origin]):
+    for rank, origin in copies(layout, mesh, where):
+        if not close(held[rank], held[origin]):
             return f"ranks {rank} and {origin} differ under {layout}"
     return ""
 

@@ -11,6 +11,9 @@ from verifier.contract import Contract
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.ir import Affine, Builder, IRError, Mesh, Program, TensorType
+from verifier.ir.where import joined as union
+from verifier.ops import Refused
+from verifier.regions import region_of
 from verifier.samples import layouts
 from verifier.scatter import scatter
 
@@ -23,6 +26,8 @@ class Author:
 
     def __init__(self, b: Builder, rng: np.random.Generator) -> None:
         self.b, self.rng, self.mesh = b, rng, b.mesh
+        self.moves = False
+        """Whether values may live on some ranks only."""
 
     def integer(self, low: int, high: int) -> int:
         return int(self.rng.integers(low, high))
@@ -43,6 +48,7 @@ class Author:
         families = [self.elementwise, self.elementwise, self.view, self.view, self.joined]
         families += [self.reduced, self.product, self.indexed, self.made]
         families += [self.collective] * 4 if self.mesh.dims else []
+        families += [self.moving] * 6 if self.mesh.dims and self.moves else []
         return families[self.integer(0, len(families))]()
 
     def elementwise(self) -> str:
@@ -170,6 +176,8 @@ class Author:
         group: str | tuple[str, ...] = names[0] if count == 1 else tuple(names[:count])
         dim = self.integer(0, rank) if rank else 0
         reduce = ("sum", "sum", "avg", "max", "min")[self.integer(0, 5)]
+        if reduce == "avg" and self.mesh.size == 3:
+            reduce = "sum"  # a third rounds, and a comparison may see it
         match self.integer(0, 6):
             case 0:
                 return b.add("all_reduce", x, mesh_dim=group, reduce=reduce)
@@ -186,6 +194,48 @@ class Author:
                 index = self.integer(0, self.mesh[names[0]])
                 return b.add("on_coord", x, mesh_dim=names[0], index=index)
 
+    def moving(self) -> str:
+        """An op on some ranks, or a value that changes ranks."""
+        b, x = self.b, self.pick("float")
+        name = self.mesh.names[self.integer(0, len(self.mesh.names))]
+        size = self.mesh[name]
+        at, rank = self.integer(0, size), len(self.shape(x))
+        dim = self.integer(0, rank) if rank else 0
+        match self.integer(0, 10):
+            case 0 | 1:
+                with b.on(**{name: at}):
+                    op = ("only", "exp", "neg", "only")[self.integer(0, 4)]
+                    return b.add(op, x)
+            case 2:
+                to = (at + 1) % size
+                sent = b.add("send", x, mesh_dim=name, src=at, dst=to)
+                return b.add("recv", sent, mesh_dim=name, src=at, dst=to)
+            case 3:
+                return b.add("broadcast", x, mesh_dim=name, index=at)
+            case 4:
+                return b.add("reduce_to", x, mesh_dim=name, index=at, reduce="sum")
+            case 5:
+                return b.add("ring_shift", x, mesh_dim=name, shift=self.integer(0, size))
+            case 6:
+                return b.add("gather", x, mesh_dim=name, dim=dim, index=at)
+            case 7:
+                return b.add("scatter", x, mesh_dim=name, dim=dim, index=at)
+            case _:
+                return self.merged()
+
+    def merged(self) -> str:
+        """Values of one type on ranks that differ, put together."""
+        limited = [n for n in self.b.types if self.b.held.get(n)]
+        if not limited:
+            raise IRError("nothing to merge")
+        first = limited[self.integer(0, len(limited))]
+        parts, where = [first], self.b.held[first]
+        for name in self.rng.permutation(limited):
+            both = union(where, self.b.held[str(name)], self.mesh)
+            if both is not None and self.b.types[str(name)] == self.b.types[first]:
+                parts, where = [*parts, str(name)], both
+        return self.b.add("merge", *parts)
+
 
 def _factors(n: int) -> list[int]:
     out: list[int] = []
@@ -194,6 +244,16 @@ def _factors(n: int) -> list[int]:
             out.append(f)
             n //= f
     return [*out, n] if n > 1 or not out else out
+
+
+def legal(b: Builder, before: int) -> bool:
+    """Whether the ranks that should run the last nodes can."""
+    try:
+        for node in b.nodes[before:]:
+            region_of(node, [b.held[v] for v in node.inputs], b.mesh)
+    except Refused:
+        return False
+    return True
 
 
 def grow(author: Author, count: int) -> None:
@@ -207,10 +267,10 @@ def grow(author: Author, count: int) -> None:
             name = author.step()
         except IRError:
             continue
-        if author.b.types[name].size > MAX_SIZE:
-            node = author.b.nodes.pop()
-            del author.b.types[node.outputs[0]]
-            assert len(author.b.nodes) == before
+        if author.b.types[name].size > MAX_SIZE or not legal(author.b, before):
+            while len(author.b.nodes) > before:
+                node = author.b.nodes.pop()
+                del author.b.types[node.outputs[0]]
             continue
         made += 1
 

@@ -30,7 +30,9 @@ def _held(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) -> Whe
 
 def _sent(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) -> Where:
     name, source, target = attrs["mesh_dim"], attrs["src"], attrs["dst"]
-    held = common(_held(attrs, wheres, on, mesh), ((name, (source,)),)) if mesh[name] > 1 else ()
+    held: Where | None = _held(attrs, wheres, on, mesh)
+    if mesh[name] > 1:
+        held = common(held, ((name, (source,)),))
     if held is None:
         raise Refused(
             f"sends from {name}={source}, but the value lives on {show(wheres[0])}", name, 0

@@ -1,0 +1,74 @@
+"""Where relations end: small programs are compared element by element, large ones at small extents.
+
+Each answer is a verdict's worth, or a sentence that says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from verifier.contract import Contract
+from verifier.domains.base import Array
+from verifier.ir.program import Program
+from verifier.refute import Difference
+from verifier.relate import Rules, as_terms, initial, relate
+from verifier.verdict import Proof
+
+
+@dataclass(frozen=True)
+class Unrelated:
+    """Two programs in primitive ops, and the outputs for which no relation was found."""
+
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: Mapping[str, Array]
+    outputs: tuple[str, ...]
+
+
+def decide_small(given: Unrelated) -> Proof | Difference | str:
+    """Every element of every output as an expression of the inputs, at the extents at hand."""
+    from verifier.elementwise import Differs, Equal, Undecided
+    from verifier.elementwise_certificate import certify
+
+    if given.contract.balanced:
+        return "what the contract assumes cannot be used element by element"
+    found, document = certify(given.sequential, given.distributed, given.contract)
+    match found:
+        case Equal(scope=scope):
+            assert document is not None
+            return Proof(scope, given.contract.assumptions, document)
+        case Differs(output=output, witness=witness):
+            return Difference(witness, (output,))
+        case Undecided(reason=reason):
+            return f"element by element: {reason}"
+
+
+def refute_large(given: Unrelated) -> Difference | str:
+    """The programs at small extents, run on numbers."""
+    from verifier.resize import Declined, refute_resized
+
+    found = refute_resized(
+        given.sequential,
+        given.distributed,
+        given.contract,
+        given.consts or None,
+        relates=_related,
+    )
+    if found is None:
+        return "the programs are too large to run, and equal on numbers at smaller extents"
+    if isinstance(found, Declined):
+        return f"the programs are too large to run on numbers: {found}"
+    if found.caveats:
+        return f"the programs differ {found}, which need not mean much: {'; '.join(found.caveats)}"
+    witness = replace(found.difference.witness, sizes=str(found))
+    return Difference(witness, found.difference.outputs)
+
+
+def _related(one: Program, many: Program, contract: Contract) -> set[str]:
+    """The values for which there is a relation."""
+    terms = as_terms(one)
+    start = initial(contract, terms, many)
+    facts = relate(terms, many, start, contract, Rules(many.mesh)).facts
+    return {name for name, found in facts.items() if found}
