@@ -7,7 +7,7 @@ that it is about these programs and came to these forms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,8 +88,8 @@ def replay(
     given = certificate.get("indices")
     if not isinstance(given, dict):
         raise ReplayError("indices: expected the values of integer inputs by name")
+    indices = {str(k): np.asarray(v) for k, v in cast(dict[str, Any], given).items()}
     try:
-        indices = {str(k): np.asarray(v) for k, v in given.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         decision = decide(sequential, distributed, contract, indices, budget=budget)
     except (ContractError, ValueError, TypeError) as error:
         raise ReplayError(f"the comparison cannot be made: {error}") from error

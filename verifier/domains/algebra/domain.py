@@ -102,7 +102,7 @@ class Algebra(Domain):
     def truncate(self, a: Array) -> Array:
         out = np.empty(a.shape, dtype=np.int64)
         for index in np.ndindex(*a.shape):
-            value = self.table.value(a[index])
+            value = self.table.value(cast(Any, a[index]))
             if value is None:
                 raise UndefinedError("a cast of a float that is not a constant to an integer")
             out[index] = int(value)
