@@ -5,6 +5,7 @@ from __future__ import annotations
 from verifier.time.builder import TimeBuilder
 from verifier.time.checks import CHECKS, Check
 from verifier.time.events import Machine, TimeProgram
+from verifier.time.from_program import from_program
 from verifier.time.machine import Outcome, replay
 from verifier.time.printing import to_text
 from verifier.time.text import parse_text
@@ -20,6 +21,7 @@ __all__ = [
     "TimeProgram",
     "Trace",
     "Violation",
+    "from_program",
     "parse_text",
     "replay",
     "shown",

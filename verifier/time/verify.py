@@ -28,10 +28,23 @@ def verify_time(program: TimeProgram) -> list[Violation]:
         if not violations and (not ctx.ends or ctx.order is None):
             raise AssertionError("a program that does not end passed all checks")
         for violation in violations:
-            events = tuple((place.rank, place.event) for place in violation.events)
-            key = (violation.check, violation.message, events)
-            found.setdefault(key, replace(violation, path=path))
+            key = _key(violation)
+            known = found.get(key)
+            if known is None:
+                found[key] = replace(violation, path=path)
+            elif violation.events:
+                seen = {known.events[0].rank, *known.ranks}
+                new = {violation.events[0].rank} - seen
+                found[key] = replace(known, ranks=tuple(sorted({*known.ranks, *new})))
     return list(found.values())
+
+
+def _key(violation: Violation) -> tuple[object, ...]:
+    """The same for violations of ranks that run the same text; events of several ranks tell which
+    are alike."""
+    names = [place.rank for place in violation.events]
+    alike = tuple(names.index(rank) for rank in names)
+    return violation.check, violation.message, alike, tuple(p.event for p in violation.events)
 
 
 def shown(violation: Violation) -> bool:

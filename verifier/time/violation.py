@@ -65,9 +65,13 @@ class Violation:
     trace: Trace | None = None
     path: tuple[str, ...] = ()
     """The conditions under which it happens."""
+    ranks: tuple[int, ...] = ()
+    """Further ranks on which the same events do the same."""
 
     def __str__(self) -> str:
         head = f"{self.check}: {self.message}"
+        if self.ranks:
+            head = f"{head}; also on ranks {', '.join(map(str, self.ranks))}"
         if self.path:
             head = f"{head} (where {', '.join(self.path)})"
         return "\n".join([head, *(f"  {place}" for place in self.events)])

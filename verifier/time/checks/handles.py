@@ -24,7 +24,7 @@ def _orphans(ctx: Context) -> Iterator[Violation]:
                 waited.add(event.handle)
             elif handle_of(event) and handle_of(event) not in waited:
                 unit = (item.rank, index, -1)
-                why = f"nothing on rank {item.rank} waits for {handle_of(event)}"
+                why = f"nothing waits for {handle_of(event)}"
                 yield Violation("orphaned_handle", why, (ctx.place(unit),), _left(ctx, unit))
 
 

@@ -1,0 +1,433 @@
+"""The events of the ranks that run a distributed program.
+
+Every node is one event on every rank that runs it, in program order. Results have storage of their
+own, or the one that `into(...)` names; a view is a copy. A read says whose write it has to see, so
+storage that is used again too early is found. `async` collectives, receives and computations end
+at their `wait`; an `async` send ends with the program. A `wait` on another stream than that of its
+operand makes the stream wait for it. A `send` without a `recv` is received where it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from verifier.evaluate import process_groups
+from verifier.inline import inline
+from verifier.ir.errors import IRError
+from verifier.ir.program import IN_ORDER, Node, Program
+from verifier.ir.types import NOWHERE, Mesh, Source
+from verifier.ir.where import Where, contains
+from verifier.ops import lookup
+from verifier.ops.collectives import mesh_dims
+from verifier.ops.control import scan_parts
+from verifier.regions import Regions, regions
+from verifier.time.builder import TimeBuilder
+from verifier.time.events import (
+    MAIN,
+    Access,
+    Collective,
+    Compute,
+    Event,
+    Group,
+    Join,
+    Machine,
+    Recv,
+    Send,
+    TimeProgram,
+    Transfer,
+    Wait,
+)
+
+LIMIT = 400_000
+"""More events than these are refused."""
+LOCAL = frozenset({"shard_slice", "on_coord"})
+"""Collectives in name that exchange nothing."""
+ALIASES = frozenset({"wait", "merge", "only"})
+"""Results that are their operand, in its storage."""
+CALLS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce_to": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+
+
+def from_program(program: Program, machine: Machine | None = None) -> TimeProgram:
+    """The events of every rank.
+
+    Ranks along a mesh dim on which nothing depends which event a rank runs do the same; two of
+    them stand for all. (Map every rank to coordinate 0 of that dim: an order, or a circle of
+    waits, among all ranks becomes one among those that are left, and the reverse.)
+
+    Raises:
+        IRError: a node that some rank cannot run, an op without a meaning in time, or too many
+            events.
+    """
+    program = inline(program)
+    places = regions(program)
+    for fault in places.faults():
+        raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
+    mesh = _enough(program)
+    _within_limit(program, mesh)
+    builder = TimeBuilder(program.name, machine)
+    for names in sorted({_dims(node) for _, node in program.walk() if node.op in CALLS}):
+        builder.communicator("+".join(names), *process_groups(mesh, names))
+    received = {
+        (id(inner), _message(inner, node.inputs[0]))
+        for inner, node in program.walk()
+        if node.op == "recv"
+    }
+    stored = {node.timing.buffer for _, node in program.walk() if node.timing.buffer}
+    for rank, coords in enumerate(mesh.coords()):
+        writer = _Rank(rank, coords, mesh, received)
+        writer.run(program, places, stored)
+        built = builder.rank(rank)
+        built.events = writer.events
+    return builder.build()
+
+
+def _dims(node: Node) -> tuple[str, ...]:
+    return mesh_dims(lookup(node.op).with_defaults(node.attrs)["mesh_dim"])
+
+
+def _enough(program: Program) -> Mesh:
+    """The mesh, with two ranks for all along dims on which all ranks do the same."""
+    kept: set[str] = set()
+    for inner, node in program.walk():
+        kept.update(name for name, _ in node.where)
+        kept.update(name for item in inner.inputs for name, _ in item.where)
+        if lookup(node.op).kind == "movement" and "mesh_dim" in node.attrs:
+            kept.update(_dims(node))
+    return Mesh(tuple((n, size if n in kept else min(size, 2)) for n, size in program.mesh.dims))
+
+
+def _within_limit(program: Program, mesh: Mesh) -> None:
+    def count(inner: Program) -> int:
+        return sum(
+            1 if node.body is None else _length(node) * (count(node.body) + 1)
+            for node in inner.nodes
+        )
+
+    events = count(program) * mesh.size
+    if events > LIMIT:
+        raise IRError(
+            f"{program.name} makes {events} events on {mesh.size} ranks, more than {LIMIT}; "
+            "give fewer ranks or steps of its scans"
+        )
+
+
+def _message(program: Program, value: str) -> str:
+    """The sent value that this one is another name of."""
+    producers = program.producers()
+    while value in producers and producers[value].op in ALIASES:
+        value = producers[value].inputs[0]
+    return value
+
+
+def _is_plain(program: Program) -> bool:
+    """Whether nothing in it has to do with time or with other ranks."""
+    return all(
+        node.timing == IN_ORDER
+        and node.op not in CALLS
+        and lookup(node.op).kind != "movement"
+        and (lookup(node.op).kind != "collective" or node.op in LOCAL)
+        for _, node in program.walk()
+    )
+
+
+def _length(node: Node) -> int:
+    length = lookup(node.op).with_defaults(node.attrs)["length"]
+    assert isinstance(length, int)
+    return length
+
+
+class _Rank:
+    """Writes the events of one rank."""
+
+    def __init__(
+        self, rank: int, coords: Mapping[str, int], mesh: Mesh, received: set[tuple[int, str]]
+    ) -> None:
+        self.rank, self.coords, self.mesh, self.received = rank, coords, mesh, received
+        self.events: list[Event] = []
+        self.held: dict[str, Access] = {}
+        """Value -> where it is, and whose write it is."""
+        self.flying: dict[str, str] = {}
+        """Label of an asynchronous call -> its handle."""
+        self.own: dict[str, str] = {}
+        """Label of an asynchronous computation -> the stream it has for itself."""
+        self.stream: dict[str, str] = {}
+        """Label -> the stream it ran on."""
+        self.sent: list[str] = []
+        self.used: set[tuple[str, str]] = set()
+
+    def run(self, program: Program, places: Regions, stored: set[str]) -> None:
+        """The whole program."""
+        for item in program.inputs:
+            self._fresh(item.name)
+            if contains(item.where, self.coords):
+                self.held[item.name] = Access(item.name)
+                if item.name in stored:
+                    self._write(Compute(), item.name, item.name)
+        self._nodes(program, places)
+        for handle in self.sent:
+            self.events.append(Wait(handle=handle))
+        reads = [self.held[o.value] for o in program.outputs if o.value in self.held]
+        if reads:
+            self.events.append(Compute(label=self._label("return"), reads=tuple(reads)))
+
+    def _nodes(self, program: Program, places: Regions) -> None:
+        for node in program.nodes:
+            begin = len(self.events)
+            region = places.values[node.outputs[0]]
+            if node.body is not None:
+                if contains(region, self.coords) and _is_plain(node.body):
+                    self._compute(node)
+                elif contains(region, self.coords):
+                    self._scan(node, places)
+            else:
+                self._node(program, node, places, region)
+            for index in range(begin, len(self.events)):
+                if self.events[index].source == NOWHERE:
+                    self.events[index] = replace(self.events[index], source=_source(node))
+
+    def _node(self, program: Program, node: Node, places: Regions, region: Where) -> None:
+        here = contains(region, self.coords)
+        if node.op in ALIASES:
+            if here:
+                self._alias(node)
+        elif node.op == "send":
+            self._send(program, node, places.values[node.inputs[0]])
+        elif node.op == "recv":
+            if here:
+                self._recv(program, node, _message(program, node.inputs[0]))
+        elif node.op == "ring_shift":
+            if here:
+                self._ring(program, node)
+        elif node.op in CALLS:
+            if contains(node.where, self.coords) and (
+                here or contains(places.values[node.inputs[0]], self.coords)
+            ):
+                self._call(program, node, here)
+        elif lookup(node.op).kind == "movement" or (
+            lookup(node.op).kind == "collective" and node.op not in LOCAL
+        ):
+            raise IRError(f"{program.name}: what {node.op} waits for is not known")
+        elif here:
+            self._compute(node)
+
+    def _compute(self, node: Node) -> None:
+        stream = node.timing.stream or MAIN
+        label = self._label(node.outputs[0])
+        reads = self._reads(node)
+        if node.timing.asynchronous:
+            own = self.own[label] = f"async.{label}"
+            self.events.append(Join(stream=own, other=stream))
+            stream = own
+        event = Compute(label=label, stream=stream, reads=reads, writes=self._targets(node))
+        self._done(node, event, stream)
+
+    def _call(self, program: Program, node: Node, here: bool) -> None:
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        names = _dims(node)
+        stream, label = node.timing.stream or MAIN, self._label(node.outputs[0])
+        comm = "+".join(names)
+        group = next(g for g in process_groups(self.mesh, names) if self.rank in g)
+        rooted = node.op in ("broadcast", "reduce_to", "gather", "scatter")
+        handle = f"{label}.work" if node.timing.asynchronous else ""
+        held = node.inputs[0] in self.held
+        event = Collective(
+            op=CALLS[node.op],
+            comm=comm,
+            label=label,
+            stream=stream,
+            size=program[node.inputs[0]].nbytes,
+            root=group[int(attrs["index"])] if rooted else None,
+            handle=handle,
+            reads=self._reads(node) if held else (),
+            writes=self._targets(node) if here else (),
+        )
+        if handle:
+            self.flying[label] = handle
+        if here:
+            self._done(node, event, stream)
+        else:
+            self.events.append(event)
+            self.sent += [handle] if handle else []
+
+    def _send(self, program: Program, node: Node, held: Where) -> None:
+        name, value = _dims(node)[0], node.outputs[0]
+        source, target = node.attrs["src"], node.attrs["dst"]
+        mine = self.coords[name]
+        runs = contains(held, {**self.coords, name: int(str(source))})
+        if not runs or (
+            node.where and not contains(node.where, {**self.coords, name: int(str(source))})
+        ):
+            return
+        if self.mesh[name] == 1:
+            self.held[value] = self.held[node.inputs[0]]
+        elif mine == source:
+            label = self._label(f"{value}.send")
+            handle = f"{label}.work" if node.timing.asynchronous else ""
+            self.sent += [handle] if handle else []
+            self.events.append(
+                Send(
+                    peer=self._peer(name, int(str(target))),
+                    tag=value,
+                    label=label,
+                    stream=node.timing.stream or MAIN,
+                    size=program[value].nbytes,
+                    handle=handle,
+                    reads=self._reads(node),
+                )
+            )
+        elif mine == target and (id(program), value) not in self.received:
+            self._recv(program, node, value)
+
+    def _recv(self, program: Program, node: Node, message: str) -> None:
+        name, source = _dims(node)[0], int(str(node.attrs["src"]))
+        if self.mesh[name] == 1:
+            self.held[node.outputs[0]] = self.held[message]
+            return
+        stream, label = node.timing.stream or MAIN, self._label(node.outputs[0])
+        receives = node.op == "recv"
+        handle = f"{label}.work" if node.timing.asynchronous and receives else ""
+        if handle:
+            self.flying[label] = handle
+        event = Recv(
+            peer=self._peer(name, source),
+            tag=message,
+            label=label,
+            stream=stream,
+            size=program[message].nbytes,
+            handle=handle,
+            writes=self._targets(node) if receives else (Access(self._fresh(message)),),
+        )
+        self._done(node, event, stream)
+
+    def _ring(self, program: Program, node: Node) -> None:
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        name, value = _dims(node)[0], node.outputs[0]
+        n, shift = self.mesh[name], int(str(attrs["shift"]))
+        if shift % n == 0:
+            self._compute(node)
+            return
+        mine = self.coords[name]
+        label, size = self._label(value), program[value].nbytes
+        handle = f"{label}.work" if node.timing.asynchronous else ""
+        if handle:
+            self.flying[label] = handle
+        to, source = self._peer(name, (mine + shift) % n), self._peer(name, (mine - shift) % n)
+        parts: tuple[Transfer, ...] = (
+            Send(peer=to, tag=value, size=size, reads=self._reads(node)),
+            Recv(peer=source, tag=value, size=size, writes=self._targets(node)),
+        )
+        stream = node.timing.stream or MAIN
+        event = Group(parts=parts, label=label, stream=stream, handle=handle)
+        self._done(node, event, stream)
+
+    def _alias(self, node: Node) -> None:
+        """`wait`, and what is its operand under another name."""
+        value = next((v for v in node.inputs if v in self.held), None)
+        if value is None:
+            return
+        access = self.held[value]
+        self.held[node.outputs[0]] = access
+        if node.op != "wait":
+            return
+        stream, label = node.timing.stream or MAIN, access.of
+        ran = self.own.get(label) or self.stream.get(label, MAIN)
+        if label in self.flying:
+            self.events.append(Wait(stream=stream, handle=self.flying[label]))
+        elif ran != stream:
+            self.events.append(Join(stream=stream, other=ran))
+
+    def _scan(self, node: Node, places: Regions) -> None:
+        """Step after step; carries go on, slices and results are read and written as a whole."""
+        body = node.body
+        assert body is not None
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        carries, _, _ = scan_parts(attrs, len(node.inputs))
+        given = [self.held[v] for v in node.inputs]
+        inside = places.inside(node)
+        outer = self.held
+        state = given[carries]
+        rest = given[carries.stop :]
+        made: list[list[Access]] = []
+        for _ in range(_length(node)):
+            names = [item.name for item in body.inputs]
+            self.held = dict(zip(names, [*state, *rest], strict=True))
+            self._nodes(body, inside)
+            results = [self.held[o.value] for o in body.outputs]
+            state = results[carries]
+            made.append(results[carries.stop :])
+        self.held = outer
+        for value, access in zip(node.outputs, state, strict=False):
+            self.held[value] = access
+        for index, value in enumerate(node.outputs[carries.stop :]):
+            reads = tuple(dict.fromkeys(step[index] for step in made))
+            label = self._label(value)
+            self._write(Compute(reads=reads), value, self._fresh(value), label)
+
+    def _reads(self, node: Node) -> tuple[Access, ...]:
+        for value in node.inputs:
+            if value not in self.held:
+                raise IRError(
+                    f"{node.op} reads %{value}, which is on its way; receive it first  "
+                    f"{_source(node)}"
+                )
+        return tuple(dict.fromkeys(self.held[v] for v in node.inputs))
+
+    def _targets(self, node: Node) -> tuple[Access, ...]:
+        first, *others = node.outputs
+        buffer = node.timing.buffer or self._fresh(first)
+        return (Access(buffer), *(Access(self._fresh(name)) for name in others))
+
+    def _done(self, node: Node, event: Event, stream: str) -> None:
+        """Append an event and note where its results are."""
+        self.events.append(event)
+        self.stream[event.label] = stream
+        writes = [a for leaf in _leaves(event) for a in leaf.writes]
+        for value, access in zip(node.outputs, writes, strict=True):
+            self.held[value] = replace(access, of=event.label)
+
+    def _write(self, event: Compute, value: str, buffer: str, label: str = "") -> None:
+        event = replace(event, label=label or self._label(value), writes=(Access(buffer),))
+        self.events.append(event)
+        self.held[value] = Access(buffer, None, event.label)
+
+    def _peer(self, name: str, coordinate: int) -> int:
+        place = {**self.coords, name: coordinate}
+        rank = 0
+        for dim, size in self.mesh.dims:
+            rank = rank * size + place[dim]
+        return rank
+
+    def _label(self, name: str) -> str:
+        """The name itself the first time, then with a number behind it."""
+        return self._once("label", name)
+
+    def _fresh(self, name: str) -> str:
+        return self._once("buffer", name)
+
+    def _once(self, what: str, name: str) -> str:
+        out, number = name, 0
+        while (what, out) in self.used:
+            number += 1
+            out = f"{name}.{number}"
+        self.used.add((what, out))
+        return out
+
+
+def _source(node: Node) -> Source:
+    """Where a node comes from, or at least what it is."""
+    known = node.source != NOWHERE
+    return node.source if known else Source(module=f"%{node.outputs[0]} = {node.op}")
+
+
+def _leaves(event: Event) -> Iterator[Event]:
+    yield from event.parts if isinstance(event, Group) else (event,)
