@@ -145,6 +145,9 @@ def verify(
     contract: Annotated[
         Path | None, typer.Option(help="How inputs and outputs are laid out.")
     ] = None,
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Say what every value was found to be.")
+    ] = False,
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
@@ -156,14 +159,14 @@ def verify(
     \b
     Examples:
       shardproof verify out/
-      shardproof verify --sequential s.json --distributed d.json --contract c.json
+      shardproof verify --sequential s.txt --distributed d.txt --contract c.txt --relations
     """
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
         from agent import recheck
 
-        return recheck.dispatch(run, path, sequential, distributed, contract)
+        return recheck.dispatch(run, path, sequential, distributed, contract, relations)
 
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
 

@@ -112,6 +112,8 @@ class Console:
         self._say(event.verdict, event.message, colour)
         if event.where:
             self._say("  at", event.where)
+        for relation in event.relations:
+            self._say("  is", relation, "")
 
     def _problem(self, event: events.Problem) -> None:
         self._say("error", event.message, "31")

@@ -60,6 +60,8 @@ class VerdictReached(_Event):
     """`file:line` of the first op whose relation breaks, or of what was missing."""
     scope: list[str] = []
     assumptions: list[str] = []
+    relations: list[str] = []
+    """What each value was found to be, where that was asked for."""
 
 
 class Executed(_Event):

@@ -10,7 +10,7 @@ from verifier.contract import ContractError
 from verifier.frontend.captured import Captured
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.errors import IRError
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
+from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
 
 PARAMETERS = 50_000_000
 PROCESSES = 8
@@ -50,9 +50,9 @@ def proved_again(request: CaptureRequest, patch: Patch, plan: Plan) -> tuple[Ver
         case Unknown(reason=reason, location=location):
             where = f", first at {location.op} {location.source}" if location else ""
             return verdict, f"captured again on each rank, but not proved: {reason}{where}"
-        case Counterexample(witness=Trace() as trace):
-            return verdict, f"captured again, the patch cannot run: {trace.message}"
-        case Counterexample(witness=Witness() as w):
+        case Counterexample(witness=w):
+            if isinstance(w, Trace):
+                return verdict, f"captured again, the patch cannot run: {w.message}"
             return verdict, (
                 f"captured again, the patch differs from one device: {w.output} is {w.got:.6g}, "
                 f"expected {w.expected:.6g}"

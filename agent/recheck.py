@@ -31,6 +31,7 @@ def dispatch(
     sequential: Path | None,
     distributed: Path | None,
     contract: Path | None,
+    relations: bool = False,
 ) -> Outcome:
     """Check whichever was given.
 
@@ -41,7 +42,7 @@ def dispatch(
     if directory is not None and not any(files):
         return directory_again(run, directory)
     if directory is None and sequential and distributed and contract:
-        return programs(run, sequential, distributed, contract)
+        return programs(run, sequential, distributed, contract, relations)
     raise InputError(
         "nothing to verify, or too much",
         expected="a DIRECTORY, or --sequential, --distributed and --contract together",
@@ -123,7 +124,9 @@ def _split_dim(placement: str, rank: int) -> int | None:
     return int(found[1]) % rank
 
 
-def programs(run: Run, sequential: Path, distributed: Path, contract: Path) -> Outcome:
+def programs(
+    run: Run, sequential: Path, distributed: Path, contract: Path, relations: bool = False
+) -> Outcome:
     """Decide whether one IR file computes another under a contract.
 
     Raises:
@@ -136,7 +139,7 @@ def programs(run: Run, sequential: Path, distributed: Path, contract: Path) -> O
         one, many = load(sequential), load(distributed)
         many, asked = compose(many, load_contract(contract, one, many))
     with run.phase("verify") as phase:
-        verdict = verify(one, many, asked, fixes=True)
+        verdict = verify(one, many, asked, fixes=True, relations=relations)
         phase.facts.update(verdict.stats)
     return verdicts.report(run, verdict)
 

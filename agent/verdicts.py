@@ -5,7 +5,16 @@ from __future__ import annotations
 from agent import events
 from agent.errors import Exit
 from agent.run import Outcome, Run
-from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict, Witness
+from verifier.verdict import (
+    Counterexample,
+    Location,
+    Proof,
+    Relation,
+    Trace,
+    Unknown,
+    Verdict,
+    Witness,
+)
 
 WIDE = 240
 """Characters of an op that are shown: a repeated block has dozens of operands."""
@@ -30,9 +39,10 @@ def message(verdict: Verdict) -> str:
     match verdict:
         case Proof():
             return "; ".join(verdict.scope)
-        case Counterexample(witness=Trace() as trace):
-            lines = [f"{trace.check}: {trace.message}", *(f"  {step}" for step in trace.steps)]
-        case Counterexample(witness=Witness() as w):
+        case Counterexample(witness=w) if isinstance(w, Trace):
+            lines = [f"{w.check}: {w.message}", *(f"  {step}" for step in w.steps)]
+        case Counterexample(witness=w):
+            assert isinstance(w, Witness)
             rank = ", ".join(f"{name}={at}" for name, at in w.rank.items())
             index = ", ".join(map(str, w.index))
             lines = [
@@ -58,6 +68,14 @@ def located(location: Location) -> list[str]:
     return [text if len(text) <= WIDE else text[: WIDE - 4] + " ...", location.reason, *operands]
 
 
+def shown(relation: Relation) -> str:
+    """`%y = mm: %h as [2@tp, 4]   model.py:14`, for one value."""
+    found = "; ".join(relation.found) or "no relation"
+    return "   ".join(
+        p for p in (f"%{relation.value} ({relation.op}): {found}", str(relation.source)) if p
+    )
+
+
 def place(verdict: Verdict) -> str:
     """`file:line  module  text` of the first op whose relation breaks."""
     if isinstance(verdict, Proof) or verdict.location is None:
@@ -75,6 +93,7 @@ def report(run: Run, verdict: Verdict) -> Outcome:
             where=place(verdict),
             scope=list(verdict.scope) if isinstance(verdict, Proof) else [],
             assumptions=list(verdict.assumptions) if isinstance(verdict, Proof) else [],
+            relations=[shown(relation) for relation in verdict.relations],
         )
     )
     return Outcome(exit_of(verdict), word(verdict), answer=word(verdict))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verifier.contract import Contract, output_key
 from verifier.ir.program import Node, Program
 from verifier.relate import Break, Fact, Related, Sequential, describe
-from verifier.verdict import Location
+from verifier.verdict import Location, Relation
 
 
 def show(node: Node) -> str:
@@ -84,3 +84,24 @@ def _first_stray(
         if facts and not any(f.ref.id in one.known for f in facts):
             return node
     return None
+
+
+def relations(
+    one: Sequential, program: Program, related: Related, prefix: str = ""
+) -> list[Relation]:
+    """What every value was found to be, in program order, bodies of repeated blocks included."""
+    out = [
+        Relation(f"{prefix}{i.name}", i.role, _found(one, related, i.name)) for i in program.inputs
+    ]
+    for node in program.nodes:
+        if node.body is not None and node.outputs[0] in related.bodies:
+            scan, inner = related.bodies[node.outputs[0]]
+            out += relations(scan.inner, node.body, inner, f"{prefix}{node.outputs[0]}/")
+        for name in node.outputs:
+            found = _found(one, related, name)
+            out.append(Relation(f"{prefix}{name}", node.op, found, node.source))
+    return out
+
+
+def _found(one: Sequential, related: Related, name: str) -> tuple[str, ...]:
+    return tuple(describe(one, fact) for fact in related.facts.get(name, ()))

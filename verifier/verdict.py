@@ -9,6 +9,18 @@ from verifier.ir.types import NOWHERE, Source
 
 
 @dataclass(frozen=True)
+class Relation:
+    """How one value of the distributed program relates to the one-device program."""
+
+    value: str
+    op: str
+    found: tuple[str, ...]
+    """For example `%h as [2@tp, 4]`: which value it is a piece of, and which piece. Empty where
+    no relation was found."""
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
 class Proof:
     """Every output of the distributed program is the one-device output, laid out as contracted."""
 
@@ -17,6 +29,7 @@ class Proof:
     assumptions: tuple[str, ...]
     certificate: dict[str, Any]
     stats: dict[str, float] = field(default_factory=dict[str, float])
+    relations: tuple[Relation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Counterexample:
     fixes: tuple[str, ...] = ()
     """Edits that were tried and proved."""
     stats: dict[str, float] = field(default_factory=dict[str, float])
+    relations: tuple[Relation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,7 @@ class Unknown:
     open_outputs: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     stats: dict[str, float] = field(default_factory=dict[str, float])
+    relations: tuple[Relation, ...] = ()
 
 
 Verdict = Proof | Counterexample | Unknown

@@ -10,6 +10,7 @@ from verifier.certificate import certificate
 from verifier.contract import Contract, check, output_key
 from verifier.domains.base import Array
 from verifier.explain import locate
+from verifier.explain import relations as every_relation
 from verifier.fallback import Unrelated, decide_small, refute_large
 from verifier.inline import inline
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
@@ -19,7 +20,7 @@ from verifier.legality import illegal
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.repair import repairs
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from verifier.verdict import Counterexample, Proof, Relation, Unknown, Verdict
 
 Progress = Callable[[str], None]
 
@@ -67,19 +68,45 @@ def verify(
     consts: Mapping[str, Array] | None = None,
     fixes: bool = False,
     simpler: bool = True,
+    relations: bool = False,
     progress: Progress | None = None,
 ) -> Verdict:
     """Whether the distributed program computes the one-device program as the contract asks.
 
     `consts` are values of opaque constants, used when a witness is replayed. With `fixes`, single
     edits are tried on a program that is not proved, and those that are related are named. Without
-    `simpler`, the inputs of a witness are left as they were drawn.
+    `simpler`, the inputs of a witness are left as they were drawn. With `relations`, the verdict
+    names what every value was found to be.
 
     Raises:
         IRError: a program that is not well formed.
         ContractError: a contract that does not fit the programs.
     """
     tell = progress or _silent
+    named: list[Relation] = []
+    verdict = _decide(
+        sequential,
+        distributed,
+        contract,
+        consts,
+        fixes,
+        simpler,
+        tell,
+        named if relations else None,
+    )
+    return replace(verdict, relations=tuple(named)) if relations else verdict
+
+
+def _decide(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None,
+    fixes: bool,
+    simpler: bool,
+    tell: Progress,
+    named: list[Relation] | None,
+) -> Verdict:
     sequential, distributed = inline(well_formed(sequential)), inline(well_formed(distributed))
     check(sequential, distributed, contract)
     stats: dict[str, float] = {}
@@ -100,6 +127,8 @@ def verify(
     one = as_terms(sequential)
     related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
     wrong = satisfied(one, distributed, related, contract)
+    if named is not None:
+        named += every_relation(one, distributed, related)
     stats["relate_s"] = time.perf_counter() - start
     stats["rules_applied"], stats["rules_reused"] = rules.applied, rules.reused
     location = locate(one, distributed, related, contract, wrong) if wrong or difference else None
