@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
@@ -17,18 +16,18 @@ from verifier.contract import Contract
 from verifier.ir import Affine, Mesh, Program
 from verifier.refute import refute, too_large
 from verifier.resize import Declined, Resized, SmallDifference, refute_resized, resize
+from verifier.resize.refuting import Relates
 
 Case = tuple[Program, Program, Contract]
 
 
 @pytest.fixture(scope="module")
-def full() -> Iterator[Case]:
+def full() -> Case:
     """A decoder with the extents of Llama 3 405B on tp=8, planned and lowered."""
-    sizes = {"HIDDEN": 16384, "SEQ": 8192, "FFN": 53248, "VOCAB": 128256}
-    with patch.multiple(toy, **sizes):
+    with patch.multiple(toy, HIDDEN=16384, SEQ=8192, FFN=53248, VOCAB=128256):
         made = synthesize(toy.decoder(126, kv=8, heads=128), Mesh.of(tp=8), toy.CLUSTER, {})
     assert too_large(made.sequential, made.lowered.program)
-    yield made.sequential, made.lowered.program, made.lowered.contract
+    return made.sequential, made.lowered.program, made.lowered.contract
 
 
 def test_full_size_becomes_small_and_is_not_refuted(full: Case) -> None:
@@ -96,17 +95,25 @@ def test_offset_that_is_another_extent_is_refuted(full: Case) -> None:
     assert isinstance(refute_resized(sequential, wrong, contract), SmallDifference)
 
 
+def answers(*sets: set[str]) -> Relates:
+    """A search for relations that gives these values, call by call."""
+    calls = iter(sets)
+
+    def relates(one: Program, many: Program, contract: Contract) -> set[str]:
+        return next(calls)
+
+    return relates
+
+
 def test_relations_that_are_lost_withhold_a_difference(full: Case) -> None:
     sequential, distributed, contract = full
     site = next(s for s in sites(distributed) if s.node.op == "reduce_scatter")
     wrong = splice(distributed, site, [with_attrs(site.node, reduce="avg")])
     assert wrong is not None
-    calls = iter([{"x"}, set[str]()])
-    found = refute_resized(sequential, wrong, contract, relates=lambda *_: next(calls))
+    found = refute_resized(sequential, wrong, contract, relates=answers({"x"}, set()))
     assert isinstance(found, Declined)
     assert "%x" in str(found)
-    calls = iter([{"x"}, {"x", "y"}])
-    found = refute_resized(sequential, wrong, contract, relates=lambda *_: next(calls))
+    found = refute_resized(sequential, wrong, contract, relates=answers({"x"}, {"x", "y"}))
     assert isinstance(found, SmallDifference)
     again = refute_resized(sequential, wrong, contract, proved=found.difference.outputs)
     assert isinstance(again, Declined)

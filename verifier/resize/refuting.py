@@ -76,7 +76,7 @@ def refute_resized(
         if lost:
             return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
     brief = elements(small.sequential) > BRIEF
-    found = refute(*pair, seed=seed, simpler=not brief)
+    found = _refuted(small, seed, not brief)
     if found is None:
         return None
     both = set(proved) & set(found.outputs)
@@ -86,12 +86,21 @@ def refute_resized(
     if consts:
         cut, doubts = cut_constants(small.sequential, consts)
         caveats += doubts
-        again = refute(*pair, cut, seed=seed, simpler=not brief)
+        again = _refuted(small, seed, not brief, cut)
         if again is None:
             caveats.append("the difference shows only at constants other than the given ones")
         else:
             found = again
     return SmallDifference(found, small, tuple(caveats))
+
+
+def _refuted(
+    small: Resized, seed: int, simpler: bool, consts: Mapping[str, Array] | None = None
+) -> Difference | None:
+    with np.errstate(all="ignore"):
+        return refute(
+            small.sequential, small.distributed, small.contract, consts, seed, simpler=simpler
+        )
 
 
 def cut_constants(
@@ -134,7 +143,7 @@ def shrink(
             continue
         if too_large(small.sequential, small.distributed):
             continue
-        found = refute(small.sequential, small.distributed, small.contract, seed=seed)
+        found = _refuted(small, seed, True)
         if found is not None and difference.witness.output in found.outputs:
             return SmallDifference(found, small)
     return None

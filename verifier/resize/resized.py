@@ -31,7 +31,7 @@ from verifier.resize.keep import (
 )
 from verifier.resize.literals import Literals, doubts
 from verifier.resize.rebuild import Atoms, Value, contract_at, rebuild
-from verifier.resize.solve import Values, determined, solve
+from verifier.resize.solve import Values, determined, solve, spread
 from verifier.resize.system import Declined, System
 
 KEEP_RANKS = 16
@@ -208,18 +208,20 @@ class _Pair:
 
     def resized(self, smallest: bool) -> Resized:
         found: list[tuple[int, int, System, Values]] = []
-        for order, (system, distinct) in enumerate(self._readings(smallest)):
-            values = solve(system, distinct)
+        for order, system in enumerate(self._readings(smallest)):
+            values = solve(system)
             if values is None:
                 continue
-            count = self._elements(system, values)
-            found.append((count, order, system, values))
-            if not smallest and count <= ENOUGH:
+            found.append((self._elements(system, values), order, system, values))
+            if not smallest and found[-1][0] <= ENOUGH:
                 break
         if not found:
             raise Declined("no smaller extents were found")
         enough = [one for one in found if one[0] <= ENOUGH and not smallest]
-        _, _, system, values = min(enough or found, key=lambda one: one[:2])
+        count, _, system, values = min(enough or found, key=lambda one: one[:2])
+        if not smallest:
+            most = max(ENOUGH, count * 3 // 2)
+            values = spread(system, values, lambda v: self._elements(system, v) <= most)
         return self._at(system, values)
 
     def _elements(self, system: System, values: Values) -> int:
@@ -234,7 +236,7 @@ class _Pair:
 
         return count(self.one) + self.mesh.size * count(self.many)
 
-    def _readings(self, smallest: bool) -> Iterator[tuple[System, bool]]:
+    def _readings(self, smallest: bool) -> Iterator[System]:
         """Systems to solve, the most faithful first."""
         for close in (True, False):
             for kept in (False,) if smallest else (True, False):
@@ -248,8 +250,7 @@ class _Pair:
                         keep_coincidences(reading, determined(reading))
                 except Declined:
                     continue
-                for distinct in (False,) if smallest else (True, False):
-                    yield reading, distinct
+                yield reading
 
     def _at(self, system: System, values: Values) -> Resized:
         def value(unknown: int) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 
 from verifier.resize.system import Declined, Product, Sum, System
 
 STEPS = 4_000
 """Values tried before the search gives up."""
+SPREAD = 8
+"""How far above its smallest value a class is tried, to be unlike others."""
 LARGEST = 64
 """No class is tried above this; larger values come from propagation alone."""
 Values = dict[int, int]
@@ -19,8 +22,8 @@ class _Conflict(Exception):  # noqa: N818
 
 
 class _Search:
-    def __init__(self, system: System, distinct: bool) -> None:
-        self.system, self.distinct = system, distinct
+    def __init__(self, system: System) -> None:
+        self.system = system
         self.steps = 0
         self.ties: list[Product | Sum] = []
         root = system.root
@@ -45,15 +48,16 @@ class _Search:
         made = {t.total for t in self.ties if isinstance(t, Sum)}
         made |= {t.left[0] for t in self.ties if isinstance(t, Product) and t.left}
         self.order = sorted(system.free(), key=lambda v: (v in made, system.values[v], v))
+        self.leaves = [v for v in self.order if v not in made]
 
-    def run(self) -> Values | None:
+    def run(self, given: Values) -> Values | None:
         try:
-            return self._extend(self.propagate_pins())
+            return self._extend(self.propagate_pins(given))
         except _Conflict:
             return None
 
-    def propagate_pins(self) -> Values:
-        start: Values = {}
+    def propagate_pins(self, given: Values) -> Values:
+        start = dict(given)
         for v, n in self.system.pinned.items():
             if start.setdefault(self.system.root(v), n) != n:
                 raise _Conflict
@@ -63,7 +67,7 @@ class _Search:
         chosen = next((v for v in self.order if v not in known), None)
         if chosen is None:
             return known
-        for value in self._candidates(chosen, known):
+        for value in self._candidates(chosen):
             self.steps += 1
             if self.steps > STEPS:
                 return None
@@ -81,15 +85,10 @@ class _Search:
         """The least value a class may take."""
         return min(self.system.values[v], max(2, self.floors.get(v, 0)))
 
-    def _candidates(self, chosen: int, known: Values) -> list[int]:
+    def _candidates(self, chosen: int) -> list[int]:
         now = self.system.values[chosen]
         values = [*range(self.floor(chosen), min(now, LARGEST) + 1)]
-        if now > LARGEST:
-            values.append(now)
-        if not self.distinct:
-            return values
-        taken = {n for v, n in known.items() if self.system.values[v] != now}
-        return [n for n in values if n not in taken] + [n for n in values if n in taken]
+        return [*values, now] if now > LARGEST else values
 
     def _propagate(self, known: Values, queue: list[Product | Sum]) -> Values:
         while queue:
@@ -153,18 +152,40 @@ def determined(system: System) -> set[int]:
     Raises:
         Declined: no values solve the system.
     """
-    search = _Search(system, distinct=False)
     try:
-        known = search.propagate_pins()
+        known = _Search(system).propagate_pins({})
     except _Conflict:
         raise Declined("no extents fit the mesh that was asked for") from None
     return set(known) & set(system.free())
 
 
-def solve(system: System, distinct: bool) -> Values | None:
+def solve(system: System) -> Values | None:
     """Values of all classes by root, small ones first; None where the search found none.
 
-    No value is above that of now, 2 or more stays 2 or more. With `distinct`, classes whose
-    values differ now are given different values where that is possible.
+    No value is above that of now, 2 or more stays 2 or more.
     """
-    return _Search(system, distinct).run()
+    return _Search(system).run({})
+
+
+def spread(system: System, values: Values, fits: Callable[[Values], bool]) -> Values:
+    """Give classes that differ now different values, where that solves the system and `fits`.
+
+    An offset that counts by the wrong extent is wrong only where the extents differ.
+    """
+    search = _Search(system)
+    chosen = [v for v in search.leaves if v not in determined(system)]
+    kept: Values = {}
+    for leaf in sorted(chosen, key=lambda v: -system.values[v]):
+        now = system.values[leaf]
+        others = {values[v] for v in chosen if system.values[v] != now}
+        if values[leaf] not in others:
+            kept[leaf] = values[leaf]
+            continue
+        for value in range(values[leaf] + 1, min(now, values[leaf] + SPREAD) + 1):
+            search.steps = 0
+            found = search.run({**kept, leaf: value}) if value not in others else None
+            if found is not None and fits(found):
+                values = found
+                break
+        kept[leaf] = values[leaf]
+    return values
