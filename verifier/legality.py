@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from verifier.contract import Contract, output_key
 from verifier.explain import show
-from verifier.ir.program import Program
+from verifier.ir.errors import IRError
+from verifier.ir.program import IN_ORDER, Program
+from verifier.ir.types import NOWHERE
 from verifier.ir.where import EVERYWHERE, within
 from verifier.ir.where import show as ranks
 from verifier.regions import regions
-from verifier.verdict import Counterexample, Location, Trace
+from verifier.verdict import Counterexample, Location, Trace, Unknown
 
 
 def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
@@ -43,3 +45,34 @@ def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
                 str(distributed.mesh), Trace("placement consistency", reason), location, (key,)
             )
     return None
+
+
+def late(distributed: Program) -> Counterexample | Unknown | None:
+    """A run of the ranks that reads too early or never ends; None where every run is in order.
+
+    A program that says nothing about time runs in the order of its text, and needs no check.
+    """
+    if all(node.timing == IN_ORDER for _, node in distributed.walk()):
+        return None
+    from verifier.time import shown, verify_time
+    from verifier.time.from_program import from_program
+
+    try:
+        found = verify_time(from_program(distributed))
+    except IRError as error:
+        return Unknown(f"the order of its events was not judged: {error}")
+    if not found:
+        return None
+    first = found[0]
+    events = tuple(map(str, first.events))
+    if not shown(first):
+        return Unknown(f"{first.check}: {first.message}, but no run was found that shows it")
+    steps = tuple(first.trace.lines()[-8:]) if first.trace is not None else events
+    place = first.events[0] if first.events else None
+    source = place.source if place is not None else NOWHERE
+    text = str(place) if place is not None else ""
+    return Counterexample(
+        str(distributed.mesh),
+        Trace(first.check.replace("_", " "), first.message, steps),
+        Location(first.check, text, first.message, source, events),
+    )

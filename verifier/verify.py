@@ -16,7 +16,7 @@ from verifier.inline import inline
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
-from verifier.legality import illegal
+from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.repair import repairs
@@ -110,7 +110,7 @@ def _decide(
     sequential, distributed = inline(well_formed(sequential)), inline(well_formed(distributed))
     check(sequential, distributed, contract)
     stats: dict[str, float] = {}
-    stuck = illegal(distributed, contract)
+    stuck = illegal(distributed, contract) or late(distributed)
     if stuck is not None:
         return stuck
     start = time.perf_counter()
