@@ -62,8 +62,6 @@ def test_hangs_and_races_are_reported_exactly_where_an_execution_has_them(progra
         }
         assert pairs <= overlaps
         assert bool(pairs) == bool(overlaps)
-        queued = any(
-            not run.enabled() and not run.finished() for run in states(program, "queue")
-        )
+        queued = any(not run.enabled() and not run.finished() for run in states(program, "queue"))
         assert queued == ("launch_order" in checks)
     assert all(shown(violation) for violation in found)

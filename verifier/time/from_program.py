@@ -172,13 +172,15 @@ class _Rank:
             if contains(item.where, self.coords):
                 self.held[item.name] = Access(item.name)
                 if item.name in stored:
-                    self._write(Compute(), item.name, item.name)
+                    given = Compute(source=Source(module=f"input %{item.name}"))
+                    self._write(given, item.name, item.name)
         self._nodes(program, places)
         for handle in self.sent:
-            self.events.append(Wait(handle=handle))
+            self.events.append(Wait(handle=handle, source=Source(module="return")))
         reads = [self.held[o.value] for o in program.outputs if o.value in self.held]
         if reads:
-            self.events.append(Compute(label=self._label("return"), reads=tuple(reads)))
+            label, source = self._label("return"), Source(module="return")
+            self.events.append(Compute(label=label, reads=tuple(reads), source=source))
 
     def _nodes(self, program: Program, places: Regions) -> None:
         for node in program.nodes:
