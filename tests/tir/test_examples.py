@@ -1,4 +1,4 @@
-"""The scripts in `examples/tir`: parsed, lifted, run, and held against numpy and the interpreter."""
+"""The scripts in `examples/tir`: lifted, run, and held against numpy and the interpreter."""
 
 from __future__ import annotations
 

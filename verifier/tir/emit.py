@@ -165,7 +165,7 @@ class LeafEmitter:
         if kind != target.kind and not number_like:
             self.fail(
                 store.place,
-                f"a {kind} is stored to {store.buffer}",
+                f"{'an' if kind == 'integer' else 'a'} {kind} is stored to {store.buffer}",
                 expected=memory.dtype,
                 hint="say T.cast where a conversion is meant",
             )

@@ -97,7 +97,7 @@ def _unrolled(e: LeafEmitter, load: Load, var: str, budget: int) -> Lab | Const:
         e.fail(
             load.place,
             f"an index of {load.buffer} overlaps from one iteration to the next, or is not affine",
-            expected=f"digits such as i0 * 32 + i1, or at most {MAX_UNROLLED} values read one by one",
+            expected=f"digits such as i0 * 32 + i1, or at most {MAX_UNROLLED} values one by one",
             got=f"{extent} values of {var}",
         )
     parts: list[Lab | Const] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from verifier.tir.bindings import check_bindings, conjuncts
 from verifier.tir.errors import fail
 from verifier.tir.tree import (
+    FUNCTIONS,
     Alloc,
     Apply,
     Expr,
@@ -190,6 +191,13 @@ class _Walker:
             name = self.buffer(expr.buffer, len(expr.indices), at, place)
             return Load(name, tuple(self.resolve(i, at, place) for i in expr.indices), expr.place)
         if isinstance(expr, Apply):
+            if expr.op not in FUNCTIONS:
+                fail(
+                    self.file,
+                    expr.place if expr.place.line else place,
+                    f"function {expr.op} is not understood",
+                    expected=f"one of {', '.join(sorted(FUNCTIONS))}",
+                )
             by = as_int(expr.args[1]) if len(expr.args) == 2 else None
             if expr.op in ("floordiv", "floormod") and (by is None or by < 1):
                 fail(self.file, place, "// and % need a positive integer constant on the right")

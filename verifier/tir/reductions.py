@@ -144,14 +144,13 @@ def _summed(e: LeafEmitter, lab: Lab, over: list[str]) -> Lab:
 
 def _merge(e: LeafEmitter, labs: list[Lab]) -> list[Lab]:
     """Multiply factors into others that have all their variables, then down to two factors."""
-    labs = sorted(labs, key=lambda x: -len(x.vars))
-    for small in reversed(labs):
+    for small in sorted(labs, key=lambda x: len(x.vars)):
         for big in labs:
             if big is not small and set(small.vars) <= set(big.vars):
-                left = [x for x in labs if x is not small and x is not big]
-                return [*left, e.map("mul", big, small)]
+                made = e.map("mul", big, small)
+                return [made if x is big else x for x in labs if x is not small]
     if len(labs) > 2:
-        return [*labs[2:], e.map("mul", labs[0], labs[1])]
+        return [e.map("mul", labs[0], labs[1]), *labs[2:]]
     return labs
 
 

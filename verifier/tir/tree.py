@@ -157,6 +157,14 @@ class TIRFunc:
     """Lines of the script, for source notes."""
 
 
+FUNCTIONS = frozenset(
+    "add sub mul div neg floordiv floormod maximum minimum exp log log1p sqrt rsqrt tanh sigmoid "
+    "sin cos erf floor abs lt le gt ge eq ne logical_and logical_or logical_not where cast "
+    "pow".split()
+)
+"""What `Apply` may apply."""
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
     if isinstance(expr, Load):
