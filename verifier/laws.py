@@ -24,14 +24,18 @@ from verifier.domains.symbolic import Symbolic, equations
 from verifier.evaluate import Values, run_node
 from verifier.ir.program import Node
 from verifier.ir.types import FLOATS
+from verifier.ir.where import EVERYWHERE, Where, contains, members, ranks_where
 from verifier.lemmas import LEMMAS
 from verifier.ops import REGISTRY
 from verifier.ops.registry import Op, Placed, Refused
+from verifier.regions import Regions
 from verifier.samples import MESHES, Case, cases
 from verifier.scatter import copies, gather, scatter
 
 POSITIVE = frozenset({"log", "log1p", "sqrt", "rsqrt", "pow"})
 """Ops whose real operand must be positive to have a value."""
+READS_ONE = {"send": "src", "recv": "dst", "broadcast": "index", "scatter": "index"}
+"""Ops that read the value of one coordinate, and the attribute that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +92,40 @@ def _zeros(shape: tuple[int, ...], dtype: str, domain: Domain) -> Array:
     return np.zeros(shape, dtype=bool if dtype == "bool" else np.int64)
 
 
+def starts(case: Case) -> Where:
+    """The ranks that hold the operands: one coordinate alone where the op reads no other."""
+    key = READS_ONE.get(case.op.name)
+    if key is None:
+        return EVERYWHERE
+    name, at = str(case.operands.attr("mesh_dim")), case.operands.number(key)
+    return ranks_where(case.mesh, {name: (at,)})
+
+
+def lands(case: Case) -> Where:
+    """The ranks that hold the result. Raises Refused."""
+    if case.op.region is None:
+        return EVERYWHERE
+    held = [starts(case)] * len(case.layouts)
+    return case.op.region(dict(case.attrs), held, EVERYWHERE, case.mesh)
+
+
 def run_ranks(case: Case, parts: list[list[Array]], domain: Domain) -> list[Array]:
-    """The op on every rank; `parts` holds the pieces of each operand in rank order."""
+    """The op on every rank; `parts` holds the pieces of each operand in rank order.
+
+    A rank that the result does not reach has an array of no entries.
+    """
     names = tuple(f"i{k}" for k in range(len(parts)))
+    coords, held, region = case.mesh.coords(), starts(case), lands(case)
     state: list[Values] = [
         {name: piece[rank] for name, piece in zip(names, parts, strict=True)}
+        if contains(held, coords[rank])
+        else {}
         for rank in range(case.mesh.size)
     ]
     node = Node(case.op.name, names, ("out",), dict(case.attrs))
-    run_node(node, state, case.mesh, case.mesh.coords(), domain)
-    return [local["out"] for local in state]
+    places = Regions({**dict.fromkeys(names, held), "out": region})
+    run_node(node, state, case.mesh, coords, domain, places)
+    return [local.get("out", np.zeros(0)) for local in state]
 
 
 def expected(case: Case, placed: Placed, wholes: list[Array], domain: Domain) -> Array:
@@ -138,17 +166,20 @@ def check(case: Case, placed: Placed, domain: Domain, rng: np.random.Generator) 
     ]
     for i in case.zeros:
         parts[i] = [_zeros(p.shape, case.dtypes[i], domain) for p in parts[i]]
-    results = run_ranks(case, parts, domain)
+    results, region = run_ranks(case, parts, domain), lands(case)
     (layout,) = placed.layouts
-    wrong = next((r for r in results if r.shape != layout.local_shape), None)
+    made = [results[rank] for rank in members(region, case.mesh)]
+    wrong = next((r for r in made if r.shape != layout.local_shape), None)
     if wrong is not None:
         return f"a rank holds shape {list(wrong.shape)}, the layout says {list(layout.local_shape)}"
-    for rank, origin in copies(layout, case.mesh):
+    for rank, origin in copies(layout, case.mesh, region):
         why = differs(results[rank], results[origin], domain)
         if why:
             return f"ranks {rank} and {origin} hold one piece and disagree: {why}"
     return differs(
-        gather(results, layout, case.mesh, domain), expected(case, placed, wholes, domain), domain
+        gather(results, layout, case.mesh, domain, region),
+        expected(case, placed, wholes, domain),
+        domain,
     )
 
 
@@ -159,6 +190,7 @@ def placed_cases(op: Op, limit: int, tries: int, seed: int) -> Iterator[tuple[Ca
         claimed = 0
         for case in cases(op, mesh, rng, tries):
             try:
+                lands(case)
                 claims = op.place(op, case.operands)
             except Refused:
                 claims = []

@@ -16,12 +16,12 @@ from verifier.ops import REGISTRY, Operands, Placed, Refused
 from verifier.samples import Case, cases, forms
 
 TP = Mesh.of(tp=2)
-APART = ("composite", "control", "movement")
-"""Kinds without claims of their own, and those whose laws are in test_movement.py."""
+APART = ("composite", "control")
+"""Kinds without claims of their own."""
 COLLECTED = {name for name, op in REGISTRY.items() if op.kind not in APART}
 
 
-@pytest.mark.parametrize("name", sorted(n for n in REGISTRY if REGISTRY[n].kind != "movement"))
+@pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_every_claim_of_the_op_holds(name: str) -> None:
     tally, broken = survey(REGISTRY[name], limit=8)
     assert not broken, "\n".join(map(str, broken))

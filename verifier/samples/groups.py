@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
 from verifier.ir.types import Attr, Mesh
-from verifier.samples.form import Attrs, Form, Forms, Shape
+from verifier.samples.form import Attrs, Form, Forms, Shape, fixed
 
 
 def _groups(mesh: Mesh) -> Iterator[tuple[str, ...]]:
@@ -43,6 +43,26 @@ def _on_coord(a: int, b: int) -> Iterator[Form]:
     yield Form(((a, b),), ("f32",), attrs)
 
 
+def _moved(**choices: Sequence[Attr]) -> Forms:
+    """Values that change ranks along one mesh dim: every choice, for the first and last rank."""
+
+    def form(a: int, b: int) -> Iterator[Form]:
+        def attrs(local: tuple[Shape, ...], mesh: Mesh) -> Iterator[Attrs]:
+            for (name, size), values in product(mesh.dims, product(*choices.values())):
+                chosen: dict[str, Attr] = dict(zip(choices, values, strict=True))
+                for first, last in ((0, size - 1), (size - 1, 0)):
+                    ends = {"src": first, "dst": last, "index": first}
+                    yield {"mesh_dim": name, **chosen, **{k: ends[k] for k in chosen if k in ends}}
+
+        yield Form(((a, b),), ("f32",), attrs)
+
+    return form
+
+
+def _kept(a: int, b: int) -> Iterator[Form]:
+    yield Form(((a, b),), ("f32",), fixed({}))
+
+
 REDUCES = ("sum", "avg", "max", "min")
 GROUPS: dict[str, Forms] = {
     "all_reduce": _collective(reduce=REDUCES),
@@ -51,4 +71,12 @@ GROUPS: dict[str, Forms] = {
     "shard_slice": _collective(dim=(0, 1), cut=(True,)),
     "all_to_all": _collective(split_dim=(0, 1), concat_dim=(0, 1)),
     "on_coord": _on_coord,
+    "send": _moved(src=(0,), dst=(0,)),
+    "recv": _moved(src=(0,), dst=(0,)),
+    "broadcast": _moved(index=(0,)),
+    "reduce_to": _moved(index=(0,), reduce=REDUCES),
+    "ring_shift": _moved(shift=(1, 2)),
+    "gather": _moved(index=(0,), dim=(0, 1)),
+    "scatter": _moved(index=(0,), dim=(0, 1)),
+    **dict.fromkeys(("merge", "only", "wait"), _kept),
 }
