@@ -47,6 +47,9 @@ class Scan:
     key: tuple[Any, ...]
     inner: Sequential
 
+    def __post_init__(self) -> None:
+        self.reads = frozenset(ref.id for ref in self.operands)
+
 
 @dataclass
 class Sequential:

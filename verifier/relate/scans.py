@@ -34,9 +34,12 @@ def relate_scan(
 
     label = f"{path}{node.outputs[0]}/"
     best: tuple[Scan, Related, list[list[Fact]]] | None = None
+    given = [{f.ref.id for f in facts} for facts in operands if not _starts_at_zero(facts)]
     for scan in sequential.scans:
         same = ("length", "reverse")
         if any(scan.node.attrs.get(k, False) != node.attrs.get(k, False) for k in same):
+            continue
+        if any(ids.isdisjoint(scan.reads) for ids in given):
             continue
         tried = (scan, *_induct(sequential, scan, node, operands, rules, label, inside))
         if best is None or _worth(tried[1], tried[2]) > _worth(best[1], best[2]):
@@ -85,7 +88,7 @@ def _induct(
         s_range = range(len(scan.operands))[s_parts[kind]]
         for facts in operands[d_parts[kind]]:
             entry.append(_enter(sequential, scan, facts, s_range, sliced=kind == 1))
-    _guess_zero_starts(inner, theirs, body, entry, operands, rules, label, carries, inside)
+    _guess_zero_starts(scan, body, entry, operands, rules, label, carries, inside)
     related = Related({}, [])
     for _ in range(len(entry) + 4):
         given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
@@ -131,8 +134,7 @@ def _induct(
 
 
 def _guess_zero_starts(
-    inner: Sequential,
-    theirs: Program,
+    scan: Scan,
     body: Program,
     entry: list[list[Fact]],
     operands: list[list[Fact]],
@@ -147,8 +149,10 @@ def _guess_zero_starts(
     """
     from verifier.relate.walk import relate
 
+    inner, theirs = scan.inner, scan.node.body
+    assert theirs is not None
     zero = [k for k in range(carries) if _starts_at_zero(operands[k])]
-    if not zero or not all(entry):
+    if not zero or not all(facts for k, facts in enumerate(entry) if k not in zero):
         return
     given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
     for k in zero:
@@ -156,10 +160,10 @@ def _guess_zero_starts(
         facts = [Fact(z, f.layout, where=f.where) for z, f in zip(zeros, entry[k], strict=True)]
         given[body.inputs[k].name] = facts
     related = relate(inner, body, given, NOTHING, rules, label, inside)
-    slot = _slots(inner, theirs)
+    slot, gains = _slots(inner, theirs), _gains(scan)
     for k in zero:
-        guesses: list[Fact] = []
-        for fact in entry[k]:
+        guesses = _matching_gains(inner, body, k, related, gains)
+        for fact in entry[k] if not guesses else ():
             target = inner.values[theirs.outputs[slot[fact.ref.id]].value]
             weights = {a.id: a.coef for a in inner.terms[target.id].args}
             for found in related.facts.get(body.outputs[k].value, []):
@@ -169,6 +173,49 @@ def _guess_zero_starts(
                     ref = Ref(ratio, fact.ref.id)
                     guesses.append(Fact(ref, found.layout, (), "enter", fact.where))
         entry[k] = (guesses or entry[k])[:MAX_FACTS]
+
+
+def _gains(scan: Scan) -> dict[int, list[tuple[Ref, Ref]]]:
+    """What each carry of the one-device block that starts at zero gains in a step.
+
+    Term of the gain -> (the gain, the carry), for all carries that gain it.
+    """
+    inner, theirs = scan.inner, scan.node.body
+    assert theirs is not None
+    carries = scan.node.attrs["carry"]
+    assert isinstance(carries, int)
+    out: dict[int, list[tuple[Ref, Ref]]] = {}
+    for p in range(carries):
+        if scan.operands[p].coef == 0:
+            carry = inner.values[theirs.inputs[p].name]
+            after = inner.values[theirs.outputs[p].value]
+            gain = inner.terms.combine([(Fraction(1), after), (Fraction(-1), carry)])
+            if gain.coef:
+                out.setdefault(gain.id, []).append((gain, carry))
+    return out
+
+
+def _matching_gains(
+    inner: Sequential,
+    body: Program,
+    index: int,
+    related: Related,
+    gains: dict[int, list[tuple[Ref, Ref]]],
+) -> list[Fact]:
+    """Facts about a carry to which a step adds what some carry of the one-device block gains."""
+    carry, after = body.inputs[index], body.outputs[index].value
+    node = next((n for n in body.nodes if after in n.outputs), None)
+    if node is None or node.op != "add" or carry.name not in node.inputs:
+        return []
+    out: list[Fact] = []
+    shares = [v for v in node.inputs if v != carry.name]
+    for found in (f for v in shares for f in related.facts.get(v, [])):
+        for gain, theirs in gains.get(found.ref.id, ()):
+            fits = found.layout.local_shape == carry.type.shape
+            if fits and found.layout.global_shape == inner.terms.shape(theirs):
+                ref = Ref(found.ref.coef / gain.coef, theirs.id)
+                out.append(Fact(ref, found.layout, (), "enter", found.where))
+    return out
 
 
 def _slots(inner: Sequential, theirs: Program) -> dict[int, int]:
