@@ -58,7 +58,12 @@ from verifier import (
     padded_shape,
     verify_temporal,
 )
+from verifier.contract import Contract
 from verifier.face.sharding import Shard
+from verifier.ir.text import parse_text
+from verifier.layout import Atom, Layout, from_placements
+from verifier.verdict import Counterexample, Proof, Verdict
+from verifier.verify import verify
 
 GRID = DeviceMesh((2, 2), ("dp", "tp"))
 FOUR = DeviceMesh((4,), ("tp",))
@@ -482,3 +487,64 @@ def test_d3_receives_in_another_order_are_refused() -> None:
 def test_a_third_is_exact() -> None:
     case = row(AllReduce("p", "q"), LossScale("q", "y", Fraction(1, 3)))
     assert case.accepted()[0]
+
+
+FUSED = """program one
+  input %x: f32[8, 4]
+  param %w: f32[4, 12]
+  %h = mm %x, %w
+  %q = slice %h {dim=1, start=0, stop=4}
+  %k = slice %h {dim=1, start=4, stop=8}
+  %v = slice %h {dim=1, start=8, stop=12}
+  %s = mul %q, %k
+  %y = mul %s, %v
+  return %y
+---
+program many mesh(tp=2)
+  input %x: f32[8, 4]
+  param %w: f32[4, 6]
+  %h = mm %x, %w
+  %q = slice %h {dim=1, start=0, stop=2}
+  %k = slice %h {dim=1, start=2, stop=4}
+  %v = slice %h {dim=1, start=4, stop=6}
+  %s = mul %q, %k
+  %y = mul %s, %v
+  return %y
+"""
+ROTARY = """program one
+  input %x: f32[8, 4]
+  param %f: f32[4]
+  %i = iota {shape=[8, 1], dim=0, dtype=f32}
+  %a = mul %i, %f
+  %c = cos %a
+  %y = mul %x, %c
+  return %y
+---
+program many mesh(tp=2)
+  input %x: f32[4, 4]
+  param %f: f32[4]
+  %i = iota {shape=[4, 1], dim=0, offset=OFFSET, dtype=f32}
+  %a = mul %i, %f
+  %c = cos %a
+  %y = mul %x, %c
+  return %y
+"""
+PARTS = Layout(((Atom(4),), (Atom(3), Atom(2, "tp"), Atom(2))))
+
+
+def judge(text: str, inputs: dict[str, Layout], output: Layout) -> Verdict:
+    one, many = (parse_text(part) for part in text.split("---\n"))
+    return verify(one, many, Contract(inputs, {"output:y": output}))
+
+
+def test_u29_a_fused_weight_is_cut_in_its_parts() -> None:
+    x, y = Layout.replicate((8, 4)), from_placements((8, 4), [("tp", 2, "S(1)")])
+    cut = from_placements((4, 12), [("tp", 2, "S(1)")])
+    assert isinstance(judge(FUSED, {"x": x, "w": PARTS}, y), Proof)
+    assert isinstance(judge(FUSED, {"x": x, "w": cut}, y), Counterexample)
+
+
+def test_u41_a_rotary_table_starts_at_the_block_of_the_rank() -> None:
+    x, f = from_placements((8, 4), [("tp", 2, "S(0)")]), Layout.replicate((4,))
+    assert isinstance(judge(ROTARY.replace("OFFSET", "4*tp"), {"x": x, "f": f}, x), Proof)
+    assert isinstance(judge(ROTARY.replace("OFFSET", "0"), {"x": x, "f": f}, x), Counterexample)

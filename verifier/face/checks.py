@@ -15,6 +15,7 @@ from verifier.face.tensor import TensorState
 from verifier.ir import IRError
 from verifier.ir.program import Output
 from verifier.ir.program import Program as CoreProgram
+from verifier.ir.where import members
 from verifier.layout import Layout, split_leading
 from verifier.regions import regions
 from verifier.relate import describe
@@ -93,7 +94,7 @@ class DistributedVerifier:
         if bwd_program is not None:
             self.verify_gradient_duality(program, bwd_program, final_tensors)
         if any(op.is_async() or op.is_p2p() for op in program.flat()) or overlaps(program):
-            self._add(order(program))
+            self._add(order(program, lowered))
         return self.results[start:]
 
     def _postconditions(self, lowered: Lowered, names: Sequence[str], expected: Expected) -> None:
@@ -343,7 +344,7 @@ def placements(lowered: Lowered, claimed: Mapping[str, TensorState]) -> VerifyRe
     wrong: list[str] = []
     lost = [n for n, v in lowered.values.items() if v.state.sharding is None]
     if lost:
-        more = f", nor have {len(lost) - 1} values after it" if len(lost) > 1 else ""
+        more = f" (nor have {', '.join(lost[1:3])}{' ...' if lost[3:] else ''})" if lost[1:] else ""
         wrong.append(f"{lost[0]} has {lowered.values[lost[0]].state.relation}{more}")
     for name, value in lowered.values.items():
         state, claim = value.state, claimed.get(name)
@@ -388,9 +389,15 @@ def overlaps(program: Program) -> bool:
     return len(program.flat()) != len(program.ops) or any(hasattr(op, "inner") for op in program)
 
 
-def order(program: Program) -> VerifyResult:
-    """Whether no execution of the asynchronous ops goes wrong."""
+def order(program: Program, lowered: Lowered) -> VerifyResult:
+    """Whether no execution of the ops goes wrong: waits, buffers in use, messages."""
     from verifier.face.order import verify_temporal
 
-    result = verify_temporal(program)
+    ids, core = lowered.mesh.ids, lowered.mesh.core
+    holders = {
+        name: tuple(ids[r] for r in members(where, core))
+        for name in program.inputs
+        if (where := lowered.places.get(name)) is not None
+    }
+    result = verify_temporal(program, lowered.mesh, holders)
     return VerifyResult(result.is_safe, "order in time", result.summary())

@@ -54,7 +54,8 @@ class AllGather(CollectiveOp):
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         dims = at.dims(self.mesh_dim)
-        return at.b.add("all_gather", *operands, mesh_dim=dims, dim=self.gather_dim)
+        dim = at.dim(operands[0], self.gather_dim, str(self))
+        return at.b.add("all_gather", *operands, mesh_dim=dims, dim=dim)
 
 
 @dataclass
@@ -67,7 +68,7 @@ class ReduceScatter(CollectiveOp):
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         how, dims = fold(self.op_type, str(self)), at.dims(self.mesh_dim)
-        dim = self.scatter_dim
+        dim = at.dim(operands[0], self.scatter_dim, str(self))
         return at.b.add("reduce_scatter", *operands, mesh_dim=dims, dim=dim, reduce=how)
 
 
@@ -105,11 +106,15 @@ class AllToAll(CollectiveOp):
     mesh_dim: str | None = None
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return exchange(at, operands[0], self.split_dim, self.concat_dim, self.mesh_dim)
+        return exchange(at, operands[0], (self.split_dim, self.concat_dim), self.mesh_dim, self)
 
 
-def exchange(at: Ranks, x: str, held: int, wanted: int, mesh_dim: str | None) -> str:
-    """The core names the dim that a rank cuts, which is the one split afterwards."""
+def exchange(at: Ranks, x: str, ends: tuple[int, int], mesh_dim: str | None, op: IROp) -> str:
+    """All-to-all from a split of the first dim to one of the second.
+
+    The core names the dim that a rank cuts, which is the one split afterwards.
+    """
+    held, wanted = (at.dim(x, d, str(op)) for d in ends)
     dims = at.dims(mesh_dim)
     return at.b.add("all_to_all", x, mesh_dim=dims, split_dim=wanted, concat_dim=held)
 
@@ -125,7 +130,8 @@ class Scatter(CollectiveOp):
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         name = at.one_dim(self.mesh_dim, str(self))
         whole = at.b.add("broadcast", *operands, mesh_dim=name, index=self.root)
-        return at.b.add("shard_slice", whole, mesh_dim=name, dim=self.scatter_dim)
+        dim = at.dim(whole, self.scatter_dim, str(self))
+        return at.b.add("shard_slice", whole, mesh_dim=name, dim=dim)
 
 
 @dataclass
@@ -138,7 +144,8 @@ class Gather(CollectiveOp):
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         name = at.one_dim(self.mesh_dim, str(self))
-        whole = at.b.add("all_gather", *operands, mesh_dim=name, dim=self.gather_dim)
+        dim = at.dim(operands[0], self.gather_dim, str(self))
+        whole = at.b.add("all_gather", *operands, mesh_dim=name, dim=dim)
         with at.b.on(**{name: self.root}):
             return at.b.add("only", whole)
 

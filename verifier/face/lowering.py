@@ -22,9 +22,10 @@ from verifier.ir import Builder, IRError, TensorType
 from verifier.ir import Program as CoreProgram
 from verifier.ir.program import Node, Output
 from verifier.ir.types import Source
-from verifier.ir.where import EVERYWHERE, Where, members, ranks_where
+from verifier.ir.where import EVERYWHERE, Where, common, members, ranks_where
 from verifier.layout import Layout
-from verifier.regions import Regions
+from verifier.ops import Refused
+from verifier.regions import Regions, region_of
 from verifier.relate import Break, Fact, Related, Rules, Sequential, as_terms, describe, relate
 from verifier.terms import Ref
 
@@ -157,6 +158,8 @@ class Single:
         self.names: dict[str, str] = {}
         self.read: dict[str, IROp] = {}
         self.results: list[tuple[str, ...]] = []
+        written = [n for op in program.flat() for n in (*op.input_names, *op.output_names)]
+        self.b.reserve([*outer.given, *written])
         ids = index_names(program)
         self.dtypes = dict.fromkeys(ids, "i64")
         self.complete(program)
@@ -365,6 +368,10 @@ class _Ranked:
                 source=moved.source, where=moved.where, timing=moved.timing,
             )  # fmt: skip
             nodes.append(moved)
+            try:
+                region_of(moved, [self.b.held[v] for v in moved.inputs], self.mesh.core)
+            except Refused as refusal:
+                self.breaks.append(Break(moved, refusal, (), ""))
         piece = CoreProgram(hint, (), tuple(nodes), (), self.b.types, self.mesh.core)
         known = {v: self.facts[v] for n in nodes for v in n.inputs if v in self.facts}
         related: Related = relate(
@@ -413,6 +420,7 @@ class _Ranked:
         outputs = op.output_names or [f"{names[0]} in flight"]
         for name, value, single in zip(outputs, done, singles, strict=False):
             one = self._twin(single, name)
+            value = self._merged(name, value, op)
             state = self._state(name, value, one, op)
             op.mark(state, states)
             made_here = Value(one, value, state)
@@ -421,6 +429,27 @@ class _Ranked:
             if op.output_names:
                 self.values[name] = made_here
             self.made.setdefault(value, op)
+
+    def _merged(self, name: str, value: str, op: IROp) -> str:
+        """One value, where ranks that share no work receive their parts under one name."""
+        before = self.values.get(name)
+        if getattr(op, "core", "") != "recv" or before is None:
+            return value
+        maker = self.made.get(before.many)
+        apart = common(self.b.held[before.many], self.b.held[value]) is None
+        if not apart or getattr(maker, "core", "") != "recv":
+            return value
+        fragment = Builder("merge", self.mesh.core)
+        fragment.source = op.source
+        for part in (before.many, value):
+            fragment.input(part, self.b.types[part], where=self.b.held[part])
+        try:
+            both = fragment.add("merge", before.many, value)
+        except IRError as error:
+            raise ProgramError(f"{op}: {name} was received otherwise: {error}{at(op)}") from None
+        fragment.outputs.append(Output(both, "output", both))
+        (joined,) = self._append(fragment.build(), name)
+        return joined
 
     def _received(self, op: IROp) -> Value:
         """The oldest message between the two devices. It must be the one that is named."""
@@ -453,6 +482,7 @@ class _Ranked:
         fact = best(self.one, self.facts[value], want)
         if fact is None:
             why = next((str(b.refused.reason) for b in reversed(self.breaks)), "")
+            why = why or "what the ranks hold is no piece of one value"
             known = self.single.built.types
             whole = known[one].shape if one in known else local
             return TensorState(

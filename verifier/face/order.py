@@ -8,11 +8,13 @@ the program. An asynchronous op starts at its place and ends when its handle is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from verifier.evaluate import process_groups
+from verifier.face.mesh import DeviceMesh
 from verifier.face.program import IROp, Program
 from verifier.ir.errors import MalformedError
 from verifier.ir.types import NOWHERE, Source
@@ -141,11 +143,21 @@ class TemporalVerifyResult:
         return "\n".join([head, *(f"  {r}" for r in self.reports)])
 
 
-def verify_temporal(program: Program) -> TemporalVerifyResult:
-    """Everything that can go wrong in the order of a program."""
+def verify_temporal(
+    program: Program,
+    mesh: DeviceMesh | None = None,
+    holders: Mapping[str, Sequence[int]] | None = None,
+) -> TemporalVerifyResult:
+    """Everything that can go wrong in the order of a program.
+
+    Args:
+        program: what the devices run.
+        mesh: the devices and their groups; by default as many as sends and roots name, in one.
+        holders: the devices that hold an input, where not all do.
+    """
     ops = program.flat()
     asynchronous = sum(op.is_async() for op in ops)
-    built = _Events(program)
+    built = _Events(program, mesh, holders or {})
     try:
         events = built.run()
         violations = verify_time(events)
@@ -166,7 +178,7 @@ def verify_temporal(program: Program) -> TemporalVerifyResult:
 def _report(violation: Violation) -> RaceReport:
     kind = KINDS.get(violation.check, RaceType.DEPENDENCY_VIOLATION)
     touched = [[a.buffer for a, _ in accesses(p.event)] for p in violation.events]
-    shared = [b for b in (touched[-1] if touched else []) if all(b in t for t in touched)]
+    shared = [b for b in reversed(touched[-1] if touched else []) if all(b in t for t in touched)]
     first = shared or [b for t in touched for b in reversed(t)]
     source = violation.events[-1].source if violation.events else NOWHERE
     return RaceReport(kind, first[0] if first else "", violation.message, source, violation)
@@ -175,13 +187,19 @@ def _report(violation: Violation) -> RaceReport:
 class _Events:
     """The events of each rank of a class program."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(
+        self,
+        program: Program,
+        mesh: DeviceMesh | None,
+        holders: Mapping[str, Sequence[int]],
+    ) -> None:
+        self.program, self.mesh = program, mesh
         self.builder = TimeBuilder(program.name or "program")
         ends = {d for op in program.flat() if op.is_p2p() for d in _ends(op)}
         ends |= {getattr(op, "root", 0) for op in program.flat()}
-        self.ranks = tuple(range(max([1, *ends]) + 1))
-        self.holders = dict.fromkeys(program.inputs, self.ranks)
+        self.ranks = mesh.ids if mesh is not None else tuple(range(max([1, *ends]) + 1))
+        self.holders = {n: tuple(holders.get(n, self.ranks)) for n in program.inputs}
+        self.received: set[str] = set()
         self.buffer: dict[str, str] = {}
         self.writer: dict[tuple[int, str], str] = {}
         self.handles: dict[str, str] = {}
@@ -192,9 +210,10 @@ class _Events:
     def run(self) -> TimeProgram:
         comms = {getattr(op, "mesh_dim", None) or "world" for op in self.program.flat()}
         for name in sorted(map(str, comms)):
-            self.builder.communicator(name, self.ranks)
+            self.builder.communicator(name, *self.groups(name))
         for rank in self.ranks:
-            self.builder.rank(rank).holds(*self.program.inputs)
+            held = [n for n in self.program.inputs if rank in self.holders[n]]
+            self.builder.rank(rank).holds(*held)
         for op in self.program.ops:
             compute: list[IROp] | None = getattr(op, "compute_ops", None)
             if compute is None:
@@ -207,6 +226,13 @@ class _Events:
                 self.op(inner, "compute")
             self.join((MAIN, "compute"), (MAIN, "comm"))
         return self.builder.build()
+
+    def groups(self, name: str) -> list[tuple[int, ...]]:
+        """The groups of a communicator."""
+        if self.mesh is None or name not in self.mesh.dim_names:
+            return [self.ranks]
+        found = process_groups(self.mesh.core, (name,))
+        return [tuple(self.mesh.ids[r] for r in group) for group in found]
 
     def join(self, *pairs: tuple[str, str]) -> None:
         for rank in self.ranks:
@@ -263,7 +289,12 @@ class _Events:
         message = getattr(op, "core", "") == "send"
         for name in () if message else op.output_names:
             self.buffer[name] = name
-            self.holders[name] = tuple(runs)
+            before = self.holders.get(name, ()) if name in self.received else ()
+            apart = getattr(op, "core", "") == "recv" and not set(before) & set(runs)
+            self.holders[name] = (*before, *runs) if apart else tuple(runs)
+            (self.received.add if getattr(op, "core", "") == "recv" else self.received.discard)(
+                name
+            )
             for rank in runs:
                 self.writer[rank, name] = f"op{self.count}"
 

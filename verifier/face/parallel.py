@@ -85,7 +85,12 @@ class ZeROGatherParam(CollectiveOp):
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         dims = at.dims(self.mesh_dim)
-        return at.b.add("all_gather", *operands, mesh_dim=dims, dim=self.gather_dim)
+        return at.b.add(
+            "all_gather",
+            *operands,
+            mesh_dim=dims,
+            dim=at.dim(operands[0], self.gather_dim, str(self)),
+        )
 
 
 @dataclass
@@ -98,7 +103,12 @@ class ZeROScatterGrad(CollectiveOp):
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         dims = at.dims(self.mesh_dim)
-        return at.b.add("reduce_scatter", *operands, mesh_dim=dims, dim=self.scatter_dim)
+        return at.b.add(
+            "reduce_scatter",
+            *operands,
+            mesh_dim=dims,
+            dim=at.dim(operands[0], self.scatter_dim, str(self)),
+        )
 
 
 @dataclass
@@ -112,7 +122,12 @@ class ZeROPartitionOptState(CollectiveOp):
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         dims = at.dims(self.mesh_dim)
-        return at.b.add("shard_slice", *operands, mesh_dim=dims, dim=self.partition_dim)
+        return at.b.add(
+            "shard_slice",
+            *operands,
+            mesh_dim=dims,
+            dim=at.dim(operands[0], self.partition_dim, str(self)),
+        )
 
 
 @dataclass
@@ -149,7 +164,7 @@ class MoEDispatch(CollectiveOp):
     mesh_dim: str | None = None
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return exchange(at, operands[0], self.split_dim, self.concat_dim, self.mesh_dim)
+        return exchange(at, operands[0], (self.split_dim, self.concat_dim), self.mesh_dim, self)
 
 
 @dataclass
@@ -162,7 +177,7 @@ class MoECombine(CollectiveOp):
     mesh_dim: str | None = None
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return exchange(at, operands[0], self.split_dim, self.concat_dim, self.mesh_dim)
+        return exchange(at, operands[0], (self.split_dim, self.concat_dim), self.mesh_dim, self)
 
 
 @dataclass

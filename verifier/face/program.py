@@ -65,6 +65,10 @@ class Ranks:
             raise ProgramError(f"{what} on the mesh {self.mesh.core}: name a mesh_dim")
         return found
 
+    def dim(self, value: str, dim: int, what: str) -> int:
+        """A dim counted from the front. Raises ProgramError where the tensor has no such dim."""
+        return real_dim(dim, len(self.b.types[value].shape), what)
+
     def window(self, value: str, dim: int) -> int | Affine:
         """Where the block of `dim` on a rank starts, for a dim that is split in one block."""
         layout = self.layouts.get(value)
