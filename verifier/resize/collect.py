@@ -201,12 +201,7 @@ KINDS.update({"map": _map, "einsum": _einsum, "reduce": _reduce})
 @_rule("reshape")
 def _reshape(r: Reading) -> dict[str, Sized]:
     """Aligns both sides from the left, splitting the larger of two factors by the smaller."""
-    (x,), (out,) = r.ins, r.outs
-    s = r.system
-    if any(s.values[v] == 0 for v in (*x, *out)):
-        for v in (*x, *out):
-            s.pin(v)
-        return {"shape": out}
+    (x,), (out,), s = r.ins, r.outs, r.system
     if not s.align(x, out):
         for v in (*x, *out):
             s.pin(v)

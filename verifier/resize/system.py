@@ -113,8 +113,12 @@ class System:
         """Read two ordered lists of factors of one number as cuts of the same dim.
 
         From the left, equal factors become one class, and of two others the larger is the smaller
-        times a rest. False where a factor would be cut through; the ties up to there stay.
+        times a rest. False where a factor would be cut through, or one is 0; the ties up to there
+        stay.
         """
+        a, b = tuple(a), tuple(b)
+        if any(self.values[v] == 0 for v in (*a, *b)):
+            return False
         left = [v for v in a if self.values[v] != 1][::-1]
         right = [v for v in b if self.values[v] != 1][::-1]
         while left and right:
