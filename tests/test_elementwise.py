@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -98,6 +101,19 @@ def test_a_wrong_spelling_differs_on_numbers(pair: Pair) -> None:
     found = forms(pair)
     assert isinstance(found, Differs)
     assert found.witness.expected != found.witness.got
+
+
+def test_another_mask_is_equal_under_a_stated_assumption() -> None:
+    pair = ring_attention(2, causal=True, low=Fraction(-(10**35)))
+    assert isinstance(forms(pair), Undecided)
+    found, made = certify(*_programs(pair), masks=True)
+    assert isinstance(found, Equal)
+    assert "weight 0" in found.assumptions[0]
+    assert made is not None
+    assert replay(made, *_programs(pair)) == replace(found, stats=ANY)
+    same, _ = certify(*_programs(variance()), masks=True)
+    assert isinstance(same, Equal)
+    assert not same.assumptions
 
 
 def test_clipping_by_the_norm_of_one_rank_is_not_proved() -> None:

@@ -39,6 +39,7 @@ MAX_CASES = 256
 """So many values of integer inputs are tried, all of them or none."""
 SMALL_GOAL = 2_000
 """Characters of a goal that Z3 is asked in a cross-check."""
+MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
 Z3_SECONDS = 2.0
 """Time of one cross-check after which Z3 is asked no more."""
 
@@ -52,6 +53,7 @@ class Equal:
     """By output key: a digest of the canonical forms of all elements."""
     cases: int = 1
     """Values of the integer inputs that were tried: all there are."""
+    assumptions: tuple[str, ...] = ()
     stats: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -89,6 +91,7 @@ def decide(
     *,
     budget: Budget | None = None,
     max_cases: int = MAX_CASES,
+    masks: bool = False,
     cross_check: bool = False,
 ) -> Decision:
     """Whether the programs are equal, element by element, at the extents they have.
@@ -97,6 +100,8 @@ def decide(
         indices: values of integer inputs; the answer is then for these values. Integer inputs
             that are not named here are tried with every value in range, or the pair is declined.
         budget: for all values of the integer inputs together.
+        masks: take constants of -10^29 and below for minus infinity under exp and max: what is
+            masked has weight 0. An `Equal` that used it says so in its assumptions.
         cross_check: ask Z3 about small elements, and the simulation in float64 about all.
 
     Raises:
@@ -114,9 +119,9 @@ def decide(
         return cases
     begin, left = time.monotonic(), budget or Budget()
     digests = {output_key(o): hashlib.sha256() for o in sequential.outputs}
-    terms = 0
+    terms, masked = 0, False
     for case in cases:
-        run = _Run(sequential, distributed, contract, left)
+        run = _Run(sequential, distributed, contract, left, masks)
         try:
             found = run.compare(case)
         except ExceededError as error:
@@ -132,6 +137,7 @@ def decide(
         for key, text in run.forms.items():
             digests[key].update(text.encode())
         made = run.algebra.table.made
+        masked = masked or run.algebra.table.masked
         terms += made
         spent = time.monotonic() - begin
         left = replace(left, terms=left.terms - made)
@@ -146,7 +152,8 @@ def decide(
             )
     scope = _scope(sequential, distributed, indices or {})
     stats = {"terms": float(terms), "seconds": time.monotonic() - begin}
-    return Equal(scope, {k: d.hexdigest() for k, d in digests.items()}, len(cases), stats)
+    forms = {k: d.hexdigest() for k, d in digests.items()}
+    return Equal(scope, forms, len(cases), (MASKED,) if masked else (), stats)
 
 
 def _scope(
@@ -255,10 +262,15 @@ class _Run:
     """Both programs at one value of the integer inputs."""
 
     def __init__(
-        self, sequential: Program, distributed: Program, contract: Contract, budget: Budget
+        self,
+        sequential: Program,
+        distributed: Program,
+        contract: Contract,
+        budget: Budget,
+        masks: bool = False,
     ) -> None:
         self.sequential, self.distributed, self.contract = sequential, distributed, contract
-        self.algebra = Algebra(budget)
+        self.algebra = Algebra(budget, masks=masks)
         self.forms: dict[str, str] = {}
 
     def compare(self, case: Mapping[str, Array]) -> Undecided | None:

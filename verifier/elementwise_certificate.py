@@ -34,13 +34,14 @@ def certify(
     indices: Mapping[str, Array] | None = None,
     *,
     budget: Budget | None = None,
+    masks: bool = False,
 ) -> tuple[Decision, dict[str, Any] | None]:
     """A decision, with its certificate where it is `Equal`.
 
     Raises:
         ContractError: a contract that does not fit the programs.
     """
-    decision = decide(sequential, distributed, contract, indices, budget=budget)
+    decision = decide(sequential, distributed, contract, indices, budget=budget, masks=masks)
     if not isinstance(decision, Equal):
         return decision, None
     return decision, document(sequential, distributed, contract, decision, indices or {})
@@ -65,6 +66,7 @@ def document(
         "indices": {name: np.asarray(a).tolist() for name, a in sorted(indices.items())},
         "cases": decision.cases,
         "scope": list(decision.scope),
+        "assumptions": list(decision.assumptions),
         "outputs": dict(sorted(decision.forms.items())),
     }
     return {**body, "seal": seal(body)}
@@ -90,7 +92,8 @@ def replay(
         raise ReplayError("indices: expected the values of integer inputs by name")
     indices = {str(k): np.asarray(v) for k, v in cast(dict[str, Any], given).items()}
     try:
-        decision = decide(sequential, distributed, contract, indices, budget=budget)
+        masks = bool(certificate.get("assumptions"))
+        decision = decide(sequential, distributed, contract, indices, budget=budget, masks=masks)
     except (ContractError, ValueError, TypeError) as error:
         raise ReplayError(f"the comparison cannot be made: {error}") from error
     if not isinstance(decision, Equal):

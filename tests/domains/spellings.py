@@ -54,8 +54,13 @@ class Twin:
         return Pair(self.name, self.one.build(), self.many.build(), contract)
 
 
-def ring_attention(ranks: int = 4, causal: bool = False, wrong: bool = False) -> Pair:
-    """Keys and values go round; the running maximum, sum and result are rescaled."""
+def ring_attention(
+    ranks: int = 4, causal: bool = False, wrong: bool = False, low: Fraction = LOW
+) -> Pair:
+    """Keys and values go round; the running maximum, sum and result are rescaled.
+
+    With another `low` the ranks mask with another constant than one device does.
+    """
     n, h, s, d = 1, 2, 4, 2
     t = Twin(f"ring attention on {ranks}{', causal' if causal else ''}", Mesh.of(cp=ranks))
     own = s // ranks
@@ -80,8 +85,8 @@ def ring_attention(ranks: int = 4, causal: bool = False, wrong: bool = False) ->
             block = b.add("where", b.add("lt", before, zero), wrapped, before)
             inside = b.add("iota", shape=(1, own), dim=1, offset=0, dtype="i64")
             columns = b.add("add", b.add("mul_scalar", block, value=Fraction(own)), inside)
-            low = b.add("full", shape=(), value=LOW)
-            scores = b.add("where", b.add("le", columns, rows), scores, low)
+            masked = b.add("full", shape=(), value=low)
+            scores = b.add("where", b.add("le", columns, rows), scores, masked)
         here = b.add("amax", scores, dims=(2,), keepdim=True)
         new = here if top is None else b.add("maximum", top, here)
         e = b.add("exp", b.add("sub", scores, new))

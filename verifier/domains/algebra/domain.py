@@ -29,8 +29,10 @@ class Algebra(Domain):
 
     dtype = object
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: Budget | None = None, *, masks: bool = False) -> None:
+        """`masks`: constants of -10^29 and below stand for minus infinity in exp and max."""
         self.table = Equality(budget)
+        self.table.masks = masks
         self._fresh = 0
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:

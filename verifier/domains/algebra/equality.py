@@ -15,14 +15,20 @@ from fractions import Fraction
 from verifier.domains.algebra.expressions import Budget, ExceededError, Expr, Number
 from verifier.domains.algebra.order import Order
 
-ORDER = 2305843009213688669
+ORDER = 2305843009213645679
 P = 2 * ORDER + 1
-"""Both are prime, so the squares modulo P are a group of prime order: rational powers exist."""
+"""Both are prime, so the squares modulo P are a group of prime order: rational powers exist.
+
+2, 3, 5, 7 and 11 are squares modulo P."""
 ROUNDS = 400
-TERMS = 200_000
+TERMS = 50_000
 """Terms that one comparison may use."""
 CASES = 6
 """Signs that one comparison may split on, one within the other."""
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 class LongError(ExceededError):
@@ -35,7 +41,8 @@ class Equality(Order):
     def __init__(self, budget: Budget | None = None) -> None:
         self._points: dict[int, int] = {}
         self._values: dict[int, int] = {}
-        self._powers: dict[int, int] = {}
+        self._powers: dict[str, int] = {}
+        self._certain: dict[int, bool] = {}
         self._buckets: dict[int, list[Expr]] = {}
         self._digests: dict[int, str] = {}
         self._busy = False
@@ -46,8 +53,11 @@ class Equality(Order):
         """True only where the values are equal for all inputs in scope. Raises ExceededError."""
         if a is b:
             return True
+        gap = self.sub(a, b)
+        if self.fingerprint(gap) and self._sure(gap):
+            return False
         self._limit = self.made + TERMS
-        return self._zero(self.sub(a, b), CASES)
+        return self._zero(gap, CASES)
 
     def same(self, e: Expr) -> Expr:
         if self._busy:
@@ -60,7 +70,7 @@ class Equality(Order):
             for other in bucket:
                 self._limit = self.made + TERMS
                 with suppress(LongError):
-                    if self._zero(self.sub(e, other), 0):
+                    if self._zero(self.sub(e, other), 2):
                         return other
         finally:
             self._busy = False
@@ -177,23 +187,58 @@ class Equality(Order):
             factors, h = self.monomials[m]
             found = 1
             for atom, e in factors:
-                kind = self.atoms[atom]
-                value = (
-                    self.fingerprint(self.base(atom)) if kind.kind == "sum" else self._random(atom)
-                )
+                value = self._atom_value(atom)
                 if value or e > 0:
                     found = found * pow(value, e, P) % P
             for n, c in self.exprs[h].terms.items():
-                step = pow(self._random(-n - 1), 2 * self._residue(c, ORDER), P)
+                step = pow(self._random(f"exp {n}"), self._residue(c, ORDER), P)
                 found = found * step % P
             self._points[m] = found
         return found
 
-    def _random(self, key: int) -> int:
+    def _atom_value(self, atom: int) -> int:
+        """A value that agrees with the laws of the atom, but for roots that the field lacks."""
+        kind = self.atoms[atom]
+        if kind.kind == "sum":
+            return self.fingerprint(self.base(atom))
+        if kind.kind in ("pos", "neg"):
+            above = hash_of(f"sign {kind.args[0]}") % 2
+            return above if kind.kind == "pos" else 1 - above
+        if kind.kind == "root" and self._has_root(atom):
+            value, degree = self.fingerprint(self.base(atom)), kind.degree
+            while degree > 1:
+                value, degree = pow(value, (P + 1) // 4, P), degree // 2
+            return value
+        if kind.kind == "fn" and kind.name in ("sin", "cos"):
+            t = self._random(f"angle {kind.args[0]}")
+            over = pow(1 + t * t, -1, P)
+            return (2 * t if kind.name == "sin" else 1 - t * t) * over % P
+        return self._random(f"atom {atom}")
+
+    def _has_root(self, atom: int) -> bool:
+        degree = self.atoms[atom].degree
+        value = self.fingerprint(self.base(atom))
+        return degree & (degree - 1) == 0 and pow(value, ORDER, P) == 1
+
+    def _sure(self, e: Expr) -> bool:
+        """Whether a fingerprint other than 0 shows that no comparison would find 0."""
+        found = self._certain.get(e.id)
+        if found is None:
+            atoms = {a for m in e.terms for a, _ in self.monomials[m][0]}
+            found = self._certain[e.id] = all(map(self._sure_atom, atoms))
+        return found
+
+    def _sure_atom(self, atom: int) -> bool:
+        kind = self.atoms[atom]
+        if kind.kind == "sum":
+            return self._sure(self.base(atom)) and self.fingerprint(self.base(atom)) != 0
+        return kind.kind != "root" or (self._has_root(atom) and self._sure(self.base(atom)))
+
+    def _random(self, key: str) -> int:
+        """A random square other than 0."""
         found = self._powers.get(key)
         if found is None:
-            text = hashlib.blake2b(str(key).encode(), digest_size=16).digest()
-            found = self._powers[key] = int.from_bytes(text, "little") % (P - 1) + 1
+            found = self._powers[key] = pow(hash_of(key) % (P - 1) + 1, 2, P)
         return found
 
     # names

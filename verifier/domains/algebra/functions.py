@@ -15,8 +15,23 @@ from verifier.domains.algebra.signs import Signs
 PRIMES = [p for p in range(2, 2000) if all(p % d for d in range(2, int(p**0.5) + 1))]
 
 
+MASK = -(10**29)
+"""A constant summand at or below this is a mask, where masks are minus infinity."""
+
+
 class Functions(Signs):
     """Expressions with functions."""
+
+    masks = False
+    """Whether a masked entry has weight 0: `exp(h + c) = 0` and `max(a, h + c) = a` for a mask
+    `c`. This is an assumption, that everything else is small beside a mask; `masked` says whether
+    it was used."""
+    masked = False
+
+    def is_mask(self, e: Expr) -> bool:
+        found = self.masks and e.terms.get(self.unit, 0) <= MASK
+        self.masked = self.masked or found
+        return found
 
     def __init__(self, budget: Budget | None = None) -> None:
         super().__init__(budget)
@@ -127,7 +142,10 @@ class Functions(Signs):
                     part = Fraction(c)
                     base = self.root(operand, part.denominator) if part.denominator > 1 else operand
                     out = self.mul(out, self._integer_power(base, part.numerator))
-            h = self.same(self.make(rest))
+            h = self.make(rest)
+            if self.is_mask(h):
+                return self.zero
+            h = self.same(h)
             found = self.mul(out, self.single(self.monomial((), h.id)))
             self._made["exp", e.id] = found
         return found

@@ -105,6 +105,8 @@ class Order(Functions):
             if rest not in best or best[rest][0] < c:
                 best[rest] = c, i
         kept = [self.exprs[i] for _, i in best.values()]
+        if len(kept) > 1:
+            kept = [e for e in kept if not self.is_mask(e)] or kept
         if len(kept) == 1:
             return kept[0]
         made = self._larger(*kept) if len(kept) == 2 else self._largest(kept)
