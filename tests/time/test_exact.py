@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 
 from tests.time.strategies import programs, states
-from verifier.time import shown, verify_time
+from verifier.time import CHECKS, shown, verify_time
 from verifier.time.context import Context
 from verifier.time.graph import build
 from verifier.time.machine import Execution
@@ -16,7 +16,8 @@ from verifier.time.violation import Step
 SMALL = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
 )
-RACES = {"data_race", "missing_wait", "buffer_aliasing", "in_flight_overwrite"}
+RACES = {*("data_race", "missing_wait", "buffer_aliasing", "in_flight_overwrite", "use_after_free")}
+VALUES = {"dependency", "undefined_use"}
 
 
 def _steps(run: Execution) -> frozenset[Step]:
@@ -41,27 +42,35 @@ def test_an_order_is_said_exactly_where_every_execution_keeps_it(program) -> Non
 
 @SMALL
 @given(programs())
-def test_hangs_and_races_are_reported_exactly_where_an_execution_has_them(program) -> None:
-    assume(program.size <= 9)
-    found = verify_time(program)
+def test_faults_are_reported_exactly_where_an_execution_has_them(program) -> None:
+    """Hangs, overlapping accesses and wrong values, against every state that can be reached."""
+    assume(program.size <= 7)
+    found = [violation for check in CHECKS for violation in check.find(Context(program))]
+    assert bool(found) == bool(verify_time(program))
     checks = {violation.check for violation in found}
     hangs = any(not run.enabled() and not run.finished() for run in states(program, "waits"))
     blocking = {"deadlock", "collective_order", "p2p_count", "communicator", "unissued_handle"}
+    event("hangs" if hangs else "ends")
     assert hangs == bool(checks & blocking)
     if not hangs:
-        overlaps = {
-            frozenset((sight.unit, sight.other))
-            for run in states(program, "eager")
-            for sight in run.sights
-            if sight.kind == "overlap"
-        }
+        sights = {sight for run in states(program, "eager") for sight in run.sights}
+        overlaps = {frozenset((s.unit, s.other)) for s in sights if s.kind == "overlap"}
         pairs = {
             frozenset((place.rank, place.index, place.part) for place in violation.events)
             for violation in found
             if violation.check in RACES
         }
+        event("races" if overlaps else "no races")
         assert pairs <= overlaps
         assert bool(pairs) == bool(overlaps)
+        if not overlaps:
+            wrong = {sight.unit for sight in sights if sight.kind in ("stale", "undefined")}
+            event("wrong values" if wrong else "right values")
+            assert wrong == {
+                (violation.events[0].rank, violation.events[0].index, violation.events[0].part)
+                for violation in found
+                if violation.check in VALUES
+            }
         queued = any(not run.enabled() and not run.finished() for run in states(program, "queue"))
         assert queued == ("launch_order" in checks)
     assert all(shown(violation) for violation in found)

@@ -311,7 +311,7 @@ class Execution:
         if isinstance(writer, Alloc | Free):
             text = f"{head} after {show_event(writer)}: what is there is undefined"
             self.sights.append(Sight("undefined", unit, seen, text))
-        elif access.of and writer.label != access.of:
+        elif access.of and (writer.label != access.of or seen[0] != unit[0]):
             text = f"{head}, written by {self._name(seen)}, not by {access.of}"
             self.sights.append(Sight("stale", unit, seen, text))
 

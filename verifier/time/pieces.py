@@ -31,7 +31,7 @@ class Piece:
 
 
 def pieces(ctx: Context) -> list[Piece]:
-    """The pieces of every buffer that somebody writes. Asked through `ctx.once`."""
+    """The pieces of every buffer that is written, or ought to be. Asked through `ctx.once`."""
     assert ctx.order is not None
     rank = ctx.order.rank
     by_buffer: dict[tuple[int, str], list[tuple[tuple[int, Unit, bool], Touch]]] = {}
@@ -49,7 +49,7 @@ def pieces(ctx: Context) -> list[Piece]:
                     )
     out: list[Piece] = []
     for (owner, buffer), found in by_buffer.items():
-        if any(touch.writes for _, touch in found):
+        if any(touch.writes or touch.access.of for _, touch in found):
             found.sort(key=lambda entry: entry[0])
             for touches in _split([touch for _, touch in found]):
                 out.append(Piece(buffer, owner, touches))
