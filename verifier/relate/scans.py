@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from verifier.contract import Contract
 from verifier.ir.program import Node, Program
-from verifier.ir.where import within
+from verifier.ir.where import common, within
 from verifier.layout import Layout, whole
 from verifier.ops import Refused
 from verifier.ops.control import scan_parts
@@ -162,7 +162,7 @@ def _guess_zero_starts(
     related = relate(inner, body, given, NOTHING, rules, label, inside)
     slot, gains = _slots(inner, theirs), _gains(scan)
     for k in zero:
-        guesses = _matching_gains(inner, body, k, related, gains)
+        guesses = _matching_gains(inner, body, k, operands[k], related, gains)
         for fact in entry[k] if not guesses else ():
             target = inner.values[theirs.outputs[slot[fact.ref.id]].value]
             weights = {a.id: a.coef for a in inner.terms[target.id].args}
@@ -199,6 +199,7 @@ def _matching_gains(
     inner: Sequential,
     body: Program,
     index: int,
+    starts: list[Fact],
     related: Related,
     gains: dict[int, list[tuple[Ref, Ref]]],
 ) -> list[Fact]:
@@ -208,13 +209,16 @@ def _matching_gains(
     if node is None or node.op != "add" or carry.name not in node.inputs:
         return []
     out: list[Fact] = []
+    held = next(f.where for f in starts if f.ref.coef == 0 and not f.layout.partial)
     shares = [v for v in node.inputs if v != carry.name]
     for found in (f for v in shares for f in related.facts.get(v, [])):
         for gain, theirs in gains.get(found.ref.id, ()):
-            fits = found.layout.local_shape == carry.type.shape
-            if fits and found.layout.global_shape == inner.terms.shape(theirs):
+            where = common(found.where, held)
+            if where is None or found.layout.local_shape != carry.type.shape:
+                continue
+            if found.layout.global_shape == inner.terms.shape(theirs):
                 ref = Ref(found.ref.coef / gain.coef, theirs.id)
-                out.append(Fact(ref, found.layout, (), "enter", found.where))
+                out.append(Fact(ref, found.layout, (), "enter", where))
     return out
 
 
