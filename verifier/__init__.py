@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from verifier.face.checks import (
         DistributedVerifier,
-        VerifyResult,
     )
     from verifier.face.comm import (
         COMM_STREAM,
@@ -149,6 +148,9 @@ if TYPE_CHECKING:
     )
     from verifier.face.tensor import (
         TensorState,
+    )
+    from verifier.face.verdicts import (
+        VerifyResult,
     )
 
 __all__ = [

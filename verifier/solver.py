@@ -1,5 +1,6 @@
 """Verdicts on class programs."""
 
-from verifier.face.checks import DistributedVerifier, VerifyResult
+from verifier.face.checks import DistributedVerifier
+from verifier.face.verdicts import VerifyResult
 
 __all__ = ["DistributedVerifier", "VerifyResult"]

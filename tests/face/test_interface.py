@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import verifier
+from verifier.face.names import HOME
 from verifier.face.program import IROp
 from verifier.temporal import RaceType, TemporalVerifyResult
 
@@ -101,6 +102,7 @@ def test_every_name_of_the_star_import_is_there() -> None:
     scope: dict[str, object] = {}
     exec("from verifier import *", scope)
     assert set(verifier.__all__) <= set(scope)
+    assert set(verifier.__all__) == set(HOME)
     homes = [v.__module__ for v in scope.values() if inspect.isclass(v)]
     assert all(home.startswith("verifier.face.") for home in homes)
 

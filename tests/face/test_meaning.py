@@ -31,7 +31,8 @@ from verifier import (
     Transpose,
 )
 from verifier.evaluate import evaluate
-from verifier.face.lowering import Given, Lowering
+from verifier.face.lowering import Lowering
+from verifier.face.single import Given
 
 Array = np.ndarray
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.face.cases import TP, Case, tensor
-from tests.face.test_adversarial import PP, RIGHT, ROW
+from tests.face.right import PP, RIGHT, ROW
 from tests.face.test_interface import OPS
 from verifier import (
     Add,

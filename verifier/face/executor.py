@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from verifier.face.errors import ProgramError, RelationError
-from verifier.face.lowering import Given, Lowered, Lowering, at
+from verifier.face.lowering import Lowered, Lowering
 from verifier.face.mesh import DeviceMesh
 from verifier.face.program import IROp, Program
 from verifier.face.sharding import TensorSlice, compute_tensor_slices
+from verifier.face.single import Given, at
 from verifier.face.tensor import TensorState
 from verifier.ir.where import members
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from verifier.autodiff import grad
-from verifier.face.checks import VerifyResult, answer, ask, inputs_of, mesh_of
 from verifier.face.errors import ProgramError
-from verifier.face.lowering import Given, Lowered, Lowering, Single, lower_against
+from verifier.face.lowering import Lowered, Lowering, lower_against
 from verifier.face.program import IROp, Program, Ranks
 from verifier.face.sharding import spec_of
+from verifier.face.single import Given, Single
 from verifier.face.tensor import TensorState
+from verifier.face.verdicts import VerifyResult, answer, ask, inputs_of, mesh_of
 from verifier.inline import inline
 from verifier.ir import Builder, IRError
 from verifier.ir.program import Output

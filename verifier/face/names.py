@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _MODULES = {
     "attention": "FlashAttention RingAttention RingAttentionStep RingRotate",
-    "checks": "DistributedVerifier VerifyResult",
+    "checks": "DistributedVerifier",
     "comm": (
         "AllGather AllReduce AllReduceAsync AllToAll Broadcast COMM_STREAM COMPUTE_STREAM "
         "CollectiveOp DEFAULT_STREAM Gather Handle OverlapRegion Recv RecvAsync Reduce "
@@ -34,6 +34,7 @@ _MODULES = {
     ),
     "spmd": "Convert Reinterpret SPMDGuard",
     "synthesize": "SynthesisEngine SynthesisResult synthesize_parallel_program",
+    "verdicts": "VerifyResult",
     "tensor": "TensorState",
 }
 HOME = {

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
-from verifier.face.checks import VerifyResult, ask, inputs_of, layout_asked, mesh_of
 from verifier.face.comm import AllGather, AllReduce, ReduceScatter
 from verifier.face.errors import ProgramError
 from verifier.face.lowering import Lowered, Lowering
 from verifier.face.program import IROp, Program
 from verifier.face.tensor import TensorState
+from verifier.face.verdicts import VerifyResult, ask, inputs_of, layout_asked, mesh_of
 from verifier.ir import IRError
 from verifier.layout import bound
 from verifier.verdict import Proof
