@@ -252,8 +252,16 @@ def _leaf(leaf: Event, event: Event, comms: set[str]) -> None:
         if (leaf.root is None) == (leaf.op in ROOTED_IN | ROOTED_OUT):
             expected = "no root" if leaf.root is not None else "its root"
             raise located(event, leaf.op, expected, f"root {leaf.root}")
+    if leaf.reads and not isinstance(leaf, Compute | Collective | Send):
+        raise located(event, f"{_kind(leaf)} with reads", "it without", str(leaf.reads[0]))
+    if leaf.writes and not isinstance(leaf, Compute | Collective | Recv | Alloc | Free):
+        raise located(event, f"{_kind(leaf)} with writes", "it without", str(leaf.writes[0]))
     if isinstance(event, Group) and (leaf.when or not isinstance(leaf, Send | Recv)):
-        raise located(event, "part of a group", "a plain send or recv", type(leaf).__name__.lower())
+        raise located(event, "part of a group", "a plain send or recv", _kind(leaf))
+
+
+def _kind(event: Event) -> str:
+    return type(event).__name__.lower()
 
 
 def _exclusive(a: Event, b: Event) -> bool:
