@@ -206,6 +206,97 @@ def capture(
 
 
 @app.command(epilog=EXITS)
+def lift(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A TIR or TileLang script.")],
+    mesh: Annotated[str, typer.Option(help="Also prove it on ranks: tp=2 or dp=2,tp=2.")] = "",
+    place: Annotated[
+        list[str], typer.Option(help="How an input is placed: A:tp=S(1). Repeatable.")
+    ] = [],  # noqa: B006
+    output: Annotated[
+        list[str], typer.Option(help="How an output must be: C:tp=R. Repeatable.")
+    ] = [],  # noqa: B006
+    collective: Annotated[
+        list[str], typer.Option(help="After a buffer is made: C:all_reduce(tp). Repeatable.")
+    ] = [],  # noqa: B006
+    extent: Annotated[
+        list[str], typer.Option(help="Value of a symbolic extent: M=128. Repeatable.")
+    ] = [],  # noqa: B006
+    func: Annotated[
+        str | None, typer.Option(help="Which function, where there are several.")
+    ] = None,
+    local: Annotated[str | None, typer.Option(help="The script that the ranks run.")] = None,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Lift a kernel script to a program; with a mesh, prove it when it is split over ranks.
+
+    \b
+    Examples:
+      shardproof lift examples/tir/softmax.tir.py
+      shardproof lift examples/tir/gemm_tiled.tir.py --mesh tp=2 --place "A:tp=S(0)" \\
+        --output "C:tp=S(0)"
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import more
+
+        return more.lift(run, path, mesh, place, output, collective, extent, func, local)
+
+    return conduct("lift", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
+def schedule(
+    source: Annotated[
+        str, typer.Argument(metavar="KIND|FILE", help="A kind to generate, or a file to check.")
+    ],
+    stages: Annotated[int, typer.Option(help="Pipeline stages.")] = 4,
+    micro_batches: Annotated[int, typer.Option(help="Micro-batches of a step.")] = 8,
+    chunks: Annotated[int, typer.Option(help="Model chunks of a stage.")] = 1,
+    svg: Annotated[Path | None, typer.Option(help="Write a drawing.")] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print it as text to edit.")] = False,
+    json: Json = False,
+) -> int:
+    """Generate a pipeline schedule, or check one of your own: order, deadlock, memory, messages.
+
+    \b
+    Examples:
+      shardproof schedule 1f1b --stages 4 --micro-batches 8
+      shardproof schedule mine.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import more
+
+        return more.schedule(run, source, stages, micro_batches, chunks, svg, text)
+
+    return conduct("schedule", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=EXITS)
+def order(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Events of every rank.")],
+    json: Json = False,
+) -> int:
+    """Check what ranks do in time: races, missing waits, lost messages, deadlocks.
+
+    \b
+    Example:
+      shardproof order events.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import more
+
+        return more.order(run, path)
+
+    return conduct("order", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=EXITS)
 def doctor(json: Json = False) -> int:
     """Say what is installed here and what each missing part would give.
 
