@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from verifier.contract import Contract
 from verifier.ir.program import Node, Program
-from verifier.ir.where import common, within
+from verifier.ir.where import Where, common, within
 from verifier.layout import Layout, whole
 from verifier.ops import Refused
 from verifier.ops.control import scan_parts
@@ -87,7 +88,9 @@ def _induct(
     for kind in range(3):
         s_range = range(len(scan.operands))[s_parts[kind]]
         for facts in operands[d_parts[kind]]:
-            entry.append(_enter(sequential, scan, facts, s_range, sliced=kind == 1))
+            found = _enter(sequential, scan, facts, s_range, sliced=kind == 1)
+            name = body.inputs[len(entry)].name
+            entry.append(_held(found, inside.values[name]) if inside else found)
     _guess_zero_starts(scan, body, entry, operands, rules, label, carries, inside)
     related = Related({}, [])
     for _ in range(len(entry) + 4):
@@ -220,6 +223,12 @@ def _matching_gains(
                 ref = Ref(found.ref.coef / gain.coef, theirs.id)
                 out.append(Fact(ref, found.layout, (), "enter", where))
     return out
+
+
+def _held(facts: list[Fact], region: Where) -> list[Fact]:
+    """The facts, of the ranks that run the block."""
+    wheres = [common(f.where, region) for f in facts]
+    return [replace(f, where=w) for f, w in zip(facts, wheres, strict=True) if w is not None]
 
 
 def _slots(inner: Sequential, theirs: Program) -> dict[int, int]:
