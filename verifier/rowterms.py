@@ -1,4 +1,4 @@
-"""Terms of ops on whole rows and of random masks."""
+"""Terms of ops on whole rows, of random masks and of rounding."""
 
 from __future__ import annotations
 
@@ -57,4 +57,14 @@ def mask_window(t: Terms, x: Ref, dim: int, kept: range) -> Ref | None:
     return type(x)(x.coef * made.coef, made.id)
 
 
-BUILD = {"cumsum": cumsum, "topk_mask": topk_mask, "dropout_mask": dropout_mask}
+def round_to(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
+    """The value does not depend on what becomes of its gradient."""
+    return t.mapped("round_to", args, (attrs["format"],))
+
+
+BUILD = {
+    "cumsum": cumsum,
+    "topk_mask": topk_mask,
+    "dropout_mask": dropout_mask,
+    "round_to": round_to,
+}

@@ -126,3 +126,15 @@ def test_a_part_of_a_mask_is_a_mask_at_an_offset() -> None:
     values = as_terms(b.build()).values
     assert all(values[x] == values[y] for x, y in same)
     assert values[rows] != values[other]
+
+
+def test_rounding_is_one_term_by_format() -> None:
+    b = Builder("rounds")
+    x = b.input("x", TensorType((3,)))
+    plain = b.add("round_to", x, format="bf16")
+    straight = b.add("round_to", x, format="bf16", ste=True)
+    other = b.add("round_to", x, format="f16")
+    doubled = b.add("round_to", b.add("add", x, x), format="bf16")
+    values = as_terms(b.build()).values
+    assert values[plain] == values[straight]
+    assert len({values[plain].id, values[other].id, values[doubled].id, values[x].id}) == 4
