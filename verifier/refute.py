@@ -118,10 +118,10 @@ def sample(
     out: dict[str, Array] = {}
     for item in program.inputs:
         shape = item.type.shape
-        if item.name in consts and isinstance(domain, Floats):
-            out[item.name] = np.asarray(
-                consts[item.name], dtype=np.float64 if item.type.is_float else None
-            )
+        if item.name in consts and not item.type.is_float:
+            out[item.name] = np.asarray(consts[item.name])
+        elif item.name in consts and isinstance(domain, Floats):
+            out[item.name] = np.asarray(consts[item.name], dtype=np.float64)
         elif item.type.dtype == "bool":
             out[item.name] = rng.integers(0, 2, shape).astype(bool)
         elif not item.type.is_float:
