@@ -50,9 +50,9 @@ class Stage:
 class Pipeline:
     """Writes the slots of all stages, each as soon as what it needs was sent."""
 
-    def __init__(self, b: Builder, model: Model, degrees: Degrees) -> None:
+    def __init__(self, b: Builder, model: Model, degrees: Degrees, count: int) -> None:
         self.b, self.degrees, self.last = b, degrees, degrees.pp - 1
-        kind, pp, count = degrees.schedule, degrees.pp, degrees.micro_batches
+        kind, pp = degrees.schedule, degrees.pp
         self.stages = [
             Stage(i, stage_program(model, degrees, i), order(kind, i, pp, count)) for i in range(pp)
         ]
@@ -117,20 +117,19 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     last = degrees.pp - 1
     with b.on(pp=last):
         declare.inverse_count(b, degrees)
-    pipeline = Pipeline(b, model, degrees)
+    pipeline = Pipeline(b, model, degrees, degrees.micro_batches)
     pipeline.run()
+    sums = [stage.sums for stage in pipeline.stages]
     with b.on(pp=last):
-        loss = pipeline.stages[last].sums["loss:loss"]
+        loss = sums[last]["loss:loss"]
         if degrees.data:
             loss = b.add("all_reduce", loss, mesh_dim=sync.over(degrees.data), reduce="sum")
     loss = b.add("broadcast", loss, mesh_dim="pp", index=last)
     b.output(loss, "loss", "loss")
-    grads: list[dict[str, str]] = []
-    for stage in pipeline.stages:
-        held = stage_weights(model, degrees, stage.index)
-        with b.on(pp=stage.index):
-            shares = {w.name: stage.sums[f"grad:{w.path}"] for w in held}
-            grads.append(shares)
+    grads = [
+        {w.name: sums[i][f"grad:{w.path}"] for w in stage_weights(model, degrees, i)}
+        for i in range(degrees.pp)
+    ]
     _tie(b, table, grads, degrees)
     norms: list[str] = []
     for i, shares in enumerate(grads):

@@ -12,6 +12,7 @@ from synthesis.training.step import Step
 from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
 from synthesis.training.truth import agrees, gap
 from verifier.campaign.edits import Site, sites, splice, with_attrs
+from verifier.checker import Accepted, check
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Affine, Attr
 from verifier.verdict import Counterexample, Proof, Unknown
@@ -30,14 +31,19 @@ def step_of(name: str) -> Step:
 def judged(step: Step, distributed: Program | None = None) -> object:
     many = distributed or step.distributed
     with np.errstate(all="ignore"):
-        return verify(step.sequential, many, step.contract, consts=step.preconditions, simpler=False)
+        return verify(
+            step.sequential, many, step.contract, consts=step.preconditions, simpler=False
+        )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_strategy_is_proved(strategy: Strategy) -> None:
     step = step_of(strategy.name)
     assert gap(step) < 1e-9
-    assert isinstance(judged(step), Proof)
+    proof = judged(step)
+    assert isinstance(proof, Proof)
+    again = check(proof.certificate, step.sequential, step.distributed, step.contract)
+    assert isinstance(again, Accepted)
 
 
 @pytest.mark.parametrize("strategy", OPEN, ids=str)
