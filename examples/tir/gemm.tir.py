@@ -10,9 +10,9 @@ def gemm(a: T.handle, b: T.handle, c: T.handle):
     A = T.match_buffer(a, (m, k), "float32")
     B = T.match_buffer(b, (k, n), "float32")
     C = T.match_buffer(c, (m, n), "float32")
-    for i, j, l in T.grid(m, n, k):
+    for i, j, p in T.grid(m, n, k):
         with T.block("C"):
-            vi, vj, vk = T.axis.remap("SSR", [i, j, l])
+            vi, vj, vk = T.axis.remap("SSR", [i, j, p])
             T.reads(A[vi, vk], B[vk, vj])
             T.writes(C[vi, vj])
             with T.init():

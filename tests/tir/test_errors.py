@@ -220,6 +220,26 @@ def test_a_symbolic_extent_must_be_given() -> None:
     assert lift(SYMBOLIC, "f.py", extents={"n": 4}).outputs[0].path == "C"
 
 
+FACTORY = """
+def make(n=4):
+    size = n
+    {line}
+    @T.prim_func
+    def f(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+        for i in range(size):
+            C[i] = A[i]
+    return f
+"""
+
+
+@pytest.mark.parametrize("line", ["if n > 2:\n        size = 8", "size = min(n)", "size += 4"])
+def test_a_constant_that_is_not_one_is_not_guessed(line: str) -> None:
+    with pytest.raises(TirError, match="a loop bound is not a known integer"):
+        lift(FACTORY.format(line=line), "f.py")
+    lift(FACTORY.format(line="size = 2 * size"), "f.py")
+    lift(FACTORY.format(line=line), "f.py", extents={"size": 8})
+
+
 def test_two_functions_need_a_name() -> None:
     twice = mapped() + "\n" + mapped().replace("def f", "def g")
     with pytest.raises(TirError, match=r"which function is meant.*got f, g"):

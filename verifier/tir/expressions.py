@@ -149,7 +149,8 @@ class Expressions:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
             return node.value
         if isinstance(node, ast.Name):
-            return None if node.id in self.names else self.constants.get(node.id)
+            hidden = node.id in self.names or node.id in self.buffers
+            return None if hidden else self.constants.get(node.id)
         if isinstance(node, ast.Tuple | ast.List):
             parts = [self.constant(e) for e in node.elts]
             return (

@@ -98,18 +98,34 @@ class Script(Statements):
                 self._search(node.body, outer, found)
 
     def _constants(self, body: Sequence[ast.stmt]) -> None:
-        """Module or factory constants: `M = 128`. Extents that were given win."""
+        """Module or factory constants, `M = 128`, in order. Extents that were given win.
+
+        A name that is assigned anything else, or under a condition, stands for nothing.
+        """
         for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                continue
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target = node.targets[0]
                 value = self.constant(node.value)
-                if isinstance(target, ast.Name) and value is not None:
-                    if target.id not in self.extents:
-                        self.constants[target.id] = value
-                elif isinstance(target, ast.Tuple) and isinstance(value, tuple):
+                if isinstance(target, ast.Name):
+                    self._define(target.id, value)
+                    continue
+                if isinstance(target, ast.Tuple) and isinstance(value, tuple):
                     for name, item in zip(target.elts, value, strict=False):
-                        if isinstance(name, ast.Name) and name.id not in self.extents:
-                            self.constants[name.id] = item
+                        if isinstance(name, ast.Name):
+                            self._define(name.id, item)
+                    continue
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                    self._define(inner.id, None)
+
+    def _define(self, name: str, value: Value | None) -> None:
+        if name in self.extents:
+            return
+        self.constants.pop(name, None)
+        if value is not None:
+            self.constants[name] = value
 
     def _factory(self, node: ast.FunctionDef) -> None:
         args = node.args

@@ -151,6 +151,8 @@ class Statements(Expressions):
             if known is not None or target.id in self.extents:
                 if target.id not in self.extents and known is not None:
                     self.new(node, target.id)
+                    if target.id in self.constants:
+                        self.fail(node, f"{target.id} is defined twice")
                     self.constants[target.id] = known
                 return ()
         return self._unknown(node)

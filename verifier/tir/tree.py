@@ -157,11 +157,10 @@ class TIRFunc:
     """Lines of the script, for source notes."""
 
 
-FUNCTIONS = frozenset(
-    "add sub mul div neg floordiv floormod maximum minimum exp log log1p sqrt rsqrt tanh sigmoid "
-    "sin cos erf floor abs lt le gt ge eq ne logical_and logical_or logical_not where cast "
-    "pow".split()
-)
+ARITHMETIC = ("add", "sub", "mul", "div", "neg", "floordiv", "floormod", "maximum", "minimum")
+REAL = ("exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "erf", "pow")
+TRUTH = ("lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not")
+FUNCTIONS = frozenset({*ARITHMETIC, *REAL, *TRUTH, "floor", "abs", "where", "cast"})
 """What `Apply` may apply."""
 
 
