@@ -89,12 +89,23 @@ def resize(
     try:
         sequential, distributed = inline(sequential), inline(distributed)
         check(sequential, distributed, contract)
-        pair = _Pair(sequential, distributed, contract, mesh or smaller_mesh(distributed, contract))
-        return pair.resized(smallest)
-    except Declined as declined:
-        return declined
     except (IRError, ContractError) as error:
-        return Declined(f"at the extents solved for: {error}")
+        return Declined(str(error))
+    reason = Declined("no mesh to resize to")
+    for one in [mesh] if mesh is not None else _meshes(distributed, contract):
+        try:
+            return _Pair(sequential, distributed, contract, one).resized(smallest)
+        except Declined as declined:
+            reason = declined
+        except (IRError, ContractError) as error:
+            reason = Declined(f"at the extents solved for: {error}")
+    return reason
+
+
+def _meshes(program: Program, contract: Contract) -> list[Mesh]:
+    """Meshes to try where none is asked for, without repeats."""
+    found = [smaller_mesh(program, contract, keep) for keep in (KEEP_RANKS, 1)]
+    return list(dict.fromkeys([*found, program.mesh]))
 
 
 COORDINATES = ("index", "src", "dst")
@@ -162,6 +173,7 @@ class _Pair:
         for name, size in distributed.mesh.dims:
             unknown = self.ranks[name] = self.system.new(size)
             self.system.pinned[unknown] = mesh[name]
+            self.system.ranks.add(unknown)
         self.one = collect(self.system, sequential, {})
         self.many = collect(self.system, distributed, self.ranks)
         self.atoms: Atoms = {}

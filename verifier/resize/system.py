@@ -58,6 +58,8 @@ class System:
         self.sums: list[Sum] = []
         self.anchored: set[int] = set()
         """Unknowns that the contract speaks of."""
+        self.ranks: set[int] = set()
+        """Unknowns that are sizes of mesh dims."""
         self.loose: list[int] = []
         """Numbers that count some extent, but not one that is at hand where they are written."""
         self._constants: dict[int, int] = {}
@@ -113,29 +115,37 @@ class System:
         """Read two ordered lists of factors of one number as cuts of the same dim.
 
         From the left, equal factors become one class, and of two others the larger is the smaller
-        times a rest. False where a factor would be cut through, or one is 0; the ties up to there
-        stay.
+        times a rest; what is left over where a factor would be cut through is read from the right.
+        False where something is left over, or a factor is 0; the ties up to there stay.
         """
-        a, b = tuple(a), tuple(b)
-        if any(self.values[v] == 0 for v in (*a, *b)):
+        left, right = ([v for v in side if self.values[v] != 1][::-1] for side in (a, b))
+        if any(self.values[v] == 0 for v in (*left, *right)):
             return False
-        left = [v for v in a if self.values[v] != 1][::-1]
-        right = [v for v in b if self.values[v] != 1][::-1]
+        self._align(left, right, rightmost=False)
+        left.reverse()
+        right.reverse()
+        self._align(left, right, rightmost=True)
+        return not left and not right
+
+    def _align(self, left: list[int], right: list[int], rightmost: bool) -> None:
+        """Takes factors from the ends of both lists while they line up."""
         while left and right:
-            x, y = left.pop(), right.pop()
+            x, y = left[-1], right[-1]
             large, small = (x, y) if self.values[x] >= self.values[y] else (y, x)
             times, rest = divmod(self.values[large], self.values[small])
-            if rest:
-                return False
+            across = {self.root(x), self.root(y)} <= self.ranks and self.root(x) != self.root(y)
+            if rest or across or (times > 1 and self.root(large) in self.ranks):
+                return
+            left.pop()
+            right.pop()
             if times == 1:
                 self.same(x, y)
                 continue
             ahead = right if large == x else left
             done = bool(ahead) and self.values[ahead[-1]] == times
             other = ahead[-1] if done else self.new(times)
-            self.multiply((large,), (small, other))
+            self.multiply((large,), (other, small) if rightmost else (small, other))
             (left if large == x else right).append(other)
-        return True
 
     def pin(self, unknown: int) -> None:
         """Keep the value of now."""
@@ -145,7 +155,7 @@ class System:
         out = System()
         out.values, out.parent = list(self.values), list(self.parent)
         out.pinned, out.anchored = dict(self.pinned), set(self.anchored)
-        out.floors = dict(self.floors)
+        out.floors, out.ranks = dict(self.floors), set(self.ranks)
         out.products, out.sums = list(self.products), list(self.sums)
         out.loose, out._constants = list(self.loose), dict(self._constants)
         return out
