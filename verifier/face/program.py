@@ -92,6 +92,10 @@ class IROp:
 
     def __post_init__(self) -> None:
         self.source = call_site()
+        optional = {f.name for f in fields(self) if f.default == ""}  # type: ignore[arg-type]
+        for name in self.reads:
+            if getattr(self, name) == "" and name not in optional:
+                raise ProgramError(f"{type(self).__name__}: {name} names no tensor")
 
     @property
     def input_names(self) -> list[str]:

@@ -176,26 +176,29 @@ def edits(
             known |= {n: v.state for n, v in part.values.items()}
             break
     made = {n: i for i, op in enumerate(program.ops) for n in op.output_names}
-    for name, state in known.items():
-        if state.sharding is not None and state.partial:
-            for mesh_dim in _pending(state):
-                yield Edit(
-                    made.get(name, -1), name, AllReduce(name, f"{name}.sum", mesh_dim=mesh_dim)
-                )
+    listed = [e for n, s in known.items() for e in edits_of(n, s, made.get(n, -1))]
+    yield from (e for e in listed if isinstance(e.insert, AllReduce))
     for index, op in enumerate(program.ops):
         if isinstance(op, AllReduce):
             yield Edit(index, op.output)
-    for name, state in known.items():
-        if state.sharding is None:
-            continue
-        layout = state.sharding.layout(state.global_shape) if not _strided(state) else None
-        for dim, atoms in enumerate(layout.dims if layout else ()):
-            for mesh_dim in bound(atoms):
-                yield Edit(made.get(name, -1), name, AllGather(name, f"{name}.all", dim, mesh_dim))
-        for mesh_dim in _pending(state):
-            for dim in range(len(state.global_shape)):
-                op = ReduceScatter(name, f"{name}.part", dim, mesh_dim=mesh_dim)
-                yield Edit(made.get(name, -1), name, op)
+    yield from (e for e in listed if not isinstance(e.insert, AllReduce))
+
+
+def edits_of(name: str, state: TensorState | None, index: int) -> Iterator[Edit]:
+    """Insertions after the op at `index` that settle what is pending in its result, or split."""
+    if state is None or state.sharding is None:
+        return
+    pending = _pending(state)
+    for mesh_dim in pending:
+        yield Edit(index, name, AllReduce(name, f"{name}.sum", mesh_dim=mesh_dim))
+    layout = state.sharding.layout(state.global_shape) if not _strided(state) else None
+    for dim, atoms in enumerate(layout.dims if layout else ()):
+        for mesh_dim in bound(atoms):
+            yield Edit(index, name, AllGather(name, f"{name}.all", dim, mesh_dim))
+    for mesh_dim in pending:
+        for dim in range(len(state.global_shape)):
+            part = ReduceScatter(name, f"{name}.part", dim, mesh_dim=mesh_dim)
+            yield Edit(index, name, part)
 
 
 def _strided(state: TensorState) -> bool:

@@ -1,21 +1,26 @@
 """Inserts the communication that a program of compute ops lacks, given how its inputs are split.
 
-A best-first search over edits: an edit is kept where the program comes further, and what leaves
-the search is proved against the program as it was given.
+The ops are gone through in order. Where one has no relation to its one-device value, the pending
+sums and splits of its operands are settled until it has; sums that pass through stay pending, so
+that several may be settled at once. What comes out is proved against the program that went in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, islice
 
 from verifier.face.errors import ProgramError
+from verifier.face.lowering import Lowered
 from verifier.face.mesh import DeviceMesh
 from verifier.face.program import IROp, Program
-from verifier.face.repairs import Edit, edits, lower, proved, unproved
+from verifier.face.repairs import Edit, edits_of, lower, proved
 from verifier.face.sharding import ShardingSpec, compute_local_shape
 from verifier.face.tensor import TensorState
 from verifier.ir import IRError
+
+States = Mapping[str, TensorState]
 
 
 @dataclass
@@ -40,75 +45,108 @@ class SynthesisEngine:
     """Searches for communication that makes a program right.
 
     Args:
-        max_search_depth: edits at most.
-        beam_width: programs kept after each edit.
+        max_tactics: edits tried for one op.
+        max_search_depth: edits of operands that one op may need together.
     """
 
-    def __init__(
-        self, max_tactics: int = 40, max_search_depth: int = 6, beam_width: int = 4
-    ) -> None:
+    def __init__(self, max_tactics: int = 40, max_search_depth: int = 3) -> None:
         self.max_tactics, self.max_search_depth = max_tactics, max_search_depth
-        self.beam_width = beam_width
 
     def synthesize(
-        self,
-        program: Program,
-        states: Mapping[str, TensorState],
-        mesh: DeviceMesh | None = None,
+        self, program: Program, states: States, mesh: DeviceMesh | None = None
     ) -> SynthesisResult:
         """The program with communication, proved, or why none was found."""
+        out = SynthesisResult(False)
         if mesh is not None and any(
             s.sharding is not None and s.sharding.mesh.core != mesh.core for s in states.values()
         ):
-            return SynthesisResult(False, reason="the states are on another mesh")
-        outputs, out = program.outputs, SynthesisResult(False)
-        beam: list[tuple[Program, list[str]]] = [(program, [])]
-        if proved(program, states, program, outputs):
-            return SynthesisResult(True, program, [], 1)
-        seen: set[str] = {str(program)}
-        for _ in range(self.max_search_depth):
-            found: list[tuple[tuple[int, int], Program, list[str]]] = []
-            for current, done in beam:
-                for edit in self._edits(current, states):
-                    trial = edit.apply(current)
-                    if str(trial) in seen:
-                        continue
-                    seen.add(str(trial))
-                    out.iterations += 1
-                    if proved(trial, states, program, outputs):
-                        out.success, out.program, out.edits = True, trial, [*done, str(edit)]
-                        return out
-                    found.append((_worth(trial, states, program), trial, [*done, str(edit)]))
-            if not found:
+            out.reason = "the states are on another mesh"
+            return out
+        current = program
+        while True:
+            out.iterations += 1
+            at, lowered = first_open(current, states, program)
+            if at is None:
                 break
-            found.sort(key=lambda item: item[0], reverse=True)
-            beam = [(trial, done) for _, trial, done in found[: self.beam_width]]
-        out.reason = "no sequence of edits is proved"
+            step = self._settled(current, at, lowered, states, program, out)
+            if step is None:
+                out.reason = f"nothing mends {current.ops[at]}"
+                return out
+            current, names = step
+            out.edits += names
+        if proved(current, states, program, program.outputs):
+            out.success, out.program = True, current
+        else:
+            out.reason = "every op has a relation, but the whole is not proved"
         return out
 
-    def _edits(self, program: Program, states: Mapping[str, TensorState]) -> list[Edit]:
-        try:
-            lowered = lower(program, states)
-        except (ProgramError, IRError):
-            lowered = None
-        return list(edits(program, states, lowered))[: self.max_tactics]
+    def _settled(
+        self,
+        program: Program,
+        at: int,
+        lowered: Lowered | None,
+        states: States,
+        reference: Program,
+        out: SynthesisResult,
+    ) -> tuple[Program, list[str]] | None:
+        """The program with edits after which the op at `at` has a relation."""
+        for edits in islice(self._choices(program, at, lowered, states), self.max_tactics):
+            trial = program
+            for edit in sorted(edits, key=lambda e: -e.index):
+                trial = edit.apply(trial)
+            out.iterations += 1
+            reached, _ = first_open(trial, states, reference)
+            if reached is None or reached > at + len(edits):
+                return trial, [str(e) for e in edits]
+        return None
+
+    def _choices(
+        self, program: Program, at: int, lowered: Lowered | None, states: States
+    ) -> Iterator[tuple[Edit, ...]]:
+        """Sets of edits of the operands of one op, and of its result, the small ones first."""
+        op = program.ops[at]
+        known = lowered or lower(Program(program.name, program.ops[:at]), states)
+        made = {n: i for i, o in enumerate(program.ops[:at]) for n in o.output_names}
+        found = {n: v.state for n, v in known.values.items()}
+        found |= {n: states[n] for n in op.input_names if n not in found and n in states}
+        inputs = [e for n in op.input_names for e in edits_of(n, found.get(n), made.get(n, -1))]
+        result = [e for n in op.output_names for e in edits_of(n, found.get(n), at)]
+        for size in range(1, self.max_search_depth + 1):
+            if size == 1:
+                yield from ((e,) for e in [*inputs, *result])
+                continue
+            for chosen in combinations(inputs, size):
+                if len({e.tensor for e in chosen}) == size:
+                    yield chosen
 
 
-def _worth(
-    trial: Program, states: Mapping[str, TensorState], reference: Program
-) -> tuple[int, int]:
-    """How far a program comes: ops that run and have a relation, then fewer open outputs."""
-    for count in range(len(trial), 0, -1):
-        part = Program(trial.name, trial.ops[:count])
-        try:
-            lowered = lower(part, states, reference)
-        except (ProgramError, IRError):
-            continue
-        related = sum(bool(f) for f in lowered.facts.values())
-        unrelated = len(lowered.facts) - related
-        open_outputs = len(unproved(lowered, reference.outputs)) if count == len(trial) else 0
-        return count - unrelated - (len(trial) - len(reference)), -open_outputs
-    return 0, 0
+def first_open(
+    program: Program, states: States, reference: Program
+) -> tuple[int | None, Lowered | None]:
+    """The first op whose result is not related to its one-device value, or that cannot run; the
+    op that makes an output with a pending sum, where that is all. None where nothing is open."""
+    try:
+        lowered = lower(program, states, reference)
+    except (ProgramError, IRError):
+        low, high = 0, len(program)
+        while low + 1 < high:
+            middle = (low + high) // 2
+            try:
+                lower(Program(program.name, program.ops[:middle]), states, reference)
+                low = middle
+            except (ProgramError, IRError):
+                high = middle
+        return high - 1, None
+    wanted = set(reference.outputs)
+    pending: int | None = None
+    for index, op in enumerate(program.ops):
+        for name in op.output_names:
+            fact, want = lowered.fact(name), lowered.want(name)
+            if fact is None or (want is not None and fact.ref != want):
+                return index, lowered
+            if name in wanted and fact.layout.partial:
+                pending = index if pending is None else pending
+    return pending, lowered
 
 
 def synthesize_parallel_program(
