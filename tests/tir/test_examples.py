@@ -37,6 +37,14 @@ def rmsnorm(g: Arrays) -> Any:
     return g["X"] / np.sqrt((g["X"] ** 2).mean(1, keepdims=True) + 1e-6) * g["W"]
 
 
+def attention(g: Arrays) -> Any:
+    score = np.einsum("bhid,bhjd->bhij", g["Q"], g["K"]) * 0.125
+    score = np.where(np.tri(score.shape[-1], dtype=bool), score, -np.inf)
+    e = np.exp(score - score.max(-1, keepdims=True))
+    return np.einsum("bhij,bhjd->bhid", e / e.sum(-1, keepdims=True), g["V"])
+
+
+HEADS = {"batch": 2, "heads": 3, "seq": 4, "dim": 5}
 SMALL = {"M": 16, "N": 8, "K": 8, "block_M": 8, "block_N": 4, "block_K": 4}
 CASES: list[tuple[str, dict[str, Any], Callable[[Arrays], Any], set[str]]] = [
     ("gemm.tir.py", {"m": 6, "k": 5, "n": 4}, lambda g: g["A"] @ g["B"], {"matmul"}),
@@ -46,6 +54,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Arrays], Any], set[str]]] = [
     ("layernorm.tir.py", {}, layernorm, {"reduction(sum)", "elementwise"}),
     ("rmsnorm.tir.py", {"ROWS": 3}, rmsnorm, {"reduction(sum)"}),
     ("gemm_tilelang.py", SMALL, lambda g: g["A"] @ g["B"], {"matmul"}),
+    ("attention_tilelang.py", HEADS, attention, {"matmul", "reduction(max)"}),
     ("softmax_tilelang.py", {"M": 8, "N": 6}, lambda g: softmax(g["X"]), {"reduction(max)"}),
 ]
 

@@ -22,6 +22,8 @@ SUM = Collective("C", "all_reduce", {"mesh_dim": "tp"})
 GATHER = Collective("C", "all_gather", {"mesh_dim": "tp", "dim": 1})
 SCATTER = Collective("C", "reduce_scatter", {"mesh_dim": "tp", "dim": 0})
 SPLIT = {"X": {"tp": "S(1)"}, "W": {"tp": "S(0)"}}
+HEADS = {"batch": 1, "heads": 4, "seq": 4, "dim": 3}
+QKV = {n: {"tp": "S(1)"} for n in "QKV"}
 MLP = {"W1": {"tp": "S(1)"}, "B1": {"tp": "S(0)"}, "W2": {"tp": "S(0)"}}
 
 
@@ -61,6 +63,11 @@ CASES: list[Case] = [
     ("mlp", "mlp.tir.py", {}, MLP, {}, [total("P")], True),
     ("mlp, no sum", "mlp.tir.py", {}, MLP, {}, [], False),
     ("mlp, residual summed", "mlp.tir.py", {}, MLP, {}, [total("Y")], False),
+    ("attention by heads", "attention_tilelang.py", HEADS, QKV, {"Y": {"tp": "S(1)"}}, [], True),
+    ("attention by one head", "attention_tilelang.py", {**HEADS, "heads": 2}, QKV,
+     {"Y": {"tp": "S(1)"}}, [], True),
+    ("attention by positions", "attention_tilelang.py", HEADS,
+     {n: {"tp": "S(2)"} for n in "QKV"}, {"Y": {"tp": "S(2)"}}, [], False),
     ("norm of rows", "layernorm.tir.py", {}, {"X": {"tp": "S(0)"}},
      {"Y": {"tp": "S(0)"}}, [], True),
     ("norm of split rows, local count", "rmsnorm.tir.py", {}, SPLIT, {"Y": {"tp": "S(1)"}},
