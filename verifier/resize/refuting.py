@@ -12,6 +12,7 @@ import numpy as np
 from verifier.contract import Contract
 from verifier.domains.base import Array
 from verifier.inline import inline
+from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.refute import Difference, elements, index_bounds, refute, too_large
@@ -78,7 +79,10 @@ def refute_resized(
         if lost:
             return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
     brief = elements(small.sequential) > BRIEF
-    found = _refuted(small, seed, not brief)
+    try:
+        found = _refuted(small, seed, not brief)
+    except IRError as error:
+        return Declined(f"the programs cannot be run: {error}")
     if found is None:
         return None
     both = set(proved) & set(found.outputs)
@@ -151,7 +155,10 @@ def shrink(
             continue
         if too_large(small.sequential, small.distributed):
             continue
-        found = _refuted(small, seed, True)
+        try:
+            found = _refuted(small, seed, True)
+        except IRError:
+            continue
         if found is not None and difference.witness.output in found.outputs:
             return SmallDifference(found, small)
     return None

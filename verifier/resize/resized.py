@@ -177,6 +177,8 @@ class _Pair:
         self.one = collect(self.system, sequential, {})
         self.many = collect(self.system, distributed, self.ranks)
         self.atoms: Atoms = {}
+        self.unlike: dict[str, Dims] = {}
+        """Outputs whose shape on a rank is not what the contract asks for."""
         self._tie()
         name_loose(self.system)
         keep_cuts(self.system)
@@ -199,8 +201,9 @@ class _Pair:
                 raise Declined(f"the contract speaks of {key}, which no program returns")
             local = self.many.dims[local_of[key]]
             if tuple(self.system.values[v] for v in local) != layout.local_shape:
-                raise Declined(f"the shape of {key} is not what the contract asks for")
-            self._layout(f"output {key}", layout.dims, self.one.dims[ours[key]], local)
+                self.unlike[key] = local
+            fits = local if key not in self.unlike else None
+            self._layout(f"output {key}", layout.dims, self.one.dims[ours[key]], fits)
 
     def _layout(self, key: str, dims: tuple[Dim, ...], whole: Dims, local: Dims | None) -> None:
         s = self.system
@@ -276,6 +279,9 @@ class _Pair:
         many = rebuild(self.many, self.mesh, value, literals)
         contract = contract_at(self.contract, self.mesh, self.atoms, value)
         check(one, many, contract)
+        for key, dims in self.unlike.items():
+            if tuple(map(value, dims)) == contract.outputs[key].local_shape:
+                raise Declined(f"the shape of {key} is wrong, and right at these extents")
         caveats = [*literals.caveats, *doubts(one, many, self.changed)]
         return Resized(one, many, contract, self._sizes(value), tuple(caveats))
 
