@@ -109,3 +109,12 @@ def row(b: Builder, x: str, index: int) -> str:
 def head_scale(head_dim: int) -> Fraction:
     """A rational near `1 / sqrt(head_dim)`; the same in both programs."""
     return Fraction(1 / head_dim**0.5).limit_denominator(1 << 20)
+
+
+def balance(b: Builder, mask: str, probs: str, weight: Fraction) -> str:
+    """`weight` times, over sequences and experts, tokens routed there times summed probability.
+
+    With the right weight this is the load-balancing loss of every sequence (DeepSeek-AI 2024).
+    """
+    routed, likely = (b.add("sum", v, dims=(1,), keepdim=False) for v in (mask, probs))
+    return b.add("mul_scalar", total(b, b.add("mul", routed, likely)), value=weight)

@@ -51,6 +51,17 @@ class Model:
     moe: Moe | None = None
 
     @property
+    def balance_weight(self) -> Fraction:
+        """The factor of the load-balancing loss that makes it a mean over all sequences.
+
+        Experts times the share of tokens routed to each times its mean probability.
+        """
+        if self.moe is None:
+            return Fraction(0)
+        tokens = self.moe.top_k * self.seq**2 * self.batch
+        return self.moe.aux_weight * Fraction(self.moe.experts, tokens)
+
+    @property
     def parameters(self) -> int:
         """Number of parameters."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
@@ -189,6 +200,9 @@ MODELS: dict[str, Model] = {
     "tiny": TINY,
     "tiny-tied": replace(TINY, tied=True),
     "tiny-moe": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3)),
+    "tiny-moe-balanced": replace(
+        TINY, moe=Moe(experts=4, top_k=2, capacity=3, aux_weight=Fraction(1, 10))
+    ),
     "tiny-moe-shared": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3, shared=1)),
     "llama3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, 8192, 1024),
     "llama3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, 8192, 1024),

@@ -120,11 +120,7 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     pipeline = Pipeline(b, model, degrees, degrees.micro_batches)
     pipeline.run()
     sums = [stage.sums for stage in pipeline.stages]
-    with b.on(pp=last):
-        loss = sums[last]["loss:loss"]
-        if degrees.data:
-            loss = b.add("all_reduce", loss, mesh_dim=sync.over(degrees.data), reduce="sum")
-    loss = b.add("broadcast", loss, mesh_dim="pp", index=last)
+    loss = _loss(b, sums, degrees)
     b.output(loss, "loss", "loss")
     grads = [
         {w.name: sums[i][f"grad:{w.path}"] for w in stage_weights(model, degrees, i)}
@@ -146,6 +142,22 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
         with b.on(pp=unit.stages):
             sync.update(b, unit, grad, factor, degrees, opt)
     return b.build()
+
+
+def _loss(b: Builder, sums: list[dict[str, str]], degrees: Degrees) -> str:
+    """The loss on all ranks: of the last stage, and what experts of other stages add to it."""
+    shares: list[str] = []
+    for i, found in enumerate(sums):
+        if "loss:loss" not in found:
+            continue
+        with b.on(pp=i):
+            share = found["loss:loss"]
+            if degrees.data:
+                share = b.add("all_reduce", share, mesh_dim=sync.over(degrees.data), reduce="sum")
+        shares.append(share)
+    if len(shares) == 1:
+        return b.add("broadcast", shares[0], mesh_dim="pp", index=degrees.pp - 1)
+    return b.add("all_reduce", b.add("merge", *shares), mesh_dim="pp", reduce="sum")
 
 
 def _tie(b: Builder, table: list[Weight], grads: list[dict[str, str]], degrees: Degrees) -> None:

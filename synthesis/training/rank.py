@@ -7,6 +7,9 @@ The gradients are those of this local program: each collective is pulled back to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
+
 from synthesis.training import blocks, context
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint
@@ -114,24 +117,35 @@ def stage_program(model: Model, degrees: Degrees, stage: int) -> Joint:
     for w in stage_weights(model, degrees, stage):
         r.table[w.name] = w
         b.param(w.name, local_type(w, degrees), w.path)
-    x = _embedded(r) if first else "x"
+    state = State(_embedded(r) if first else "x")
     if degrees.scan_layers:
-        x = _scanned(r, x, stage)
+        state = _scanned(r, state, stage)
     else:
         for layer in stage_layers(model, degrees, stage):
             names = {
                 w.name.rpartition(".")[2]: w.name
                 for w in layer_weights(model, degrees, stage, layer)
             }
-            x = _layer(r, x, names, str(layer))
+            state = _layer(r, state, names, str(layer))
+    root = None
     if last:
-        b.output(_loss(r, x), "loss", "loss")
+        loss = _loss(r, state.x)
+        b.output(b.add("add", loss, state.balance) if state.balance else loss, "loss", "loss")
     else:
-        b.output(x, "output", "x")
+        b.output(state.x, "output", "x")
+        if state.balance:
+            root = _with_cotangent(b, state)
+            b.output(state.balance, "loss", "loss")
     program = b.build()
     wrt = [*([] if first else ["x"]), *r.table]
-    joint = grad(program, wrt=wrt, stopped=r.stopped, reduced=r.reduced)
+    joint = grad(program, loss=root, wrt=wrt, stopped=r.stopped, reduced=r.reduced)
     return Joint(joint, forward_nodes(program))
+
+
+def _with_cotangent(b: Builder, state: State) -> str:
+    """A scalar whose gradient is that of the load-balancing loss, and of `x` along `ct.x`."""
+    b.input("ct.x", b.types[state.x], "cotangent", "x")
+    return b.add("add", state.balance, blocks.total(b, b.add("mul", state.x, "ct.x")))
 
 
 def _embedded(r: Rank) -> str:
@@ -140,9 +154,17 @@ def _embedded(r: Rank) -> str:
     return r.leave(rows)
 
 
-def _layer(r: Rank, x: str, names: dict[str, str], label: str) -> str:
+@dataclass(frozen=True)
+class State:
+    """What goes from layer to layer: the residual stream and the load-balancing loss so far."""
+
+    x: str
+    balance: str = ""
+
+
+def _layer(r: Rank, state: State, names: dict[str, str], label: str) -> State:
     """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
-    b, m, d = r.b, r.model, r.degrees
+    x, b, m, d = state.x, r.b, r.model, r.degrees
     seen = b.add("rms_norm", x, r.weight(names["attn_norm"]), eps=m.eps)
     seen = r.enter(seen, f"{label}.attention")
     q = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wq"])), m.heads // d.tp)
@@ -155,8 +177,8 @@ def _layer(r: Rank, x: str, names: dict[str, str], label: str) -> str:
     x = b.add("add", x, r.leave(o))
     seen = b.add("rms_norm", x, r.weight(names["mlp_norm"]), eps=m.eps)
     if m.moe is not None:
-        return _experts(r, x, seen, names, label)
-    return b.add("add", x, _feed_forward(r, seen, names, f"{label}.mlp"))
+        return _experts(r, State(x, state.balance), seen, names, label)
+    return State(b.add("add", x, _feed_forward(r, seen, names, f"{label}.mlp")))
 
 
 def _feed_forward(r: Rank, seen: str, names: dict[str, str], label: str, prefix: str = "") -> str:
@@ -166,11 +188,13 @@ def _feed_forward(r: Rank, seen: str, names: dict[str, str], label: str, prefix:
     return r.leave(blocks.linear(r.b, inner, down))
 
 
-def _experts(r: Rank, x: str, seen: str, names: dict[str, str], label: str) -> str:
+def _experts(r: Rank, state: State, seen: str, names: dict[str, str], label: str) -> State:
     """Experts held by the ranks of ep: tokens go to them and come back by all_to_all."""
     b, moe, parallel = r.b, r.model.moe, r.degrees.ep > 1
     assert moe is not None
-    gates, mask, _ = b.add_node("top_k_gate", [seen, r.weight(names["router"])], {"k": moe.top_k})
+    gates, mask, probs = b.add_node(
+        "top_k_gate", [seen, r.weight(names["router"])], {"k": moe.top_k}
+    )
     dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": moe.capacity})
     slots = r.enter(b.add("moe_dispatch", seen, dispatch), f"{label}.experts")
     if parallel:
@@ -179,34 +203,46 @@ def _experts(r: Rank, x: str, seen: str, names: dict[str, str], label: str) -> s
     y = r.leave(b.add("expert_glu", slots, gate, up, down))
     if parallel:
         y = b.add("all_to_all", y, mesh_dim="ep", split_dim=0, concat_dim=1)
-    x = b.add("add", x, b.add("moe_combine", y, combine))
+    x = b.add("add", state.x, b.add("moe_combine", y, combine))
     if moe.shared:
         x = b.add("add", x, _feed_forward(r, seen, names, f"{label}.shared", "shared_"))
-    return x
+    if not moe.aux_weight:
+        return State(x)
+    gain = blocks.balance(b, mask, probs, r.model.balance_weight)
+    return State(x, b.add("add", state.balance, gain) if state.balance else gain)
 
 
-def _scanned(r: Rank, x: str, stage: int) -> str:
-    """The layers of a stage as one repeated block over stacked parameters."""
+def _scanned(r: Rank, state: State, stage: int) -> State:
+    """The layers of a stage as one repeated block over stacked parameters.
+
+    Names inside do not tell the stage, so that equal blocks of all stages are the same program.
+    """
     table = layer_weights(r.model, r.degrees, stage, 0)
     inner = Rank("layer", r.model, r.degrees)
-    inner.in_block, inner.table = True, {w.name: w for w in table}
-    inner.b.input("x", r.b.types[x], "carry")
-    for w in table:
-        inner.b.input(w.name, TensorType(local_type(w, r.degrees).shape[1:]), "xs")
+    inner.in_block = True
+    inner.table = {w.name.rpartition(".")[2]: w for w in table}
+    carried = [state.x]
+    if r.model.balance_weight:
+        carried.append(r.b.add("full", shape=(), value=Fraction(0), dtype="f32"))
+    kinds = zip(("x", "balance"), carried, strict=False)
+    before = [inner.b.input(n, r.b.types[v], "carry") for n, v in kinds]
+    for name, w in inner.table.items():
+        inner.b.input(name, TensorType(local_type(w, r.degrees).shape[1:]), "xs")
     for name in r.degrees.tables:
         inner.b.input(name, r.b.types[name], "const")
-    names = {w.name.rpartition(".")[2]: w.name for w in table}
-    inner.b.output(_layer(inner, "x", names, "layer"), "carry", "x")
+    after = _layer(inner, State(*before), {n: n for n in inner.table}, "layer")
+    for value in (after.x, after.balance)[: len(carried)]:
+        inner.b.output(value, "carry")
     length = len(stage_layers(r.model, r.degrees, stage))
-    (out,) = r.b.add_node(
+    results = r.b.add_node(
         "scan",
-        [x, *(w.name for w in table), *r.degrees.tables],
-        {"length": length, "carry": 1, "xs": len(table), "reverse": False},
+        [*carried, *(w.name for w in table), *r.degrees.tables],
+        {"length": length, "carry": len(carried), "xs": len(table), "reverse": False},
         body=inner.b.build(),
     )
     r.reduced.update(inner.reduced)
     r.stopped += inner.stopped
-    return out
+    return State(*results)
 
 
 def _loss(r: Rank, x: str) -> str:

@@ -6,6 +6,9 @@ are repeated blocks, into how many groups they are stacked.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
+
 from synthesis.training import blocks, optimizer
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint, repeated, unrolled
@@ -70,19 +73,20 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     b.input("inverse_count", TensorType(()), "const")
     for w in table:
         b.param(w.name, TensorType(w.shape), w.path)
-    x = b.add("take", "embed", "ids", dim=0)
+    state = _State(b.add("take", "embed", "ids", dim=0))
     for stage in range(degrees.pp):
         layers = stage_layers(model, degrees, stage)
         if degrees.scan_layers:
-            x = _scanned(b, x, model, layer_weights(model, degrees, stage, 0), len(layers))
+            table = layer_weights(model, degrees, stage, 0)
+            state = _scanned(b, state, model, table, len(layers))
         else:
             for layer in layers:
                 names = {
                     w.name.rpartition(".")[2]: w.name
                     for w in layer_weights(model, degrees, stage, layer)
                 }
-                x = _layer(b, x, model, names)
-    x = b.add("rms_norm", x, "norm", eps=model.eps)
+                state = _layer(b, state, model, names)
+    x = b.add("rms_norm", state.x, "norm", eps=model.eps)
     head = b.add("permute", "embed", dims=(1, 0)) if model.tied else "head"
     logits = blocks.linear(b, x, head)
     top = blocks.named(b, b.add("amax", logits, dims=(2,), keepdim=True), "head.top")
@@ -91,14 +95,23 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     labels = b.add("reshape", "labels", shape=(rows, model.seq, 1))
     losses = b.add("sub", norm, b.add("take_along", shifted, labels, dim=2))
     losses = b.add("mul", b.add("reshape", losses, shape=(rows, model.seq)), "weight")
-    b.output(b.add("mul", blocks.total(b, losses), "inverse_count"), "loss", "loss")
+    loss = b.add("mul", blocks.total(b, losses), "inverse_count")
+    b.output(b.add("add", loss, state.balance) if state.balance else loss, "loss", "loss")
     program = b.build()
     return Joint(grad(program, stopped=[top]), forward_nodes(program))
 
 
-def _layer(b: Builder, x: str, model: Model, names: dict[str, str]) -> str:
+@dataclass(frozen=True)
+class _State:
+    """What goes from layer to layer: the residual stream and the load-balancing loss so far."""
+
+    x: str
+    balance: str = ""
+
+
+def _layer(b: Builder, state: _State, model: Model, names: dict[str, str]) -> _State:
     """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
-    m, groups = model, model.heads // model.kv_heads
+    x, m, groups = state.x, model, model.heads // model.kv_heads
     seen = b.add("rms_norm", x, names["attn_norm"], eps=m.eps)
     q = blocks.heads(b, blocks.linear(b, seen, names["wq"]), m.heads)
     k = blocks.heads(b, blocks.linear(b, seen, names["wk"]), m.kv_heads)
@@ -115,8 +128,8 @@ def _layer(b: Builder, x: str, model: Model, names: dict[str, str]) -> str:
     seen = b.add("rms_norm", x, names["mlp_norm"], eps=m.eps)
     if m.moe is None:
         inner = blocks.gated(b, seen, names["gate"], names["up"])
-        return b.add("add", x, blocks.linear(b, inner, names["down"]))
-    gates, mask, _ = b.add_node("top_k_gate", [seen, names["router"]], {"k": m.moe.top_k})
+        return _State(b.add("add", x, blocks.linear(b, inner, names["down"])))
+    gates, mask, probs = b.add_node("top_k_gate", [seen, names["router"]], {"k": m.moe.top_k})
     dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": m.moe.capacity})
     slots = b.add("moe_dispatch", seen, dispatch)
     y = b.add("expert_glu", slots, names["gate"], names["up"], names["down"])
@@ -124,24 +137,35 @@ def _layer(b: Builder, x: str, model: Model, names: dict[str, str]) -> str:
     if m.moe.shared:
         inner = blocks.gated(b, seen, names["shared_gate"], names["shared_up"])
         x = b.add("add", x, blocks.linear(b, inner, names["shared_down"]))
-    return x
+    if not m.moe.aux_weight:
+        return _State(x)
+    gain = blocks.balance(b, mask, probs, m.balance_weight)
+    return _State(x, b.add("add", state.balance, gain) if state.balance else gain)
 
 
-def _scanned(b: Builder, x: str, model: Model, table: list[Weight], length: int) -> str:
+def _scanned(b: Builder, state: _State, model: Model, table: list[Weight], length: int) -> _State:
     """The layers as one repeated block over stacked parameters."""
     inner = Builder("layer")
-    inner.input("x", b.types[x], "carry")
+    carried = [state.x]
+    if model.balance_weight:
+        start = state.balance or b.add("full", shape=(), value=Fraction(0), dtype=F32)
+        carried.append(start)
+    before = [
+        inner.input(n, b.types[v], "carry") for n, v in zip(("x", "balance"), carried, strict=False)
+    ]
     names = {w.name.rpartition(".")[2]: w for w in table}
     for name, w in names.items():
         inner.input(name, TensorType(w.shape[1:]), "xs")
     tables = [name for name in ("cos", "sin", "positions") if name in b.types]
     for name in tables:
         inner.input(name, b.types[name], "const")
-    inner.output(_layer(inner, "x", model, {n: n for n in names}), "carry", "x")
-    (out,) = b.add_node(
+    after = _layer(inner, _State(*before), model, {n: n for n in names})
+    for value in (after.x, after.balance)[: len(carried)]:
+        inner.output(value, "carry")
+    results = b.add_node(
         "scan",
-        [x, *(w.name for w in table), *tables],
-        {"length": length, "carry": 1, "xs": len(table), "reverse": False},
+        [*carried, *(w.name for w in table), *tables],
+        {"length": length, "carry": len(carried), "xs": len(table), "reverse": False},
         body=inner.build(),
     )
-    return out
+    return _State(*results)
