@@ -90,8 +90,9 @@ class LeafEmitter:
     def gathered(self, load: Load, dim: int, size: int) -> None:
         self.kinds.add("gather")
         names = sorted({x.buffer for x in loads(load.indices[dim])})
+        known = size if isinstance(load.indices[dim], Load) else 1
         for name in names:
-            self.limits[name] = min(size, self.limits.get(name, size))
+            self.limits[name] = min(known, self.limits.get(name, known))
         shown = ", ".join(names)
         self.assumptions.append(f"indices of {load.buffer} read from {shown} are in range")
 
