@@ -76,8 +76,8 @@ def move(
     name = attrs["mesh_dim"]
     size = mesh[name]
     here, there = coordinates(given.where, mesh, name), coordinates(row.where, mesh, name)
-    across = [{k: v for k, v in w if k != name} for w in (row.where, given.where)]
-    need(across[0] == across[1], "it moves along another mesh dim")
+    ends, starts = (tuple(c for c in w if c[0] != name) for w in (row.where, given.where))
+    need(within(ends, starts), "it moves along another mesh dim")
     if op in ("gather", "scatter"):
         return rooted(op, attrs, row, given, terms, mesh)
     if op in ("ring_shift", "reduce_to"):

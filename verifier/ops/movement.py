@@ -59,11 +59,15 @@ def _everyone(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) ->
     if root not in coordinates(held, mesh, name):
         raise Refused(f"the root {name}={root} does not hold the value", name, 0)
     spread = tuple(item for item in held if item[0] != name)
-    if on and not within(spread, on):
+    if within(spread, on):
+        return spread
+    if name in dict(on):
         raise Refused(
             f"the other ranks of the group never join: it runs on {show(on)} alone", name, 0
         )
-    return spread
+    if not within(on, spread):
+        raise Refused(f"runs on {show(on)}, but its roots are on {show(held)}", name, 0)
+    return on
 
 
 def _to_root(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) -> Where:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from verifier.ir.program import Node
 from verifier.ir.types import Mesh
 from verifier.ir.where import Where, common, moved
@@ -50,9 +52,7 @@ def _moved(
     rules: Rules,
 ) -> list[Fact]:
     if node.op in ("merge", "only", "wait"):
-        where = common(fact.where, region)
-        if where is None or set(dict(where)) & fact.layout.pending:
-            raise Refused("keeps a part of a pending sum")
+        where = _kept(fact.where, region, fact.layout)
         out = [Fact(fact.ref, fact.layout, premises, node.op, where)]
         if node.op == "only":
             out += pieces(terms, fact, premises, where)
@@ -60,13 +60,25 @@ def _moved(
     name = attrs["mesh_dim"]
     assert isinstance(name, str)
     if node.op == "ring_shift" and name in fact.layout.sharded:
-        return [_turned(terms, fact, premises, rules.mesh, name, attrs["shift"])]
-    where = landing(node.op, attrs, fact.where, rules.mesh)
+        turned = _turned(terms, fact, premises, rules.mesh, name, attrs["shift"])
+        return [replace(turned, where=_kept(turned.where, region, turned.layout))]
+    lands = landing(node.op, attrs, fact.where, rules.mesh)
     placed = rules.place(node, (fact.layout,), NO_FACTS)
+    where = _kept(lands, region, *(p.layouts[0] for p in placed))
     return [
         Fact(Ref(fact.ref.coef * p.scale, fact.ref.id), p.layouts[0], premises, node.op, where)
         for p in placed
     ]
+
+
+def _kept(where: Where, region: Where, *layouts: Layout) -> Where:
+    """The ranks of a fact on which the node runs."""
+    kept = common(where, region)
+    if kept is None:
+        raise Refused("no rank that runs it holds the value")
+    if any(set(dict(kept)) & layout.pending for layout in layouts):
+        raise Refused("keeps a part of a pending sum")
+    return kept
 
 
 def landing(op: str, attrs: dict[str, object], held: Where, mesh: Mesh) -> Where:
