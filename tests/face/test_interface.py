@@ -127,3 +127,10 @@ def test_importing_is_light() -> None:
         "assert not {'torch', 'z3', 'networkx'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_program_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "classes.md").read_text(encoding="utf-8")
+    block = text.split("```python\n")[1].split("```")[0]
+    exec(compile(block, "classes.md", "exec"), {})
+    assert "4 passed, 0 failed" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from tests.face.right import PP, RIGHT, ROW
 from tests.face.test_interface import OPS
 from verifier import (
     Add,
+    AllGather,
     AllReduce,
     AllReduceAsync,
     AmaxUpdate,
@@ -107,6 +108,11 @@ MORE: dict[str, Callable[[], Case]] = {
         outputs=["y"],
     ),
     "around a ring": lambda: Case([RingRotate("x", "y", 2)], WHOLE),
+    "once around a ring": lambda: Case(
+        [RingRotate("x", "a", 2), RingRotate("a", "b", 2), AllGather("b", "y", 0)],
+        X,
+        expected={"y": "R"},
+    ),
     "heads apart and together": lambda: Case(
         [
             Reshape("x", "h", (8, 4, 4)),

@@ -78,8 +78,9 @@ class DistributedVerifier:
         wanted = reference.outputs if reference is not None else []
         names = list(output_names) if output_names else _merge(program.outputs, wanted)
         self._postconditions(lowered, names, expected or {})
-        self._add(legality(lowered))
-        self._add(placements(lowered, final_tensors))
+        proved = all(r.passed for r in self.results[start:])
+        self._add(legality(lowered, proved))
+        self._add(placements(lowered, final_tensors, proved))
         self._add(shapes(lowered, final_tensors, initial_shapes or {}))
         if bwd_program is not None:
             self.verify_gradient_duality(program, bwd_program, final_tensors)

@@ -175,29 +175,29 @@ def told(verdict: Counterexample, name: str) -> str:
     return head + located(verdict.location)
 
 
-def legality(lowered: Lowered) -> VerifyResult:
+def legality(lowered: Lowered, proved: bool = False) -> VerifyResult:
     """Communication: every op of it on whole groups, on a value it can be applied to, every message
-    received."""
+    received. Where all outputs are proved, values without a relation did no harm."""
     wrong = [f"{m.node.op}: {m.reason}" for m in regions(lowered.many).faults()]
     wrong += [f"{op}: nobody receives it (no matching Recv)" for op in lowered.unreceived]
     for value, op in lowered.made.items():
-        if op.is_communication() and not lowered.facts[value]:
+        if op.is_communication() and not lowered.facts[value] and not proved:
             why = next((b.refused.reason for b in lowered.breaks if value in b.node.outputs), "")
             wrong.append(f"{op}: {why or 'its operand has no relation'}")
     return VerifyResult(not wrong, "communication legality", "; ".join(wrong))
 
 
-def placements(lowered: Lowered, claimed: Mapping[str, TensorState]) -> VerifyResult:
-    """Every value has a relation, and every state that was handed in says what the core finds."""
+def placements(lowered: Lowered, claimed: Mapping[str, TensorState], proved: bool) -> VerifyResult:
+    """Every value has a relation, and every state that was handed in says what the core finds.
+
+    Where all outputs are proved, a value between may do without; a claim about it is refused."""
     wrong: list[str] = []
     lost = [n for n, v in lowered.values.items() if v.state.sharding is None]
-    if lost:
+    if lost and not proved:
         more = f" (nor have {', '.join(lost[1:3])}{' ...' if lost[3:] else ''})" if lost[1:] else ""
         wrong.append(f"{lost[0]} has {lowered.values[lost[0]].state.relation}{more}")
     for name, value in lowered.values.items():
         state, claim = value.state, claimed.get(name)
-        if state.sharding is None:
-            continue
         if claim is not None and claim.sharding != state.sharding:
             wrong.append(f"{name} is {state.sharding}, the state says {claim.sharding}")
     return VerifyResult(not wrong, "placement consistency", "; ".join(wrong))
