@@ -88,6 +88,11 @@ def gated(b: Builder, x: str, gate: str, up: str) -> str:
     return b.add("mul", b.add("silu", linear(b, x, gate)), linear(b, x, up))
 
 
+def rounded(b: Builder, weight: str, format: str) -> str:
+    """The copy of a parameter that is computed with; its gradient is the parameter's."""
+    return b.add("round_to", weight, format=format, ste=True) if format else weight
+
+
 def named(b: Builder, x: str, name: str) -> str:
     """The same value under a name of its own, which a repeated block does not use too."""
     b.add_node("reshape", [x], {"shape": b.types[x].shape}, outputs=[name])

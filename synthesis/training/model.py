@@ -49,6 +49,8 @@ class Model:
     """The head is the embedding table."""
     eps: Fraction = Fraction(1, 100_000)
     moe: Moe | None = None
+    compute: str = ""
+    """The format to which parameters are rounded where they are used; none if empty."""
 
     @property
     def balance_weight(self) -> Fraction:
@@ -199,6 +201,7 @@ TINY = Model()
 MODELS: dict[str, Model] = {
     "tiny": TINY,
     "tiny-tied": replace(TINY, tied=True),
+    "tiny-bf16": replace(TINY, compute="bf16"),
     "tiny-moe": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3)),
     "tiny-moe-balanced": replace(
         TINY, moe=Moe(experts=4, top_k=2, capacity=3, aux_weight=Fraction(1, 10))

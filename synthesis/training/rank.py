@@ -40,14 +40,12 @@ class Rank:
 
     def weight(self, name: str) -> str:
         """A parameter as the layer needs it: whole but for the part of this tensor rank."""
-        if self.degrees.zero < 3:
-            return name
-        w = self.table[name]
+        w, value = self.table[name], blocks.rounded(self.b, name, self.model.compute)
         data = w.data(self.degrees)
-        if not data:
-            return name
+        if self.degrees.zero < 3 or not data:
+            return value
         dim = w.zero_dim(self.degrees) - self.in_block
-        return self.collective("all_gather", name, data, dim=dim)
+        return self.collective("all_gather", value, data, dim=dim)
 
     def enter(self, x: str, label: str) -> str:
         """Into a block whose weights are split by columns."""

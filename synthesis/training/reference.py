@@ -73,7 +73,8 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     b.input("inverse_count", TensorType(()), "const")
     for w in table:
         b.param(w.name, TensorType(w.shape), w.path)
-    state = _State(b.add("take", "embed", "ids", dim=0))
+    table_copy = blocks.rounded(b, "embed", model.compute)
+    state = _State(b.add("take", table_copy, "ids", dim=0))
     for stage in range(degrees.pp):
         layers = stage_layers(model, degrees, stage)
         if degrees.scan_layers:
@@ -86,14 +87,18 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
                     for w in layer_weights(model, degrees, stage, layer)
                 }
                 state = _layer(b, state, model, names)
-    x = b.add("rms_norm", state.x, "norm", eps=model.eps)
-    head = b.add("permute", "embed", dims=(1, 0)) if model.tied else "head"
+    norm = blocks.rounded(b, "norm", model.compute)
+    x = b.add("rms_norm", state.x, norm, eps=model.eps)
+    if model.tied:
+        head = b.add("permute", table_copy, dims=(1, 0))
+    else:
+        head = blocks.rounded(b, "head", model.compute)
     logits = blocks.linear(b, x, head)
     top = blocks.named(b, b.add("amax", logits, dims=(2,), keepdim=True), "head.top")
     shifted = b.add("sub", logits, top)
-    norm = b.add("log", b.add("sum", b.add("exp", shifted), dims=(2,), keepdim=True))
+    mass = b.add("log", b.add("sum", b.add("exp", shifted), dims=(2,), keepdim=True))
     labels = b.add("reshape", "labels", shape=(rows, model.seq, 1))
-    losses = b.add("sub", norm, b.add("take_along", shifted, labels, dim=2))
+    losses = b.add("sub", mass, b.add("take_along", shifted, labels, dim=2))
     losses = b.add("mul", b.add("reshape", losses, shape=(rows, model.seq)), "weight")
     loss = b.add("mul", blocks.total(b, losses), "inverse_count")
     b.output(b.add("add", loss, state.balance) if state.balance else loss, "loss", "loss")
@@ -112,6 +117,7 @@ class _State:
 def _layer(b: Builder, state: _State, model: Model, names: dict[str, str]) -> _State:
     """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
     x, m, groups = state.x, model, model.heads // model.kv_heads
+    names = {n: blocks.rounded(b, w, m.compute) for n, w in names.items()}
     seen = b.add("rms_norm", x, names["attn_norm"], eps=m.eps)
     q = blocks.heads(b, blocks.linear(b, seen, names["wq"]), m.heads)
     k = blocks.heads(b, blocks.linear(b, seen, names["wk"]), m.kv_heads)

@@ -40,6 +40,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("zero 2", D(dp=2, zero=2, micro_batches=2)),
     Strategy("zero 3", D(dp=2, zero=3)),
     Strategy("zero 3 with tensor parallel", D(dp=2, tp=2, zero=3, sequence_parallel=True)),
+    Strategy("mixed precision", D(dp=2, tp=2), "tiny-bf16"),
+    Strategy("mixed precision with zero 3", D(dp=2, zero=3), "tiny-bf16"),
     Strategy("context parallel", D(cp=2)),
     Strategy("context parallel zigzag", D(cp=2, cp_kind="zigzag")),
     Strategy("ulysses", D(cp=2, cp_kind="ulysses")),
