@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 
 from hypothesis import strategies as st
 
@@ -91,21 +92,30 @@ def _local(draw: st.DrawFn, r: RankBuilder, stream: str, buffer: str, label: str
 
 
 def states(program: TimeProgram, mode: str) -> Iterator[Execution]:
-    """The end of every way an execution can go, one for each state that is reached.
+    """Every state that an execution can reach, once.
 
-    Two executions with the same steps behind them go on alike, so each state is met once.
+    Two executions with the same steps behind them go on alike: what they may do next, and who
+    touches what, depends on the steps alone.
     """
     seen: set[frozenset[Step]] = set()
-    todo: list[tuple[Step, ...]] = [()]
+    todo = [(frozenset[Step](), Execution(program, mode))]
     while todo:
-        steps = todo.pop()
-        key = frozenset(steps)
-        if key in seen:
-            continue
-        seen.add(key)
-        run = Execution(program, mode)
-        for step in steps:
-            run.do(step)
+        steps, run = todo.pop()
         enabled = run.enabled()
         yield run
-        todo += [(*steps, step) for step in enabled]
+        for step in enabled:
+            then = steps | {step}
+            if then not in seen:
+                seen.add(then)
+                further = _copy(run)
+                further.do(step)
+                todo.append((then, further))
+
+
+def _copy(run: Execution) -> Execution:
+    other = copy(run)
+    other.started, other.ended = set(run.started), set(run.ended)
+    other.sights = list(run.sights)
+    other._content = dict(run._content)
+    other._users = {cell: dict(users) for cell, users in run._users.items()}
+    return other

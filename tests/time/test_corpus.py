@@ -55,5 +55,34 @@ def test_every_wrong_program_but_one_has_a_repaired_twin() -> None:
 
 def test_every_check_refuses_a_program_of_the_corpus() -> None:
     refused = {violation.check for path in WRONG for violation in verify_time(_read(path))}
-    assert {check.name for check in CHECKS} - refused == {"p2p_peer", "unissued_handle"}
+    assert {check.name for check in CHECKS} - refused == {"p2p_peer", "p2p_size", "unissued_handle"}
     assert all(check.proves.endswith(".") and check.means.endswith(".") for check in CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("text", "checks"),
+    [
+        ("rank 0\n  send to 0 reads a\n  recv from 0 writes a", {"p2p_peer"}),
+        ("rank 0\n  send to 7 reads a", {"p2p_peer"}),
+        ("rank 0\n  send to rank-1 reads a", {"p2p_peer"}),
+        ("rank 0\n  wait h", {"unissued_handle"}),
+        ("machine buffered\nrank 0\n  send to 1 reads a\nrank 1\n  sync", {"p2p_count"}),
+        ("rank 0\n  send to 1 reads a\nrank 1\n  sync", {"p2p_count"}),
+        ("rank 0\n  send to 1 via c size 4\nrank 1\n  recv from 0 via c size 8", {"p2p_size"}),
+        ("rank 0\n  send to 1 via c\nrank 1\n  recv from 0 via d", {"p2p_count"}),
+        ("communicator g = (0, 1)\nrank 0\n  barrier g", {"communicator"}),
+        ("rank 0\n  alloc t\n  free t\n  compute writes t", {"undefined_use"}),
+        ("rank 0\n  compute reads a from F\n  F: compute reads a", {"dependency"}),
+        ("rank 0\n  group { send to 1 reads a; recv from 1 writes a }\nrank 1\n  group "
+         "{ recv from 0 writes b; send to 0 reads c }", {"data_race"}),
+        ("communicator g = (0, 1)\nranks 0-1\n  reduce g root 0 writes b handle h\n  sync", set()),
+        ("shared s\nrank 0\n  compute writes s\n  send to 1\nrank 1\n  recv from 0\n  "
+         "compute reads s", set()),
+        ("shared s\nrank 0\n  compute writes s\n  recv from 1\nrank 1\n  send to 0\n  "
+         "compute reads s", {"data_race"}),
+    ],
+)  # fmt: skip
+def test_small_programs(text: str, checks: set[str]) -> None:
+    found = verify_time(parse_text(text))
+    assert {violation.check for violation in found} == checks
+    assert all(map(shown, found))

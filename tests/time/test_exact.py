@@ -14,7 +14,7 @@ from verifier.time.order import Order
 from verifier.time.violation import Step
 
 SMALL = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
 )
 RACES = {*("data_race", "missing_wait", "buffer_aliasing", "in_flight_overwrite", "use_after_free")}
 VALUES = {"dependency", "undefined_use"}

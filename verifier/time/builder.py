@@ -172,6 +172,8 @@ class TimeBuilder:
         ranks: list[RankEvents] = []
         for rank in sorted(self._ranks):
             built = self._ranks[rank]
+            for name, group in built.groups.items():
+                _check_groups(name, (group,))
             groups = {
                 name: group
                 for name, all_groups in self._groups.items()

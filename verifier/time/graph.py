@@ -22,6 +22,7 @@ from verifier.time.events import (
     Join,
     RankEvents,
     Record,
+    Send,
     Sync,
     TimeProgram,
     Wait,
@@ -128,7 +129,8 @@ def build(
             _queue(graph, item)
     _meet(graph, program, matching, waits)
     if waits:
-        graph.never |= {graph.end(unit) for unit in matching.alone}
+        sends = _sends(program) if program.machine.buffered else set[Unit]()
+        graph.never |= {graph.end(unit) for unit in matching.alone - sends}
     return graph
 
 
@@ -221,6 +223,16 @@ def _meet(graph: Graph, program: TimeProgram, matching: Matching, waits: bool) -
         graph.edge(_start(graph, send), graph.end(recv))
         if waits and not program.machine.buffered:
             graph.edge(_start(graph, recv), graph.end(send))
+
+
+def _sends(program: TimeProgram) -> set[Unit]:
+    return {
+        (item.rank, index, part if isinstance(event, Group) else -1)
+        for item in program.ranks
+        for index, event in enumerate(item.events)
+        for part, leaf in enumerate(leaves(event))
+        if isinstance(leaf, Send)
+    }
 
 
 def _start(graph: Graph, unit: Unit) -> int:

@@ -61,7 +61,9 @@ class Outcome:
     stuck: bool
     """Something is left and nothing can happen."""
     in_flight: list[Unit]
-    """Asynchronous events that no wait has ended."""
+    """Asynchronous events that have not ended."""
+    left_over: list[Unit]
+    """Sends and receives, of the whole program, that meet no other."""
 
 
 @dataclass
@@ -209,17 +211,31 @@ class Execution:
         assert isinstance(event, Transfer)
         if isinstance(event, Send) and (self.mode == "eager" or self.program.machine.buffered):
             return ""
-        calls = self._calls[unit[0]]
-        key, number = calls[unit]
-        sends = isinstance(event, Send)
-        side = ("recv" if sends else "send", *key[1:])
-        peer = self._calls.get(event.peer, {})
-        partner = next((u for u, call in peer.items() if call == (side, number)), None)
+        partner, word = self._partner(unit), "receive" if isinstance(event, Send) else "send"
         if partner is None:
-            return f"rank {event.peer} has no such {'receive' if sends else 'send'}"
+            return f"rank {event.peer} has no such {word}"
         if (partner[0], partner[1], -1) not in self.started:
-            return f"rank {event.peer} has not come to its {'receive' if sends else 'send'}"
+            return f"rank {event.peer} has not come to its {word}"
         return ""
+
+    def _partner(self, unit: Unit) -> Unit | None:
+        """The other side of a send or a receive."""
+        (way, *ends), number = self._calls[unit[0]][unit]
+        source, target = int(ends[0]), int(ends[1])
+        if source == target:
+            return None
+        other = ("recv" if way == "send" else "send", *ends)
+        peer = self._calls.get(target if way == "send" else source, {})
+        return next((u for u, call in peer.items() if call == (other, number)), None)
+
+    def left_over(self) -> list[Unit]:
+        """Sends and receives that meet no other."""
+        return [
+            unit
+            for calls in self._calls.values()
+            for unit, (key, _) in calls.items()
+            if key[0] != "collective" and self._partner(unit) is None
+        ]
 
     def _gathered(self, unit: Unit, event: Collective) -> str:
         rank = unit[0]
@@ -324,9 +340,7 @@ class Execution:
         self._content[cell] = unit
 
     def _open(self, unit: Unit, event: Recv) -> None:
-        key, number = self._calls[unit[0]][unit]
-        side = ("send", *key[1:])
-        sender = next((u for u, c in self._calls[event.peer].items() if c == (side, number)), None)
+        sender = self._partner(unit)
         if sender is None:
             return
         whole = self.ranks[sender[0]].events[sender[1]]
@@ -370,7 +384,7 @@ def replay(trace: Trace) -> Outcome:
         and (rank, index, -1) not in run.ended
     ]
     stuck = not run.finished() and not run.enabled()
-    return Outcome(run.sights, blocked, stuck, flying)
+    return Outcome(run.sights, blocked, stuck, flying, run.left_over())
 
 
 def _numbered(item: RankEvents) -> dict[Unit, tuple[tuple[str, ...], int]]:

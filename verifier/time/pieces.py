@@ -28,6 +28,8 @@ class Piece:
     """-1 where all ranks share it."""
     touches: tuple[Touch, ...]
     """By start, reads of a unit before its writes."""
+    written: bool
+    """Whether anybody writes the buffer; if not, it is given."""
 
 
 def pieces(ctx: Context) -> list[Piece]:
@@ -49,10 +51,11 @@ def pieces(ctx: Context) -> list[Piece]:
                     )
     out: list[Piece] = []
     for (owner, buffer), found in by_buffer.items():
-        if any(touch.writes or touch.access.of for _, touch in found):
+        written = any(touch.writes for _, touch in found)
+        if written or any(touch.access.of for _, touch in found):
             found.sort(key=lambda entry: entry[0])
             for touches in _split([touch for _, touch in found]):
-                out.append(Piece(buffer, owner, touches))
+                out.append(Piece(buffer, owner, touches, written))
     return out
 
 

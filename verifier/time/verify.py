@@ -59,15 +59,15 @@ def shown(violation: Violation) -> bool:
     units = {(place.rank, place.index, place.part) for place in violation.events}
     match violation.check:
         case "deadlock" | "launch_order" | "consistent_order":
-            waiting = {unit for unit, _ in outcome.blocked}
-            return (
-                outcome.stuck and bool(waiting) and bool({u[:2] for u in waiting & units or units})
-            )
+            waiting = {unit[:2] for unit, _ in outcome.blocked}
+            return outcome.stuck and bool(waiting & {unit[:2] for unit in units})
         case "orphaned_handle":
             return units <= set(outcome.in_flight)
+        case "p2p_count" | "p2p_peer":
+            return units <= set(outcome.left_over)
         case "unrecorded_mark":
             return True
-        case "p2p_order":
+        case "p2p_order" | "p2p_size":
             return any(units == {s.unit, s.other} for s in outcome.sights)
         case "dependency" | "undefined_use":
             return any(s.unit in units and s.kind in ("stale", "undefined") for s in outcome.sights)

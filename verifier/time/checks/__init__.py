@@ -10,6 +10,7 @@ from verifier.time.checks.calls import (
     P2P_COUNT,
     P2P_ORDER,
     P2P_PEER,
+    P2P_SIZE,
 )
 from verifier.time.checks.handles import ORPHANED_HANDLE, UNISSUED_HANDLE, UNRECORDED_MARK
 from verifier.time.checks.progress import CONSISTENT_ORDER, DEADLOCK, LAUNCH_ORDER
@@ -31,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     P2P_PEER,
     P2P_COUNT,
     P2P_ORDER,
+    P2P_SIZE,
     UNISSUED_HANDLE,
     UNRECORDED_MARK,
     ORPHANED_HANDLE,

@@ -52,7 +52,13 @@ P2P_COUNT = Check(
 )
 P2P_ORDER = Check(
     "p2p_order",
-    "The k-th send of a channel carries what the k-th receive expects, as labelled and sized.",
-    "A receive gets another micro-batch, or another size, than it expects.",
-    _faults("p2p_order", "p2p_size"),
+    "The k-th send of a channel carries what the k-th receive expects, as labelled.",
+    "A receive gets another micro-batch than it expects.",
+    _faults("p2p_order"),
+)
+P2P_SIZE = Check(
+    "p2p_size",
+    "A send and its receive have one size, where sizes are stated.",
+    "A receive gets more or less than it has room for.",
+    _faults("p2p_size"),
 )

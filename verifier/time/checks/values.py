@@ -50,7 +50,7 @@ def _fault(ctx: Context, piece: Piece, read: Touch, last: Touch | None) -> str:
     if last is None:
         if wanted:
             return f"{piece.buffer} is read before {wanted} has written it"
-        held = piece.buffer in rank.holds
+        held = piece.buffer in rank.holds or not piece.written
         return "" if held else f"{piece.buffer} is read before anything is written to it"
     event = ctx.event(last.unit)
     if isinstance(event, Alloc | Free):
