@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from verifier.certificate import VERSION, seal
 from verifier.checker.claims import (
@@ -78,7 +78,7 @@ def check(
         sequential, distributed = _prepared(sequential), _prepared(distributed)
         check_contract(sequential, distributed, contract)
         _comparable(sequential, distributed)
-        if certificate.get("kind") == KIND:
+        if _by_elements(certificate):
             return _again(certificate, sequential, distributed, contract)
         at = Cursor(certificate, "certificate")
         _header(at, sequential, distributed, contract)
@@ -123,6 +123,10 @@ def _prepared(program: Program) -> Program:
     program = inline(fresh)
     real(program)
     return program
+
+
+def _by_elements(certificate: object) -> bool:
+    return isinstance(certificate, dict) and cast(dict[str, Any], certificate).get("kind") == KIND
 
 
 def _comparable(sequential: Program, distributed: Program) -> None:
