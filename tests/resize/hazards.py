@@ -185,4 +185,19 @@ def two_dims() -> Case:
     )
 
 
-RIGHT = (blocks, halves, window, padded, mean_of_means, counted, positions, two_dims)
+def placed() -> Case:
+    """Rows added where their position says: as many rows as positions."""
+
+    def rows(b: Builder, count: int, offset: int | Affine) -> str:
+        at = b.add("iota", shape=(count,), dim=0, offset=offset)
+        return b.add("index_add", b.add("relu", "x"), at, size=1024)
+
+    return case(
+        TP,
+        {"x": ((1024, 64), "f32", {"tp": "S(0)"})},
+        lambda b: rows(b, 1024, 0),
+        lambda b: b.add("all_reduce", rows(b, 128, Affine.of(0, {"tp": 128})), mesh_dim="tp"),
+    )
+
+
+RIGHT = (placed, blocks, halves, window, padded, mean_of_means, counted, positions, two_dims)

@@ -38,11 +38,20 @@ class Offset:
 Sized = int | Dims | Offset
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the numbers of a value come from: ramps of these extents, and inputs."""
+
+    ramps: frozenset[int] = frozenset()
+    data: bool = False
+
+
 @dataclass
 class Sizes:
     """The unknowns of one program: of each value, and of the attributes of each node."""
 
     program: Program
+    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
     dims: dict[str, Dims] = field(default_factory=dict[str, Dims])
     attrs: list[dict[str, Sized]] = field(default_factory=list[dict[str, Sized]])
     bodies: list[Sizes | None] = field(default_factory=list["Sizes | None"])
@@ -95,7 +104,11 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def collect(
-    system: System, program: Program, mesh: Mapping[str, int], inputs: list[Dims] | None = None
+    system: System,
+    program: Program,
+    mesh: Mapping[str, int],
+    inputs: list[Dims] | None = None,
+    origins: list[Origin] | None = None,
 ) -> Sizes:
     """The unknowns of a program in primitive ops, with its ties added to `system`.
 
@@ -105,6 +118,7 @@ def collect(
     out = Sizes(program)
     for i, item in enumerate(program.inputs):
         out.dims[item.name] = inputs[i] if inputs else system.shape(item.type.shape)
+        out.origins[item.name] = origins[i] if origins else Origin(data=True)
     for node in program.nodes:
         out.attrs.append({})
         out.bodies.append(None)
@@ -121,7 +135,41 @@ def collect(
             out.attrs[-1] = rule(reading)
         except Declined as declined:
             raise Declined(f"{node.op} of %{node.outputs[0]}: {declined}") from None
+        _trace(reading, out)
     return out
+
+
+INDEXED = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
+"""Ops that look rows up, and which operand is the index."""
+
+
+def _trace(r: Reading, out: Sizes) -> None:
+    """Notes what the result comes from; ties the rows of a lookup to the ramps it goes along."""
+    given = [out.origins[v] for v in r.node.inputs if out.program.types[v].kind != "bool"]
+    ramps = frozenset(v for o in given for v in o.ramps)
+    if r.node.op == "iota":
+        ramps = frozenset({r.outs[0][r.number("dim")]})
+    origin = Origin(ramps, any(o.data for o in given))
+    out.origins.update(dict.fromkeys(r.node.outputs, origin))
+    at = INDEXED.get(r.node.op)
+    if at is None:
+        return
+    index = out.origins[r.node.inputs[at]]
+    s, adds = r.system, r.node.op in ("index_add", "put_along")
+    dim = 0 if r.node.op == "index_add" else r.number("dim")
+    rows = r.outs[0][dim] if adds else r.ins[0][dim]
+    ramps = {v for v in index.ramps if s.values[v] > 1}
+    if index.data:
+        if ramps:
+            s.caveats.append(f"the index of %{r.node.outputs[0]} is of data and of positions")
+        return
+    for v in sorted(ramps):
+        for sizes in _blocks(r):
+            if math.prod(s.values[n] for n in (*sizes, v)) == s.values[rows]:
+                s.multiply((rows,), (*sizes, v))
+                return
+    for v in (rows, *ramps):
+        s.pin(v)
 
 
 def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes) -> None:
@@ -135,7 +183,13 @@ def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes) -> No
     for dims in ins[xs]:
         system.same(dims[0], length)
     passed = [*ins[carries], *(d[1:] for d in ins[xs]), *ins[consts]]
-    inner = collect(system, body, mesh, passed)
+    given = [out.origins[v] for v in node.inputs]
+    made = frozenset(v for o in given for v in o.ramps)
+    carried = Origin(made, any(o.data for o in given))
+    inner = collect(
+        system, body, mesh, passed, [*([carried] * (carries.stop or 0)), *given[carries.stop :]]
+    )
+    out.origins.update(dict.fromkeys(node.outputs, carried))
     results = [inner.dims[o.value] for o in body.outputs]
     count = len(ins[carries])
     for given, back in zip(ins[carries], results[:count], strict=True):

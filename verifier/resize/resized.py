@@ -282,8 +282,8 @@ class _Pair:
         for key, dims in self.unlike.items():
             if tuple(map(value, dims)) == contract.outputs[key].local_shape:
                 raise Declined(f"the shape of {key} is wrong, and right at these extents")
-        caveats = [*literals.caveats, *doubts(one, many, self.changed)]
-        return Resized(one, many, contract, self._sizes(value), tuple(caveats))
+        caveats = [*self.system.caveats, *literals.caveats, *doubts(one, many, self.changed)]
+        return Resized(one, many, contract, self._sizes(value), tuple(dict.fromkeys(caveats)))
 
     def _sizes(self, value: Value) -> tuple[Size, ...]:
         out: dict[tuple[int, int], Size] = {}

@@ -58,6 +58,7 @@ class System:
         self.sums: list[Sum] = []
         self.anchored: set[int] = set()
         """Unknowns that the contract speaks of."""
+        self.caveats: list[str] = []
         self.ranks: set[int] = set()
         """Unknowns that are sizes of mesh dims."""
         self.loose: list[int] = []
