@@ -1,0 +1,407 @@
+"""Laws between terms: each step is an equality, proved entry by entry, and steps are replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verifier.domains.algebra import Algebra
+from verifier.domains.base import Array, Domain
+from verifier.domains.floats import Floats
+from verifier.ir import Builder, TensorType
+from verifier.ops import lookup
+from verifier.relate import as_terms
+from verifier.segments import Budget, Step, replay, same_terms
+from verifier.segments.laws import LAWS
+from verifier.terms import ONE, Ref, Terms
+
+NAMES = {
+    "permute": ("dims",),
+    "slice": ("dim", "start", "stop", "step"),
+    "concat": ("dim",),
+    "pow": ("exponent",),
+}
+
+
+def value(terms: Terms, ref: Ref, inputs: dict[str, Array], domain: Domain) -> Array:
+    """What a term means, by the meanings of ops; written apart from the laws."""
+    seen: dict[int, Array] = {}
+
+    def of(ref: Ref) -> Array:
+        if ref.id not in seen:
+            seen[ref.id] = bare(ref.id)
+        return domain.mul(seen[ref.id], domain.const(ref.coef))
+
+    def bare(id: int) -> Array:
+        term = terms[id]
+        args = [of(a) for a in term.args]
+        match term.op:
+            case "var":
+                return inputs[term.attrs[0]]
+            case "ones":
+                return domain.full(term.shape, Fraction(1))
+            case "lin":
+                out = args[0]
+                for a in args[1:]:
+                    out = domain.add(out, a)
+                return out
+            case "prod":
+                out = domain.full((), Fraction(1))
+                for a, power in zip(args, term.attrs, strict=True):
+                    for _ in range(power):
+                        out = domain.mul(out, a)
+                return out
+            case "matmul":
+                return domain.matmul(*args)
+            case "sum":
+                return domain.sum(args[0], term.attrs[0])
+            case "amax":
+                return domain.amax(args[0], term.attrs[0])
+            case "expand":
+                return np.broadcast_to(args[0], term.shape)
+            case "reshape":
+                return args[0].reshape(term.shape)
+            case _:
+                attrs = dict(zip(NAMES.get(term.op, ()), term.attrs, strict=True))
+                return np.asarray(lookup(term.op).meaning(domain, *args, **attrs))
+
+    return of(ref)
+
+
+Write = Callable[..., str]
+
+
+def both(left: Write, right: Write, *shapes: tuple[int, ...]) -> tuple[Terms, Ref, Ref]:
+    b = Builder("p")
+    names = [b.input("abcdefg"[i], TensorType(s)) for i, s in enumerate(shapes)]
+
+    def op(name: str, *args: str, **attrs: object) -> str:
+        return b.add(name, *args, **attrs)  # type: ignore[arg-type]
+
+    b.output(left(op, *names), "output", "l")
+    b.output(right(op, *names), "output", "r")
+    one = as_terms(b.build())
+    refs = [one.values[o.value] for o in one.program.outputs]
+    return one.terms, refs[0], refs[1]
+
+
+def part(op: Write, x: str, dim: int, start: int, stop: int) -> str:
+    return op("slice", x, dim=dim, start=start, stop=stop)
+
+
+def turn(op: Write, x: str) -> str:
+    return op("permute", x, dims=(1, 0))
+
+
+def row(op: Write, x: str, shape: tuple[int, ...]) -> str:
+    return op("expand", op("sum", x, dims=(1,), keepdim=True), shape=shape)
+
+
+S = (4, 4)
+PAIRS: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
+    "a product of a sum": (
+        lambda op, a, b, c: op("mm", op("add", a, b), c),
+        lambda op, a, b, c: op("add", op("mm", b, c), op("mm", a, c)),
+        (S, S, S),
+    ),
+    "a product with a sum": (
+        lambda op, a, b, c: op("mm", c, op("sub", a, b)),
+        lambda op, a, b, c: op("sub", op("mm", c, a), op("mm", c, b)),
+        (S, S, S),
+    ),
+    "three products": (
+        lambda op, a, b, c: op("mm", op("mm", a, b), c),
+        lambda op, a, b, c: op("mm", a, op("mm", b, c)),
+        (S, S, S),
+    ),
+    "a transpose of products": (
+        lambda op, a, b, c: turn(op, op("mm", op("mm", a, b), c)),
+        lambda op, a, b, c: op("mm", turn(op, c), op("mm", turn(op, b), turn(op, a))),
+        (S, S, S),
+    ),
+    "fused weights": (
+        lambda op, a, b, c: op("concat", op("mm", a, b), op("mm", a, c), dim=1),
+        lambda op, a, b, c: op("mm", a, op("concat", b, c, dim=1)),
+        (S, S, S),
+    ),
+    "rows joined": (
+        lambda op, a, b, c: op("concat", op("mm", a, c), op("mm", b, c), dim=0),
+        lambda op, a, b, c: op("mm", op("concat", a, b, dim=0), c),
+        (S, S, S),
+    ),
+    "fused weights, gated": (
+        lambda op, a, b, c: op("mul", op("silu", op("mm", a, b)), op("mm", a, c)),
+        lambda op, a, b, c: (
+            lambda w: op("mul", op("silu", part(op, w, 1, 0, 4)), part(op, w, 1, 4, 8))
+        )(op("mm", a, op("concat", b, c, dim=1))),
+        (S, S, S),
+    ),
+    "a product in shares": (
+        lambda op, a, b: op("mm", a, b),
+        lambda op, a, b: op(
+            "add",
+            op("mm", part(op, a, 1, 0, 2), part(op, b, 0, 0, 2)),
+            op("mm", part(op, a, 1, 2, 4), part(op, b, 0, 2, 4)),
+        ),
+        (S, S),
+    ),
+    "a product of joined columns": (
+        lambda op, a, b, c: op("mm", op("concat", a, b, dim=1), c),
+        lambda op, a, b, c: op(
+            "add", op("mm", a, part(op, c, 0, 0, 4)), op("mm", b, part(op, c, 0, 4, 8))
+        ),
+        (S, S, (8, 4)),
+    ),
+    "columns of a product": (
+        lambda op, a, b: part(op, op("gelu", op("mm", a, b)), 1, 1, 3),
+        lambda op, a, b: op("gelu", op("mm", a, part(op, b, 1, 1, 3))),
+        (S, S),
+    ),
+    "pieces of a function": (
+        lambda op, a, b: op("mul", op("exp", op("mm", a, b)), a),
+        lambda op, a, b: op(
+            "concat",
+            *(
+                op(
+                    "mul",
+                    op("exp", op("mm", part(op, a, 0, i, i + 2), b)),
+                    part(op, a, 0, i, i + 2),
+                )
+                for i in (0, 2)
+            ),
+            dim=0,
+        ),
+        (S, S),
+    ),
+    "a scale of rows": (
+        lambda op, a, b: op("mm", op("mul", a, row(op, b, S)), b),
+        lambda op, a, b: op("mul", op("mm", a, b), row(op, b, S)),
+        (S, S),
+    ),
+    "a scale out of a sum": (
+        lambda op, a, b: op("sum", op("mul", a, row(op, b, S)), dims=(1,)),
+        lambda op, a, b: op("mul", op("sum", b, dims=(1,)), op("sum", a, dims=(1,))),
+        (S, S),
+    ),
+    "a product of sums": (
+        lambda op, a, b, c: op("mul", op("add", a, b), c),
+        lambda op, a, b, c: op("add", op("mul", c, b), op("mul", a, c)),
+        (S, S, (4,)),
+    ),
+    "a sum of a sum": (
+        lambda op, a, b: op("sum", op("add", a, op("expand", b, shape=S)), dims=(0,)),
+        lambda op, a, b: op("add", op("sum", a, dims=(0,)), op("mul_scalar", b, value=Fraction(4))),
+        (S, (4,)),
+    ),
+    "a sum of joined parts": (
+        lambda op, a, b: op("sum", op("concat", a, b, dim=0), dims=(0,)),
+        lambda op, a, b: op("sum", op("add", a, b), dims=(0,)),
+        (S, S),
+    ),
+    "a sum beside joined parts": (
+        lambda op, a, b: op("sum", op("concat", a, b, dim=0), dims=(1,)),
+        lambda op, a, b: op("concat", op("sum", a, dims=(1,)), op("sum", b, dims=(1,)), dim=0),
+        (S, S),
+    ),
+    "a sum in two": (
+        lambda op, a: op("sum", a, dims=(0, 1)),
+        lambda op, a: op(
+            "add",
+            op("sum", part(op, a, 0, 0, 2), dims=(0, 1)),
+            op("sum", part(op, a, 0, 2, 4), dims=(0, 1)),
+        ),
+        (S,),
+    ),
+    "slices of sums": (
+        lambda op, a, b: part(op, op("sum", op("mul", a, b), dims=(1,)), 0, 1, 3),
+        lambda op, a, b: op(
+            "sum", op("mul", part(op, a, 0, 1, 3), part(op, b, 0, 1, 3)), dims=(1,)
+        ),
+        (S, S),
+    ),
+    "slices of broadcasts": (
+        lambda op, a, b: part(op, op("mul", a, op("expand", b, shape=S)), 1, 1, 3),
+        lambda op, a, b: op("mul", part(op, a, 1, 1, 3), part(op, b, 0, 1, 3)),
+        (S, (4,)),
+    ),
+    "a slice of a broadcast alone": (
+        lambda op, a: part(op, op("expand", a, shape=(3, 4)), 1, 1, 3),
+        lambda op, a: op("expand", part(op, a, 0, 1, 3), shape=(3, 2)),
+        ((4,),),
+    ),
+    "views of functions": (
+        lambda op, a, b: op("reshape", turn(op, op("tanh", op("add", a, b))), shape=(16,)),
+        lambda op, a, b: op(
+            "tanh", op("reshape", op("add", turn(op, b), turn(op, a)), shape=(16,))
+        ),
+        (S, S),
+    ),
+    "transposes of pieces": (
+        lambda op, a, b: turn(op, op("concat", part(op, a, 1, 1, 3), b, dim=1)),
+        lambda op, a, b: op("concat", part(op, turn(op, a), 0, 1, 3), turn(op, b), dim=0),
+        (S, S),
+    ),
+    "a function of joined parts": (
+        lambda op, a, b, c: op("mul", op("exp", op("concat", a, b, dim=1)), c),
+        lambda op, a, b, c: op(
+            "concat",
+            op("mul", op("exp", a), part(op, c, 1, 0, 4)),
+            op("mul", op("exp", b), part(op, c, 1, 4, 8)),
+            dim=1,
+        ),
+        (S, S, (4, 8)),
+    ),
+}
+WRONG: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
+    "products do not commute": (
+        lambda op, a, b: op("mm", a, b),
+        lambda op, a, b: op("mm", b, a),
+        (S, S),
+    ),
+    "weights joined in another order": (
+        lambda op, a, b, c: op("concat", op("mm", a, c), op("mm", a, b), dim=1),
+        lambda op, a, b, c: op("mm", a, op("concat", b, c, dim=1)),
+        (S, S, S),
+    ),
+    "shares that overlap": (
+        lambda op, a, b: op("mm", a, b),
+        lambda op, a, b: op(
+            "add",
+            op("mm", part(op, a, 1, 0, 2), part(op, b, 0, 0, 2)),
+            op("mm", part(op, a, 1, 1, 3), part(op, b, 0, 1, 3)),
+        ),
+        (S, S),
+    ),
+    "a function of a sum": (
+        lambda op, a, b: op("relu", op("add", a, b)),
+        lambda op, a, b: op("add", op("relu", a), op("relu", b)),
+        (S, S),
+    ),
+}
+
+
+def equal(terms: Terms, a: Ref, b: Ref) -> bool:
+    """Every entry, for all values of the inputs, at the extents at hand."""
+    algebra = Algebra()
+    inputs = {
+        t.attrs[0]: algebra.symbols(t.attrs[0], t.shape) for t in terms.nodes if t.op == "var"
+    }
+    left, right = (value(terms, r, inputs, algebra) for r in (a, b))
+    assert left.shape == right.shape
+    pairs = zip(left.reshape(-1), right.reshape(-1), strict=True)
+    return all(algebra.table.equal(x, y) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_terms_are_taken_to_one_by_steps_that_hold(name: str) -> None:
+    left, right, shapes = PAIRS[name]
+    terms, a, b = both(left, right, *shapes)
+    found = same_terms(terms, a, b)
+    assert found, found.reason
+    assert replay(terms, a, b, found.steps) == ""
+    for step in found.steps:
+        assert equal(terms, Ref(ONE, step.before), step.after), step
+
+
+def test_every_law_is_used_by_some_pair() -> None:
+    used: set[str] = set()
+    for left, right, shapes in PAIRS.values():
+        terms, a, b = both(left, right, *shapes)
+        used |= {s.law for s in same_terms(terms, a, b).steps}
+    assert used - {"operands"} == set(LAWS)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_unequal_terms_stay_apart(name: str) -> None:
+    left, right, shapes = WRONG[name]
+    terms, a, b = both(left, right, *shapes)
+    assert not same_terms(terms, a, b)
+    assert not equal(terms, a, b)
+
+
+def test_a_changed_explanation_is_refused() -> None:
+    left, right, shapes = PAIRS["a product of a sum"]
+    terms, a, b = both(left, right, *shapes)
+    steps = same_terms(terms, a, b).steps
+    assert steps
+    for at, step in enumerate(steps):
+        for wrong in (
+            replace(step, after=Ref(step.after.coef + 1, step.after.id)),
+            replace(step, law="operands" if step.law != "operands" else "factor-over-sum"),
+            Step("no-such-law", step.before, step.after),
+        ):
+            assert replay(terms, a, b, [*steps[:at], wrong, *steps[at + 1 :]])
+    assert replay(terms, a, b, steps[:-1]) or replay(terms, a, b, [])
+
+
+def test_a_budget_ends_the_search() -> None:
+    left, right, shapes = PAIRS["a product of a sum"]
+    terms, a, b = both(left, right, *shapes)
+    found = same_terms(terms, a, b, Budget(steps=-1))
+    assert not found
+    assert "budget" in found.reason
+
+
+leaves = st.sampled_from(["a", "b", "c", "v"])
+trees = st.recursive(
+    leaves,
+    lambda t: st.one_of(
+        st.tuples(st.sampled_from(["mm", "add", "sub", "mul", "maximum", "fuse", "halves"]), t, t),
+        st.tuples(st.sampled_from(["turn", "exp", "rows", "scale", "spread", "neg"]), t),
+    ),
+    max_leaves=7,
+)
+
+
+def write(op: Write, tree: object, names: dict[str, str]) -> str:
+    """A 4 by 4 value of a random tree."""
+    if isinstance(tree, str):
+        return names[tree] if tree != "v" else op("expand", names["v"], shape=S)
+    assert isinstance(tree, tuple)
+    kind, *rest = tree
+    args = [write(op, t, names) for t in rest]
+    match kind:
+        case "turn":
+            return turn(op, args[0])
+        case "rows":
+            return op("concat", part(op, args[0], 0, 2, 4), part(op, args[0], 0, 0, 2), dim=0)
+        case "spread":
+            return row(op, args[0], S)
+        case "scale":
+            return op("mul_scalar", args[0], value=Fraction(-3, 2))
+        case "fuse":
+            return part(op, op("concat", *args, dim=1), 1, 2, 6)
+        case "halves":
+            left = op("mm", part(op, args[0], 1, 0, 2), part(op, args[1], 0, 0, 2))
+            return op("add", left, op("mm", part(op, args[0], 1, 2, 4), part(op, args[1], 0, 2, 4)))
+        case _:
+            return op(kind, *args)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(trees)
+def test_steps_keep_the_value_of_random_terms(tree: object) -> None:
+    def build(op: Write, *names: str) -> str:
+        return write(op, tree, dict(zip("abcv", names, strict=True)))
+
+    terms, a, _ = both(build, build, S, S, S, (4,))
+    zero = terms.full(terms.shape(a), Fraction(7))
+    from verifier.segments.search import _Search, _SpentError
+
+    search = _Search(terms, Budget(steps=400, seconds=1))
+    try:
+        end = search.final(a)
+    except (_SpentError, RecursionError):
+        return
+    rng = np.random.default_rng(0)
+    inputs = {n: rng.standard_normal(S) / 4 for n in "abc"} | {"d": rng.standard_normal(4) / 4}
+    with np.errstate(all="ignore"):
+        want, have = (value(terms, r, inputs, Floats()) for r in (a, end))
+    assert zero.coef == 7
+    np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-6)
