@@ -32,6 +32,7 @@ def grad(
     wrt: Collection[str] | None = None,
     stopped: Collection[str] = (),
     reduced: Reduced | None = None,
+    along: Mapping[str, str] | None = None,
 ) -> Program:
     """The program followed by the gradients of its params, one output of role `grad` each.
 
@@ -41,6 +42,7 @@ def grad(
         wrt: names of inputs; all params by default.
         stopped: values that pass no gradient on, such as the shift of a softmax.
         reduced: value -> (mesh dim, reduce) pairs: its cotangent is reduced over each in turn.
+        along: value -> an input that is added to its cotangent, besides what the loss gives.
 
     Raises:
         IRError: an op on the way has no vjp, or the loss is not a scalar.
@@ -58,6 +60,8 @@ def grad(
                 name = b.input(f"ct.{out.path}", program[out.value], "cotangent", out.path)
                 cts[out.value] = name
     tape = [_recorded(b, node) for node in program.nodes]
+    for value, ct in (along or {}).items():
+        _accumulate(b, cts, value, ct)
     for root in roots:
         if program[root].shape:
             raise IRError(f"{program.name}: the loss %{root} is {program[root]}, expected a scalar")

@@ -207,11 +207,23 @@ MODELS: dict[str, Model] = {
         TINY, moe=Moe(experts=4, top_k=2, capacity=3, aux_weight=Fraction(1, 10))
     ),
     "tiny-moe-shared": replace(TINY, moe=Moe(experts=4, top_k=2, capacity=3, shared=1)),
+    "mixtral-8x7b": Model(
+        32,
+        4096,
+        32,
+        8,
+        128,
+        14336,
+        32000,
+        4096,
+        1024,
+        moe=Moe(8, 2, 1280, aux_weight=Fraction(1, 50)),
+    ),
     "llama3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256, 8192, 1024),
     "llama3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, 8192, 1024),
     "llama3-405b": Model(126, 16384, 128, 8, 128, 53248, 128256, 8192, 2048),
 }
-"""By name. Llama 3 as in Dubey et al. 2024, table 3."""
+"""By name. Llama 3 as in Dubey et al. 2024, table 3; Mixtral as in Jiang et al. 2024."""
 
 
 def tokens(model: Model, degrees: Degrees) -> int:

@@ -125,25 +125,19 @@ def stage_program(model: Model, degrees: Degrees, stage: int) -> Joint:
                 for w in layer_weights(model, degrees, stage, layer)
             }
             state = _layer(r, state, names, str(layer))
-    root = None
+    along: dict[str, str] = {}
     if last:
         loss = _loss(r, state.x)
         b.output(b.add("add", loss, state.balance) if state.balance else loss, "loss", "loss")
     else:
         b.output(state.x, "output", "x")
         if state.balance:
-            root = _with_cotangent(b, state)
+            along[state.x] = b.input("ct.x", b.types[state.x], "cotangent", "x")
             b.output(state.balance, "loss", "loss")
     program = b.build()
     wrt = [*([] if first else ["x"]), *r.table]
-    joint = grad(program, loss=root, wrt=wrt, stopped=r.stopped, reduced=r.reduced)
+    joint = grad(program, wrt=wrt, stopped=r.stopped, reduced=r.reduced, along=along)
     return Joint(joint, forward_nodes(program))
-
-
-def _with_cotangent(b: Builder, state: State) -> str:
-    """A scalar whose gradient is that of the load-balancing loss, and of `x` along `ct.x`."""
-    b.input("ct.x", b.types[state.x], "cotangent", "x")
-    return b.add("add", state.balance, blocks.total(b, b.add("mul", state.x, "ct.x")))
 
 
 def _embedded(r: Rank) -> str:

@@ -154,8 +154,7 @@ def _scanned(b: Builder, state: _State, model: Model, table: list[Weight], lengt
     inner = Builder("layer")
     carried = [state.x]
     if model.balance_weight:
-        start = state.balance or b.add("full", shape=(), value=Fraction(0), dtype=F32)
-        carried.append(start)
+        carried.append(b.add("full", shape=(), value=Fraction(0), dtype=F32))
     before = [
         inner.input(n, b.types[v], "carry") for n, v in zip(("x", "balance"), carried, strict=False)
     ]
@@ -174,4 +173,6 @@ def _scanned(b: Builder, state: _State, model: Model, table: list[Weight], lengt
         {"length": length, "carry": len(carried), "xs": len(table), "reverse": False},
         body=inner.build(),
     )
+    if state.balance:
+        return _State(results[0], b.add("add", state.balance, results[1]))
     return _State(*results)
