@@ -75,9 +75,9 @@ def window() -> Case:
     """A masked lookup with the first row of a rank as a number: the rows of a rank, times it."""
 
     def masked(b: Builder) -> str:
-        first = b.add("iota", shape=(1,), dim=0, offset=Affine.of(0, {"tp": 4000}))
+        first = b.add("iota", shape=(1,), dim=0, offset=Affine.of(0, {"tp": 400}))
         own = b.add("sub", "ids", first)
-        past = b.add("full", shape=(), value=Fraction(4000), dtype="i64")
+        past = b.add("full", shape=(), value=Fraction(400), dtype="i64")
         zero = b.add("full", shape=(), value=Fraction(0), dtype="i64")
         inside = b.add("logical_and", b.add("ge", own, zero), b.add("lt", own, past))
         rows = b.add("take", "table", b.add("where", inside, own, zero))
@@ -87,7 +87,7 @@ def window() -> Case:
 
     return case(
         TP,
-        {"ids": ((16,), "i64", {}), "table": ((32000, 64), "f32", {"tp": "S(0)"})},
+        {"ids": ((16,), "i64", {}), "table": ((3200, 8), "f32", {"tp": "S(0)"})},
         lambda b: b.add("take", "table", "ids"),
         masked,
     )
@@ -149,15 +149,15 @@ def positions() -> Case:
 
     def masked(b: Builder, rows: int, offset: int | Affine) -> str:
         at = b.add("iota", shape=(rows, 1), dim=0, offset=offset)
-        other = b.add("iota", shape=(1, 2048), dim=1)
+        other = b.add("iota", shape=(1, 256), dim=1)
         low = b.add("full", shape=(), value=Fraction(0))
         return b.add("where", b.add("le", other, at), "x", low)
 
     return case(
         TP,
-        {"x": ((2048, 2048), "f32", {"tp": "S(0)"})},
-        lambda b: masked(b, 2048, 0),
-        lambda b: masked(b, 256, Affine.of(0, {"tp": 256})),
+        {"x": ((256, 256), "f32", {"tp": "S(0)"})},
+        lambda b: masked(b, 256, 0),
+        lambda b: masked(b, 32, Affine.of(0, {"tp": 32})),
         tp="S(0)",
     )
 

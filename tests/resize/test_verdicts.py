@@ -47,8 +47,7 @@ def test_right_programs_are_not_refuted_at_small_extents(hazard: Callable[[], Ca
 @pytest.mark.parametrize("hazard", RIGHT, ids=lambda h: h.__name__)
 def test_edits_of_them_have_the_verdict_of_the_given_extents(hazard: Callable[[], Case]) -> None:
     one, many, contract = hazard()
-    if too_large(one, many):
-        pytest.skip("nothing to compare with")
+    assert not too_large(one, many)
     drawn = list(mutations(many))
     random.Random(0).shuffle(drawn)
     wrong = [p for m in drawn[:20] if (p := m.edit()) is not None]

@@ -11,8 +11,9 @@ from verifier.ir.program import Program
 from verifier.ir.types import Affine, Attr, Mesh, TensorType
 from verifier.ir.where import Where, ranks_where
 from verifier.layout import Atom, Dim, Layout
-from verifier.resize.collect import Offset, Sized, Sizes
+from verifier.resize.collect import Sizes
 from verifier.resize.literals import Literals
+from verifier.resize.reading import Offset, Sized
 from verifier.resize.system import Declined
 
 Value = Callable[[int], int]

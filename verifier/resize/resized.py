@@ -20,7 +20,7 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.layout import Dim
-from verifier.resize.collect import Dims, Sizes, collect
+from verifier.resize.collect import Sizes, collect
 from verifier.resize.eliminate import simplify
 from verifier.resize.keep import (
     keep_coincidences,
@@ -30,6 +30,7 @@ from verifier.resize.keep import (
     name_loose,
 )
 from verifier.resize.literals import Literals, doubts
+from verifier.resize.reading import Dims
 from verifier.resize.rebuild import Atoms, Value, contract_at, rebuild
 from verifier.resize.solve import Values, determined, solve, spread
 from verifier.resize.system import Declined, System
