@@ -53,6 +53,11 @@ def test_a_wrong_shape_on_a_rank_fails() -> None:
     states = final()
     states["y"].local_shape = (4, 32)
     assert failed(states) == ["shape consistency"]
+    verifier = DistributedVerifier()
+    assert not verifier.verify_shape_consistency(LINEAR, states).passed
+    assert verifier.verify_placement_consistency(LINEAR, states).passed
+    states["y"].sharding = states["p"].sharding
+    assert not verifier.verify_placement_consistency(LINEAR, states).passed
 
 
 def test_another_initial_shape_fails() -> None:

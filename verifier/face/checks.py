@@ -158,6 +158,33 @@ class DistributedVerifier:
         except (AssertionError, ProgramError, IRError) as error:
             return self._add(VerifyResult(False, "communication legality", str(error)))
 
+    def verify_placement_consistency(
+        self, program: Program, final_tensors: Mapping[str, TensorState]
+    ) -> VerifyResult:
+        """Whether states are what the core finds, for every value of a program."""
+        return self._one("placement consistency", program, final_tensors, {})
+
+    def verify_shape_consistency(
+        self,
+        program: Program,
+        final_tensors: Mapping[str, TensorState],
+        initial_shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> VerifyResult:
+        """Whether shapes on a rank follow from those of the whole, and states say the same."""
+        return self._one("shape consistency", program, final_tensors, initial_shapes or {})
+
+    def _one(
+        self,
+        condition: str,
+        program: Program,
+        states: Mapping[str, TensorState],
+        initial: Mapping[str, Sequence[int]],
+    ) -> VerifyResult:
+        asker = DistributedVerifier()
+        results = asker.verify_all(program, states, initial_shapes=initial)
+        found = next((r for r in results if r.condition == condition), results[0])
+        return self._add(found)
+
     def verify_pp_deadlock_free(
         self, schedule: object, sends: Sequence[object] = (), recvs: Sequence[object] = ()
     ) -> VerifyResult:

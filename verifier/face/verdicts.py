@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import shorten
 
 from verifier.contract import Contract, ContractError
 from verifier.face.lowering import Given, Lowered, source_of
@@ -149,9 +150,8 @@ def answer(condition: str, verdict: Verdict, lowered: Lowered, name: str) -> Ver
             place = located(verdict.location)
             source = source_of(lowered, name)
             where = place or (f"  ({source})" if str(source) else "")
-            return VerifyResult(
-                False, condition, f"not proved: {verdict.reason}{where}", None, verdict
-            )
+            why = f"not proved: {shorten(verdict.reason, 400, placeholder=' ...')}{where}"
+            return VerifyResult(False, condition, why, None, verdict)
 
 
 def located(location: Location | None) -> str:
