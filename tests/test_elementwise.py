@@ -27,12 +27,16 @@ from verifier.campaign.truth import draw, equal
 from verifier.campaign.zoo import bases
 from verifier.contract import Contract
 from verifier.domains.algebra import Budget
+from verifier.domains.floats import Floats
 from verifier.elementwise import Decision, Differs, Equal, Undecided, elementwise
 from verifier.elementwise import decide as compare
 from verifier.elementwise_certificate import ReplayError, certify, replay
+from verifier.inline import inline
 from verifier.ir import Builder, Mesh, Program
 from verifier.ir.types import TensorType
 from verifier.layout import from_placements
+from verifier.refute import run_both
+from verifier.scatter import piece
 
 SLOW = {"ulysses", "layers"}
 BASES = [b for b in bases() if b.name not in SLOW]
@@ -75,7 +79,16 @@ def forms(pair: Pair, cross_check: bool = False) -> Decision:
     return compare(pair.sequential, pair.distributed, pair.contract, cross_check=cross_check)
 
 
-@pytest.mark.parametrize("base", bases(), ids=str)
+LONG = {"layers", "gated", "ulysses", "attention"}
+MARKED = [
+    pytest.param(b, marks=pytest.mark.slow, id=str(b))
+    if b.name in LONG or b.distributed.mesh.size > 2
+    else pytest.param(b, id=str(b))
+    for b in bases()
+]
+
+
+@pytest.mark.parametrize("base", MARKED)
 def test_every_output_and_gradient_has_the_forms_of_one_device(base: Base) -> None:
     drawn = draw(base.sequential, np.random.default_rng(0))
     indices = {n: a for n, a in drawn.items() if a.dtype.kind == "i"}
@@ -193,6 +206,35 @@ def test_a_certificate_is_replayed_and_a_changed_one_is_refused() -> None:
             continue
         with pytest.raises(ReplayError):
             replay(document, *programs)
+
+
+@pytest.mark.parametrize("pair", [ring_attention(2), variance(), products("x")], ids=str)
+def test_no_mutant_of_a_spelling_that_differs_is_proved(pair: Pair) -> None:
+    rng, tried = np.random.default_rng(0), 0
+    found = list(mutations(pair.distributed))
+    for at in rng.permutation(len(found))[:12]:
+        program = found[at].edit()
+        if program is None or not differs(pair, program):
+            continue
+        tried += 1
+        answer = compare(pair.sequential, program, pair.contract, budget=Budget(seconds=3))
+        assert not isinstance(answer, Equal), found[at].text
+    assert tried
+
+
+def differs(pair: Pair, program: Program) -> bool:
+    """Whether a rank gives another value in float64, at random inputs."""
+    rng, floats = np.random.default_rng(1), Floats()
+    inputs = draw(pair.sequential, rng, 4)
+    one, many = inline(pair.sequential), inline(program)
+    values = run_both(one, many, pair.contract, inputs, floats, rng)
+    for key, (whole, parts) in values.items():
+        layout, coords = pair.contract.outputs[key], program.mesh.coords()
+        for where, part in zip(coords, parts, strict=True):
+            want = piece(whole, layout, where)
+            if part is None or want.shape != part.shape or not np.allclose(want, part):
+                return True
+    return False
 
 
 def _programs(pair: Pair) -> tuple[Program, Program, Contract]:

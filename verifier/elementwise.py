@@ -41,7 +41,7 @@ SMALL_GOAL = 2_000
 """Characters of a goal that Z3 is asked in a cross-check."""
 MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
 Z3_SECONDS = 2.0
-"""Time of one cross-check after which Z3 is asked no more."""
+"""Time after which Z3 is asked no more."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def decide(
         DisagreementError: a cross-check found what was decided to be wrong.
     """
     check(sequential, distributed, contract)
-    sequential, whole = live(inline(sequential)), distributed
-    distributed = live(inline(distributed))
+    sequential, every = live(inline(sequential)), inline(distributed)
+    distributed = live(every)
     size = elements(sequential) + elements(distributed, distributed.mesh.size)
     if size > MAX_ELEMENTS:
         return Undecided(f"the programs hold {size} numbers, at most {MAX_ELEMENTS} are compared")
@@ -129,7 +129,7 @@ def decide(
         except UndefinedError as error:
             found = Undecided(str(error))
         if found is not None:
-            difference = refute(sequential, whole, contract, _fixed(case, indices))
+            difference = refute(sequential, every, contract, _fixed(case, indices))
             if difference is None:
                 return found
             at = difference.witness
@@ -143,9 +143,9 @@ def decide(
         left = replace(left, terms=left.terms - made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
         if cross_check:
-            _ask_z3(sequential, distributed, contract, case)
+            _ask_z3(sequential, distributed, contract, case, Z3_SECONDS / len(cases))
     if cross_check:
-        difference = refute(sequential, whole, contract, indices)
+        difference = refute(sequential, every, contract, indices)
         if difference is not None:
             raise DisagreementError(
                 f"{difference.witness.output} was found equal by its forms, and differs on numbers"
@@ -373,7 +373,11 @@ def _all(answers: Iterator[Answer]) -> Answer:
 
 
 def _ask_z3(
-    sequential: Program, distributed: Program, contract: Contract, case: Mapping[str, Array]
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    case: Mapping[str, Array],
+    seconds: float,
 ) -> int:
     """Hold small elements that were found equal against Z3. Returns how many it confirmed.
 
@@ -386,7 +390,7 @@ def _ask_z3(
     domain = Symbolic(("exp", "rsqrt", "reciprocal", "max"))
     one, ranks = _on_symbols(sequential, distributed, contract, case, domain)
     solver, confirmed = smt.Solver(rlimit=200_000, timeout_ms=200), 0
-    inputs, deadline = {i.name for i in sequential.inputs}, time.monotonic() + Z3_SECONDS
+    inputs, deadline = {i.name for i in sequential.inputs}, time.monotonic() + seconds
     for out in sequential.outputs:
         key = output_key(out)
         for where, a, b in _pairs(key, contract, distributed, one[out.value], ranks, domain):
