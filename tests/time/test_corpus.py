@@ -76,6 +76,15 @@ def test_every_check_refuses_a_program_of_the_corpus() -> None:
         ("rank 0\n  group { send to 1 reads a; recv from 1 writes a }\nrank 1\n  group "
          "{ recv from 0 writes b; send to 0 reads c }", {"data_race"}),
         ("communicator g = (0, 1)\nranks 0-1\n  reduce g root 0 writes b handle h\n  sync", set()),
+        ("communicator g = (0, 1)\nranks 0-1\n  all_reduce g writes b handle h\n  sync\n  "
+         "compute reads b stream side", set()),
+        ("communicator g = (0, 1)\nrank 0\n  broadcast g root 0\nrank 1\n  broadcast g root 1",
+         {"collective_order"}),
+        ("rank 0\n  compute writes a stream side\n  sync\n  compute reads a", set()),
+        ("rank 0\n  compute writes a\n  free a\n  compute reads a", {"undefined_use"}),
+        ("rank 0\n  compute writes a\n  free a\n  alloc a\n  compute writes a", set()),
+        ("shared s\nrank 0\n  F: compute writes s\n  send to 1\nrank 1\n  F: recv from 0\n  "
+         "compute reads s from F", {"dependency"}),
         ("shared s\nrank 0\n  compute writes s\n  send to 1\nrank 1\n  recv from 0\n  "
          "compute reads s", set()),
         ("shared s\nrank 0\n  compute writes s\n  recv from 1\nrank 1\n  send to 0\n  "

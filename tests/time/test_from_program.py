@@ -206,6 +206,8 @@ def test_roots_and_rings() -> None:
     ring = from_program(parse_text(HEAD + RIGHT["a ring"]))
     groups = [e for e in ring.ranks[0].events if isinstance(e, Group)]
     assert [[part.peer for part in group.parts] for group in groups] == [[2, 6], [2, 6]]
+    back = from_program(parse_text(HEAD + "%a = ring_shift %x {mesh_dim=dp, shift=3}\nreturn %a"))
+    assert [part.peer for part in back.ranks[0].events[0].parts] == [6, 2]
 
 
 SCAN = """program p mesh(tp=2)
@@ -234,6 +236,18 @@ return %y"""
 def test_steps_of_a_scan_follow_each_other(async_: str, then: str, checks: set[str]) -> None:
     events = from_program(parse_text(SCAN.format(async_=async_, then=then)))
     assert {v.check for v in verify_time(events)} == checks
+
+
+def test_a_step_of_a_scan_reads_what_the_last_one_made() -> None:
+    events = from_program(parse_text(SCAN.format(async_="", then="%c = add %b, %h")))
+    adds = [e for e in events.ranks[0].events if e.label.startswith("c")]
+    assert [(e.label, [a.of for a in e.reads]) for e in adds] == [
+        ("c", ["b", ""]),
+        ("c.1", ["b.1", "c"]),
+        ("c.2", ["b.2", "c.1"]),
+    ]
+    last = events.ranks[0].events[-1]
+    assert [access.of for access in last.reads] == ["c.2"]
 
 
 @pytest.mark.parametrize(
