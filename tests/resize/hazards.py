@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from verifier.contract import Contract, output_key
 from verifier.ir import Affine, Builder, Mesh, Program, TensorType
-from verifier.layout import Layout, from_placements
+from verifier.layout import Atom, Layout, from_placements
 
 Case = tuple[Program, Program, Contract]
 TP = Mesh.of(tp=8)
@@ -200,4 +200,17 @@ def placed() -> Case:
     )
 
 
-RIGHT = (placed, blocks, halves, window, padded, mean_of_means, counted, positions, two_dims)
+def twice() -> Case:
+    """A dim split inside its halves, twice in a row: the halves are the inner ones."""
+    mesh = Mesh.of(tp=3)
+    inner = Layout(((Atom(12),), (Atom(2), Atom(3, "tp"), Atom(4))))
+    outer = Layout(((Atom(12),), (Atom(4), Atom(3, "tp"), Atom(4))))
+    s, d = Builder("one"), Builder("many", mesh)
+    s.input("x", TensorType(inner.global_shape))
+    d.input("x", TensorType(inner.local_shape))
+    for b in (s, d):
+        b.output(b.add("concat", "x", "x", dim=1), path="y")
+    return s.build(), d.build(), Contract({"x": inner}, {"output:y": outer})
+
+
+RIGHT = (twice, placed, blocks, halves, window, padded, mean_of_means, counted, positions, two_dims)

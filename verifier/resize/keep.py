@@ -59,14 +59,13 @@ def keep_ratios(system: System) -> None:
     """
     for family in system.families(system.sums):
         unify_equal(system, family)
-    simplify(system)
     for family in system.families(system.sums):
         by_size = sorted(family, key=lambda v: system.values[v])
         for i, small in enumerate(by_size):
             for large in by_size[i + 1 :]:
                 times, rest = divmod(system.values[large], system.values[small])
                 if rest == 0 and 1 < times <= RATIO:
-                    system.multiply((large,), (small, system.constant(times)))
+                    system.multiply((large,), (system.constant(times), small))
 
 
 def unify_equal(system: System, family: Sequence[int]) -> None:

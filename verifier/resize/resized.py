@@ -182,9 +182,9 @@ class _Pair:
         """Outputs whose shape on a rank is not what the contract asks for."""
         self._tie()
         name_loose(self.system)
+        keep_ratios(self.system)
         keep_cuts(self.system)
         simplify(self.system)
-        keep_ratios(self.system)
         keep_unanchored(self.system, determined(self.system))
 
     def _tie(self) -> None:
