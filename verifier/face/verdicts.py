@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from textwrap import shorten
 
 from verifier.contract import Contract, ContractError
@@ -89,7 +90,8 @@ def layout_asked(
     """The layout that an output must have.
 
     What is found is taken where the caller asks for nothing, with sums done. Where nothing is
-    found, the layout that the shapes on a rank and of the whole suggest.
+    found, one by which the output is proved, of those that the shapes on a rank and of the whole
+    suggest, else the first of them.
     """
     want = lowered.want(name)
     assert want is not None
@@ -101,17 +103,27 @@ def layout_asked(
     fact = lowered.fact(name)
     if fact is not None and fact.layout.global_shape == shape:
         return fact.layout.with_partial(())
+    guesses = list(_guesses(lowered, name, shape))
+    for layout in guesses:
+        if isinstance(ask(lowered, lowered.contract, {name: layout}), Proof):
+            return layout
+    return guesses[0] if guesses else Layout.replicate(shape)
+
+
+def _guesses(lowered: Lowered, name: str, shape: tuple[int, ...]) -> Iterator[Layout]:
+    """Splits in blocks that give the shape on a rank, those of fewer mesh dims first."""
     local = lowered.many.types[lowered.values[name].many].shape
-    layout = Layout.replicate(shape)
-    if len(local) == len(shape):
-        for mesh_dim, size in lowered.mesh.core.dims:
-            for dim, n in enumerate(local):
-                if size > 1 and layout.local_shape[dim] == n * size:
-                    split = split_leading(layout.dims[dim], size, mesh_dim)
-                    if split is not None:
-                        layout = layout.with_dim(dim, split)
-                        break
-    return layout
+    live = [(n, size) for n, size in lowered.mesh.core.dims if size > 1]
+    choices = product((-1, *range(len(shape))), repeat=len(live))
+    for chosen in sorted(choices, key=lambda c: sum(d >= 0 for d in c)):
+        layout: Layout | None = Layout.replicate(shape)
+        for (mesh_dim, size), dim in zip(live, chosen, strict=True):
+            if layout is None or dim < 0:
+                continue
+            split = split_leading(layout.dims[dim], size, mesh_dim)
+            layout = layout.with_dim(dim, split) if split is not None else None
+        if layout is not None and layout.local_shape == local:
+            yield layout
 
 
 def ask(lowered: Lowered, contract: Contract, layouts: Mapping[str, Layout]) -> Verdict:
