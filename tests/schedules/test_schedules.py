@@ -182,7 +182,14 @@ def test_a_schedule_too_large_is_refused() -> None:
         check_schedule(parse("micro_batches 900000000\nstage 0: F0 B0"))
 
 
-def test_sixteen_stages_of_five_hundred_slots() -> None:
-    schedule = generate("1f1b", 16, 256)
+def test_chunks_keep_what_the_warm_up_of_the_paper_asks() -> None:
+    """2(P - s - 1) + (v - 1)P forwards of chunks before the first backward, and one more."""
+    schedule = generate("interleaved_1f1b", 4, 8, 2)
+    assert [in_flight(schedule, stage).peak for stage in range(4)] == [11, 9, 7, 5]
+    assert schedule.limit == (11, 9, 7, 5)
+
+
+def test_many_stages_and_slots() -> None:
+    schedule = generate("1f1b", 16, 64)
     assert check_schedule(schedule) == []
-    assert len(schedule.stages[0]) == 513
+    assert len(schedule.stages[0]) == 129

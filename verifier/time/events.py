@@ -132,7 +132,8 @@ class Await(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Event):
-    """Its stream goes on once `other` has done all that was issued on it so far."""
+    """Its stream goes on once `other` has done all that was issued on it so far; of asynchronous
+    events that is the beginning alone."""
 
     other: str
 

@@ -45,7 +45,7 @@ class Sight:
     """One thing that went wrong on the way: which events, and what was seen."""
 
     kind: str
-    """`overlap`, `stale`, `undefined` or `message`."""
+    """`overlap`, `stale`, `undefined`, `message` or `mark`."""
     unit: Unit
     other: Unit | None
     text: str
@@ -106,6 +106,13 @@ class Execution:
                 self._leave(unit, leaves(event)[part])
             elif not isinstance(event, Group):
                 self._leave(unit, event)
+            if isinstance(event, Await) and not self._recorded(event, rank, index):
+                text = f"{self._name(unit)} waits for nothing: {event.mark} is not recorded yet"
+                self.sights.append(Sight("mark", unit, None, text))
+
+    def _recorded(self, event: Await, rank: int, index: int) -> bool:
+        earlier = self.ranks[rank].events[:index]
+        return any(isinstance(e, Record) and e.mark == event.mark for e in earlier)
 
     def finished(self) -> bool:
         return all(

@@ -66,7 +66,7 @@ def shown(violation: Violation) -> bool:
         case "p2p_count" | "p2p_peer":
             return units <= set(outcome.left_over)
         case "unrecorded_mark":
-            return True
+            return any(s.unit in units and s.kind == "mark" for s in outcome.sights)
         case "p2p_order" | "p2p_size":
             return any(units == {s.unit, s.other} for s in outcome.sights)
         case "dependency" | "undefined_use":

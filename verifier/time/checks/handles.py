@@ -50,6 +50,8 @@ def _unissued(ctx: Context) -> Iterator[Violation]:
 
 
 def _unrecorded(ctx: Context) -> Iterator[Violation]:
+    if not ctx.ends:
+        return
     for item in ctx.program.ranks:
         recorded: set[str] = set()
         for index, event in enumerate(item.events):
