@@ -43,7 +43,7 @@ def certificate(
         index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
         used[values[key]].add(index)
         proved[key] = (values[key], index)
-    claims, kept = _claims(distributed, one, related, used)
+    claims, kept = _claims(distributed, one, related, used, {})
     document: dict[str, Any] = {
         "version": VERSION,
         "sequential": {"name": sequential.name, "digest": digest(sequential)},
@@ -70,9 +70,16 @@ def seal(document: Mapping[str, Any]) -> str:
 
 
 def _claims(
-    program: Program, one: Sequential, related: Related, used: dict[str, set[int]]
+    program: Program,
+    one: Sequential,
+    related: Related,
+    used: dict[str, set[int]],
+    made: dict[int, dict[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """Claims of one program, and by value the facts among `related` that they are."""
+    """Claims of one program, and by value the facts among `related` that they are.
+
+    `made` holds the claims of bodies that were related once for several nodes.
+    """
     bodies: dict[str, Any] = {}
     for node in reversed(program.nodes):
         if not any(used[name] for name in node.outputs):
@@ -88,10 +95,14 @@ def _claims(
                         used[value].add(premise)
             continue
         scan, inner = related.bodies[node.outputs[0]]
-        inside = {name: set[int]() for name in node.body.types}
-        for name in (*(i.name for i in node.body.inputs), *(o.value for o in node.body.outputs)):
-            inside[name] = set(range(len(inner.facts[name])))
-        claims, _ = _claims(node.body, scan.inner, inner, inside)
+        claims = made.get(id(inner))
+        if claims is None:
+            inside = {name: set[int]() for name in node.body.types}
+            ends = (*(i.name for i in node.body.inputs), *(o.value for o in node.body.outputs))
+            for name in ends:
+                inside[name] = set(range(len(inner.facts[name])))
+            claims, _ = _claims(node.body, scan.inner, inner, inside, made)
+            made[id(inner)] = claims
         bodies[node.outputs[0]] = {"block": scan.node.outputs[0], **claims}
         for value in node.inputs:
             used[value] = set(range(len(related.facts[value])))

@@ -8,8 +8,12 @@ from verifier.ops import lookup
 from verifier.ops.composites import results
 
 
-def inline(program: Program) -> Program:
-    """The same program in primitive ops. Value names are kept; new ones are fresh."""
+def inline(program: Program, bodies: dict[int, Program] | None = None) -> Program:
+    """The same program in primitive ops. Value names are kept; new ones are fresh.
+
+    A body that several nodes share is rewritten once, and shared again.
+    """
+    bodies = {} if bodies is None else bodies
     if all(lookup(n.op).expand is None and n.body is None for n in program.nodes):
         return program
     b = Builder(program.name, program.mesh)
@@ -18,17 +22,26 @@ def inline(program: Program) -> Program:
     reserved = set(program.types)
     rename: dict[str, str] = {}
     for node in program.nodes:
-        _emit(b, node, rename, reserved)
+        _emit(b, node, rename, reserved, bodies)
     for out in program.outputs:
         b.output(rename.get(out.value, out.value), out.role, out.path)
     return b.build()
 
 
-def _emit(b: Builder, node: Node, rename: dict[str, str], reserved: set[str]) -> None:
+def _emit(
+    b: Builder,
+    node: Node,
+    rename: dict[str, str],
+    reserved: set[str],
+    bodies: dict[int, Program],
+) -> None:
     op = lookup(node.op)
     inputs = [rename.get(v, v) for v in node.inputs]
     if op.expand is None:
-        body = inline(node.body) if node.body is not None else None
+        body = None
+        if node.body is not None:
+            body = bodies.get(id(node.body)) or inline(node.body, bodies)
+            bodies[id(node.body)] = body
         b.add_node(
             node.op,
             inputs,

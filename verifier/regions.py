@@ -39,8 +39,13 @@ class Regions:
         return self.wrong + [m for inner in self.bodies.values() for m in inner.faults()]
 
 
-def regions(program: Program, base: Where = EVERYWHERE) -> Regions:
-    """The ranks that hold each value."""
+def regions(
+    program: Program,
+    base: Where = EVERYWHERE,
+    bodies: dict[tuple[int, Where], Regions] | None = None,
+) -> Regions:
+    """The ranks that hold each value. A body that several nodes share is walked once a region."""
+    bodies = {} if bodies is None else bodies
     held: dict[str, Where] = {}
     for item in program.inputs:
         held[item.name] = common(base, item.where) or base
@@ -57,7 +62,9 @@ def regions(program: Program, base: Where = EVERYWHERE) -> Regions:
         for name in node.outputs:
             held[name] = region
         if node.body is not None:
-            out.bodies[node.outputs[0]] = regions(node.body, region)
+            key = id(node.body), region
+            inner = bodies.get(key) or regions(node.body, region, bodies)
+            out.bodies[node.outputs[0]] = bodies[key] = inner
     return out
 
 

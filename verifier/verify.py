@@ -33,14 +33,23 @@ REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
 
 
-def well_formed(program: Program, depth: int = 0) -> Program:
-    """The program with types inferred anew. Raises IRError where it is not well formed."""
+def well_formed(
+    program: Program, depth: int = 0, bodies: dict[int, Program] | None = None
+) -> Program:
+    """The program with types inferred anew. Raises IRError where it is not well formed.
+
+    A body that several nodes share is read once, and shared again.
+    """
+    bodies = {} if bodies is None else bodies
     parts = Assembly(program.name, mesh_of(program.mesh.dims), depth)
     for item in program.inputs:
         kind = tensor_type(item.type.dtype, item.type.shape)
         parts.input(item.name, kind, item.role, item.path, parts.where(item.where))
     for node in program.nodes:
-        body = well_formed(node.body, depth + 1) if node.body is not None else None
+        body = None
+        if node.body is not None:
+            body = bodies.get(id(node.body)) or well_formed(node.body, depth + 1, bodies)
+            bodies[id(node.body)] = body
         if body is not None and body.mesh != program.mesh:
             raise IRError(f"{program.name}: the body of {node.op} has another mesh")
         where = parts.where(node.where)
@@ -151,7 +160,10 @@ def _decide(
     if difference is None:
         tell("decide")
         start = time.perf_counter()
-        open_ = Unrelated(sequential, distributed, contract, consts or {}, tuple(wrong))
+        keys = {output_key(o) for o in distributed.outputs} - set(wrong)
+        open_ = Unrelated(
+            sequential, distributed, contract, consts or {}, tuple(wrong), tuple(sorted(keys))
+        )
         second = decide_small(open_) if ran else refute_large(open_)
         stats["decide_s"] = time.perf_counter() - start
         if isinstance(second, Proof):

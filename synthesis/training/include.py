@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from verifier.autodiff import expand
 from verifier.contract import output_key
 from verifier.ir.builder import Builder
 from verifier.ir.program import Node, Program
-from verifier.ops import lookup
 
 
 class Part:
@@ -69,5 +69,12 @@ def forward_nodes(program: Program) -> int:
     return len(expand(program).nodes)
 
 
-def is_collective(node: Node) -> bool:
-    return lookup(node.op).kind == "collective"
+def shared(program: Program, bodies: dict[str, Program]) -> Program:
+    """The program with equal bodies of repeated blocks made one object, kept in `bodies`."""
+    nodes: list[Node] = []
+    for node in program.nodes:
+        if node.body is not None:
+            body = shared(node.body, bodies)
+            node = replace(node, body=bodies.setdefault(repr(body), body))
+        nodes.append(node)
+    return program.with_nodes(nodes, program.types)

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from synthesis.training import declare, optimizer, sync
 from synthesis.training.blocks import row
-from synthesis.training.include import Part
+from synthesis.training.include import Part, shared
 from synthesis.training.microbatch import BATCH, Joint, added
 from synthesis.training.model import Degrees, Model, Optimizer
 from synthesis.training.rank import stage_program, stage_weights
@@ -53,9 +53,12 @@ class Pipeline:
     def __init__(self, b: Builder, model: Model, degrees: Degrees, count: int) -> None:
         self.b, self.degrees, self.last = b, degrees, degrees.pp - 1
         kind, pp = degrees.schedule, degrees.pp
-        self.stages = [
-            Stage(i, stage_program(model, degrees, i), order(kind, i, pp, count)) for i in range(pp)
-        ]
+        bodies: dict[str, Program] = {}
+        self.stages: list[Stage] = []
+        for i in range(pp):
+            joint = stage_program(model, degrees, i)
+            joint = Joint(shared(joint.program, bodies), joint.forward)
+            self.stages.append(Stage(i, joint, order(kind, i, pp, count)))
 
     def run(self) -> None:
         while any(stage.left for stage in self.stages):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from synthesis.training import blocks, optimizer
-from synthesis.training.include import forward_nodes
+from synthesis.training.include import forward_nodes, shared
 from synthesis.training.microbatch import Joint, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, table_type
 from synthesis.training.optimizer import State, adamw, clip_factor, squares
@@ -103,7 +103,7 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     loss = b.add("mul", blocks.total(b, losses), "inverse_count")
     b.output(b.add("add", loss, state.balance) if state.balance else loss, "loss", "loss")
     program = b.build()
-    return Joint(grad(program, stopped=[top]), forward_nodes(program))
+    return Joint(shared(grad(program, stopped=[top]), {}), forward_nodes(program))
 
 
 @dataclass(frozen=True)

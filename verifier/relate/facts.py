@@ -64,16 +64,23 @@ class Sequential:
         self.known = {ref.id: name for name, ref in reversed(self.values.items())}
 
 
-def as_terms(program: Program, terms: Terms | None = None) -> Sequential:
-    """Evaluate a one-device program (primitives only) to terms."""
+def as_terms(
+    program: Program, terms: Terms | None = None, bodies: dict[int, Sequential] | None = None
+) -> Sequential:
+    """Evaluate a one-device program (primitives only) to terms.
+
+    A body that several nodes share is evaluated once.
+    """
     terms = terms or Terms()
+    bodies = {} if bodies is None else bodies
     values = {i.name: terms.var(i.name, i.type.shape) for i in program.inputs}
     scans: list[Scan] = []
     for node in program.nodes:
         args = [values[v] for v in node.inputs]
         if node.op == "scan":
             assert node.body is not None
-            inner = as_terms(node.body)
+            inner = bodies.get(id(node.body)) or as_terms(node.body, bodies=bodies)
+            bodies[id(node.body)] = inner
             key = ("scan", len(scans), tuple(sorted(node.attrs.items())))
             scan = Scan(node, args, key, inner)
             scans.append(scan)

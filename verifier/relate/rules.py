@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from verifier.ir.program import Node
@@ -16,6 +17,8 @@ class Rules:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self._memo: dict[Any, list[Placed] | Refused] = {}
+        self.inductions: dict[Hashable, Any] = {}
+        """Repeated blocks that were related, by all that it depends on."""
         self.applied = 0
         self.reused = 0
 

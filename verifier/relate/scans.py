@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -74,8 +75,6 @@ def _induct(
     label: str,
     inside: Regions | None,
 ) -> tuple[Related, list[list[Fact]]]:
-    from verifier.relate.walk import relate
-
     body, inner = node.body, scan.inner
     assert body is not None
     assert scan.node.body is not None
@@ -91,22 +90,17 @@ def _induct(
             found = _enter(sequential, scan, facts, s_range, sliced=kind == 1)
             name = body.inputs[len(entry)].name
             entry.append(_held(found, inside.values[name]) if inside else found)
-    _guess_zero_starts(scan, body, entry, operands, rules, label, carries, inside)
-    related = Related({}, [])
-    for _ in range(len(entry) + 4):
-        given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
-        if not all(entry):
-            missing = next(i.name for i, f in zip(body.inputs, entry, strict=True) if not f)
-            reason = Refused(f"no operand of the one-device block matches %{missing} of this one")
-            related.breaks.append(Break(node, reason, (), label))
+    key = _relation(scan, node, operands, entry, inside)
+    known = rules.inductions.get(key)
+    if known is None:
+        related, kept = _settled(scan, node, operands, rules, label, entry, inside)
+        if kept is None:
             return related, [[] for _ in node.outputs]
-        related = relate(inner, body, given, NOTHING, rules, label, inside)
-        kept = _invariant(inner, theirs, body, related, entry, operands, carries)
-        if kept == entry[:carries]:
-            break
-        entry[:carries] = kept
+        if not related.breaks:
+            rules.inductions[key] = related, kept, (scan, body)
     else:
-        return related, [[] for _ in node.outputs]
+        related, kept, _ = known
+    entry[:carries] = kept
     results: list[list[Fact]] = []
     shapes = [sequential.values[name] for name in scan.node.outputs]
     s_carries = scan.node.attrs["carry"]
@@ -134,6 +128,66 @@ def _induct(
                         facts.append(Fact(ref, layout, (i,), "scan", fact.where))
         results.append(facts)
     return related, results
+
+
+def _relation(
+    scan: Scan,
+    node: Node,
+    operands: list[list[Fact]],
+    entry: list[list[Fact]],
+    inside: Regions | None,
+) -> Hashable:
+    """All that an induction depends on: two equal ones come out alike.
+
+    Bodies are told apart by identity; who keeps the key keeps them alive.
+    """
+    starts = tuple(tuple(f.where for f in facts if _is_zero(f)) for facts in operands)
+    return (
+        id(scan.inner),
+        id(node.body),
+        tuple(sorted(node.attrs.items())),
+        tuple(sorted(scan.node.attrs.items())),
+        tuple(ref.coef == 0 for ref in scan.operands),
+        starts,
+        frozenset(inside.values.items()) if inside else None,
+        tuple(map(tuple, entry)),
+    )
+
+
+def _settled(
+    scan: Scan,
+    node: Node,
+    operands: list[list[Fact]],
+    rules: Rules,
+    label: str,
+    entry: list[list[Fact]],
+    inside: Regions | None,
+) -> tuple[Related, list[list[Fact]] | None]:
+    """The facts of one step, and those about the carries that a step keeps; None where none do."""
+    from verifier.relate.walk import relate
+
+    body, inner, theirs = node.body, scan.inner, scan.node.body
+    assert body is not None
+    assert theirs is not None
+    carries = node.attrs["carry"]
+    assert isinstance(carries, int)
+    _guess_zero_starts(scan, body, entry, operands, rules, label, carries, inside)
+    related = Related({}, [])
+    for _ in range(len(entry) + 4):
+        given = {i.name: f for i, f in zip(body.inputs, entry, strict=True)}
+        if not all(entry):
+            missing = next(i.name for i, f in zip(body.inputs, entry, strict=True) if not f)
+            reason = Refused(f"no operand of the one-device block matches %{missing} of this one")
+            related.breaks.append(Break(node, reason, (), label))
+            return related, None
+        related = relate(inner, body, given, NOTHING, rules, label, inside)
+        kept = _invariant(inner, theirs, body, related, entry, operands, carries)
+        if kept == entry[:carries]:
+            break
+        entry[:carries] = kept
+    else:
+        return related, None
+    return related, entry[:carries]
 
 
 def _guess_zero_starts(
@@ -212,7 +266,7 @@ def _matching_gains(
     if node is None or node.op != "add" or carry.name not in node.inputs:
         return []
     out: list[Fact] = []
-    held = next(f.where for f in starts if f.ref.coef == 0 and not f.layout.partial)
+    held = next(f.where for f in starts if _is_zero(f))
     shares = [v for v in node.inputs if v != carry.name]
     for found in (f for v in shares for f in related.facts.get(v, [])):
         for gain, theirs in gains.get(found.ref.id, ()):
@@ -240,8 +294,12 @@ def _same_shape(a: Layout, b: Layout) -> bool:
     return a.local_shape == b.local_shape and a.global_shape == b.global_shape
 
 
+def _is_zero(fact: Fact) -> bool:
+    return fact.ref.coef == 0 and not fact.layout.partial
+
+
 def _starts_at_zero(facts: list[Fact]) -> bool:
-    return any(f.ref.coef == 0 and not f.layout.partial for f in facts)
+    return any(map(_is_zero, facts))
 
 
 def _enter(
