@@ -49,6 +49,7 @@ def message(verdict: Verdict) -> str:
                 f"{w.output}[{index}] on rank {rank or '0'}: got {w.got:.6g}, "
                 f"one device gives {w.expected:.6g} (mesh {verdict.mesh})",
                 *([w.sizes] if w.sizes else []),
+                *([f"smallest: {verdict.smaller}"] if verdict.smaller else []),
             ]
         case Unknown():
             lines = [verdict.reason]

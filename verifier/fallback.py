@@ -25,6 +25,8 @@ class Unrelated:
     contract: Contract
     consts: Mapping[str, Array]
     outputs: tuple[str, ...]
+    related: tuple[str, ...] = ()
+    """The outputs for which one was found."""
 
 
 def decide_small(given: Unrelated) -> Proof | Difference | str:
@@ -55,6 +57,7 @@ def refute_large(given: Unrelated) -> Difference | str:
         given.contract,
         given.consts or None,
         relates=_related,
+        proved=given.related,
     )
     if found is None:
         return "the programs are too large to run, and equal on numbers at smaller extents"
@@ -64,6 +67,19 @@ def refute_large(given: Unrelated) -> Difference | str:
         return f"the programs differ {found}, which need not mean much: {'; '.join(found.caveats)}"
     witness = replace(found.difference.witness, sizes=str(found))
     return Difference(witness, found.difference.outputs)
+
+
+def smallest(one: Program, many: Program, contract: Contract, found: Difference) -> str:
+    """The difference where it shows on the smallest mesh and at the smallest extents, in words."""
+    from verifier.resize import shrink
+
+    small = shrink(one, many, contract, found)
+    if small is None:
+        return ""
+    w = small.difference.witness
+    rank = ", ".join(f"{name}={at}" for name, at in w.rank.items())
+    shown = f"{w.output}{list(w.index)} on rank {rank}: got {w.got:.6g}, expected {w.expected:.6g}"
+    return f"{shown} {small}"
 
 
 def _related(one: Program, many: Program, contract: Contract) -> set[str]:

@@ -86,6 +86,8 @@ class Counterexample:
     """Edits that were tried and proved."""
     stats: dict[str, float] = field(default_factory=dict[str, float])
     relations: tuple[Relation, ...] = ()
+    smaller: str = ""
+    """The same on the smallest mesh and extents where it still shows."""
 
 
 @dataclass(frozen=True)

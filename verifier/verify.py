@@ -11,7 +11,7 @@ from verifier.contract import Contract, check, output_key
 from verifier.domains.base import Array
 from verifier.explain import locate
 from verifier.explain import relations as every_relation
-from verifier.fallback import Unrelated, decide_small, refute_large
+from verifier.fallback import Unrelated, decide_small, refute_large, smallest
 from verifier.inline import inline
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
 from verifier.ir.errors import IRError
@@ -172,8 +172,15 @@ def _decide(
             reason = f"no relation to the one-device program was found for every output; {second}"
             return Unknown(reason, location, tuple(wrong), offered, stats=stats)
         difference = second
+    smaller = smallest(sequential, distributed, contract, difference) if fixes and ran else ""
     return Counterexample(
-        str(distributed.mesh), difference.witness, location, difference.outputs, offered, stats
+        str(distributed.mesh),
+        difference.witness,
+        location,
+        difference.outputs,
+        offered,
+        stats,
+        smaller=smaller,
     )
 
 
