@@ -25,6 +25,7 @@ from verifier import (
     RaceType,
     Recv,
     Replicate,
+    RingRotate,
     Send,
     Shard,
     TensorState,
@@ -135,6 +136,13 @@ def test_two_ranks_that_both_send_first_hang() -> None:
     assert not Case(swap, inputs, held=held).accepted()[0]
     accepted, why = Case(good, inputs, held=held).accepted()
     assert accepted, why
+
+
+def test_a_ring_that_is_read_before_its_wait_is_refused() -> None:
+    turn, inputs = RingRotate("x", "a", 2, handle="h"), {"x": ((4, 4), "R")}
+    accepted, why = Case([turn, Wait("h", "a", "b"), GELU("b", "y")], inputs).accepted()
+    assert accepted, why
+    assert not Case([turn, GELU("a", "y"), Wait("h", "a", "b")], inputs).accepted()[0]
 
 
 START = AllReduceAsync("p", "y", "h1")

@@ -18,10 +18,10 @@ from verifier.face.verdicts import (
     legality,
     mesh_of,
     order,
-    overlaps,
     placements,
     problem_of,
     shapes,
+    timed,
 )
 from verifier.ir import IRError
 from verifier.layout import Layout
@@ -84,7 +84,7 @@ class DistributedVerifier:
         self._add(shapes(lowered, final_tensors, initial_shapes or {}))
         if bwd_program is not None:
             self.verify_gradient_duality(program, bwd_program, final_tensors)
-        if any(op.is_async() or op.is_p2p() for op in program.flat()) or overlaps(program):
+        if timed(program):
             self._add(order(program, lowered))
         return self.results[start:]
 

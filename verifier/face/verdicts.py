@@ -244,9 +244,11 @@ def shapes(
     return VerifyResult(not wrong, "shape consistency", "; ".join(wrong))
 
 
-def overlaps(program: Program) -> bool:
-    """Whether ops run side by side."""
-    return len(program.flat()) != len(program.ops) or any(hasattr(op, "inner") for op in program)
+def timed(program: Program) -> bool:
+    """Whether ops run side by side: handles, messages, overlapped regions."""
+    return any(hasattr(op, "inner") for op in program) or any(
+        op.is_async() or op.is_p2p() or getattr(op, "handle", None) for op in program.flat()
+    )
 
 
 def order(program: Program, lowered: Lowered) -> VerifyResult:
