@@ -14,21 +14,15 @@ from fractions import Fraction
 
 from verifier.domains.algebra.expressions import Budget, ExceededError, Expr, Number
 from verifier.domains.algebra.order import Order
+from verifier.domains.algebra.points import Point
 
-ORDER = 2305843009213645679
-P = 2 * ORDER + 1
-"""Both are prime, so the squares modulo P are a group of prime order: rational powers exist.
-
-2, 3, 5, 7 and 11 are squares modulo P."""
 ROUNDS = 400
 TERMS = 50_000
 """Terms that one comparison may use."""
+FEW = 10_000
+"""Terms that it may use on the way, where what is not found is no loss of truth."""
 CASES = 6
 """Signs that one comparison may split on, one within the other."""
-
-
-def hash_of(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 class LongError(ExceededError):
@@ -39,38 +33,36 @@ class Equality(Order):
     """Expressions with a decision of equality."""
 
     def __init__(self, budget: Budget | None = None) -> None:
-        self._points: dict[int, int] = {}
-        self._values: dict[int, int] = {}
-        self._powers: dict[str, int] = {}
-        self._certain: dict[int, bool] = {}
         self._buckets: dict[int, list[Expr]] = {}
         self._digests: dict[int, str] = {}
         self._busy = False
         self._limit = 0
         super().__init__(budget)
+        self._anywhere, self._above = Point(self), Point(self, above=True)
 
     def equal(self, a: Expr, b: Expr) -> bool:
         """True only where the values are equal for all inputs in scope. Raises ExceededError."""
         if a is b:
             return True
         gap = self.sub(a, b)
-        if self.fingerprint(gap) and self._sure(gap):
-            return False
+        for point in (self._above, self._anywhere):
+            if point.value(gap) and point.refutes(gap):
+                return False
         self._limit = self.made + TERMS
         return self._zero(gap, CASES)
 
     def same(self, e: Expr) -> Expr:
         if self._busy:
             return e
-        bucket = self._buckets.setdefault(self.fingerprint(e), [])
+        bucket = self._buckets.setdefault(self._anywhere.value(e), [])
         if e in bucket:
             return e
         self._busy = True
         try:
             for other in bucket:
-                self._limit = self.made + TERMS
+                self._limit = self.made + FEW
                 with suppress(LongError):
-                    if self._zero(self.sub(e, other), 2):
+                    if self._zero(self.sub(e, other), 0):
                         return other
         finally:
             self._busy = False
@@ -112,9 +104,9 @@ class Equality(Order):
         least, most = min(0, *groups), max(groups)
         out = self.zero
         for power in range(most, least - 1, -1):
-            out = self.add(self.expand(out, base), groups.get(power, self.zero))
-            if self.made > self._limit:
+            if self.made + len(out.terms) * len(base.terms) > self._limit:
                 raise LongError(f"more than {TERMS} terms to compare two expressions")
+            out = self.add(self.expand(out, base), groups.get(power, self.zero))
         return out
 
     def _by_cases(self, e: Expr, cases: int) -> bool:
@@ -133,7 +125,7 @@ class Equality(Order):
         by_above = self._by_power(e, above)
         rest = self._by_power(by_above.get(0, self.zero), below)
         a, c, b = rest.get(0, self.zero), rest.get(1, self.zero), by_above.get(1, self.zero)
-        if set(by_above) | set(rest) > {0, 1}:
+        if not {*by_above, *rest} <= {0, 1}:
             return False
         left = cases - 1
         return (
@@ -163,83 +155,6 @@ class Equality(Order):
             coef = Fraction(e.terms[top]) / p.terms[lead]
             e = self.sub(e, self.scale(self.expand(self.single(at), p), coef))
         return False
-
-    # one point of a prime field
-
-    def fingerprint(self, e: Expr) -> int:
-        """The value at a random point: equal forms have equal values."""
-        found = self._values.get(e.id)
-        if found is None:
-            total = 0
-            for m, c in e.terms.items():
-                total += self._residue(c, P) * self._point(m)
-            found = self._values[e.id] = total % P
-        return found
-
-    def _residue(self, c: Number, modulus: int) -> int:
-        if isinstance(c, int):
-            return c % modulus
-        return c.numerator * pow(c.denominator, -1, modulus) % modulus
-
-    def _point(self, m: int) -> int:
-        found = self._points.get(m)
-        if found is None:
-            factors, h = self.monomials[m]
-            found = 1
-            for atom, e in factors:
-                value = self._atom_value(atom)
-                if value or e > 0:
-                    found = found * pow(value, e, P) % P
-            for n, c in self.exprs[h].terms.items():
-                step = pow(self._random(f"exp {n}"), self._residue(c, ORDER), P)
-                found = found * step % P
-            self._points[m] = found
-        return found
-
-    def _atom_value(self, atom: int) -> int:
-        """A value that agrees with the laws of the atom, but for roots that the field lacks."""
-        kind = self.atoms[atom]
-        if kind.kind == "sum":
-            return self.fingerprint(self.base(atom))
-        if kind.kind in ("pos", "neg"):
-            above = hash_of(f"sign {kind.args[0]}") % 2
-            return above if kind.kind == "pos" else 1 - above
-        if kind.kind == "root" and self._has_root(atom):
-            value, degree = self.fingerprint(self.base(atom)), kind.degree
-            while degree > 1:
-                value, degree = pow(value, (P + 1) // 4, P), degree // 2
-            return value
-        if kind.kind == "fn" and kind.name in ("sin", "cos"):
-            t = self._random(f"angle {kind.args[0]}")
-            over = pow(1 + t * t, -1, P)
-            return (2 * t if kind.name == "sin" else 1 - t * t) * over % P
-        return self._random(f"atom {atom}")
-
-    def _has_root(self, atom: int) -> bool:
-        degree = self.atoms[atom].degree
-        value = self.fingerprint(self.base(atom))
-        return degree & (degree - 1) == 0 and pow(value, ORDER, P) == 1
-
-    def _sure(self, e: Expr) -> bool:
-        """Whether a fingerprint other than 0 shows that no comparison would find 0."""
-        found = self._certain.get(e.id)
-        if found is None:
-            atoms = {a for m in e.terms for a, _ in self.monomials[m][0]}
-            found = self._certain[e.id] = all(map(self._sure_atom, atoms))
-        return found
-
-    def _sure_atom(self, atom: int) -> bool:
-        kind = self.atoms[atom]
-        if kind.kind == "sum":
-            return self._sure(self.base(atom)) and self.fingerprint(self.base(atom)) != 0
-        return kind.kind != "root" or (self._has_root(atom) and self._sure(self.base(atom)))
-
-    def _random(self, key: str) -> int:
-        """A random square other than 0."""
-        found = self._powers.get(key)
-        if found is None:
-            found = self._powers[key] = pow(hash_of(key) % (P - 1) + 1, 2, P)
-        return found
 
     # names
 

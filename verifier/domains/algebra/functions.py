@@ -38,10 +38,6 @@ class Functions(Signs):
         self._made: dict[tuple[str, int], Expr] = {}
         self._met: dict[int, Expr] = {}
 
-    def same(self, e: Expr) -> Expr:
-        """An equal expression that stands for all that are known to be equal to it."""
-        return e
-
     def function(self, name: str, *args: Expr) -> Expr:
         """A function that nothing is known of, but that equal operands give equal values."""
         return self.of_atom(self.atom("fn", name, tuple(self.same(a) for a in args)))
@@ -247,16 +243,13 @@ class Functions(Signs):
         return self.mul(s, self.add(self.one, self.mul(x, self.sub(self.one, s))))
 
     def unary(self, name: str, x: Expr) -> Expr:
-        """A function by the name programs use.
-
-        Raises:
-            KeyError: an unknown name.
-        """
+        """A function by the name programs use; of one that is not known here, nothing is known."""
         if name.startswith("pow:"):
             return self.raised(x, Fraction(name[4:]))
         if ":" in name:  # rounding, and functions of whole rows and of indices: nothing is known
             return self.function(name, x)
-        return FUNCTIONS[name](self, x)
+        known = FUNCTIONS.get(name)
+        return self.function(name, x) if known is None else known(self, x)
 
     def sign_of(self, x: Expr) -> Expr:
         raise NotImplementedError

@@ -37,13 +37,13 @@ class Order(Functions):
         kept = [(a, e) for a, e in self.monomials[m][0] if not self.positive_atom(a)]
         outer = self.single(self.monomial(tuple(kept), 0))
         base = self.same(self.mul(outer, p))
-        _, inner, _ = self.primitive(base)
         above, below = (
             self._truth(self.of_atom(self.atom(k, "", (base,)))) for k in ("pos", "neg")
         )
-        weak, _ = self._monomial_sign(inner)
-        if (p is self.one and weak) or self.nonnegative(base):
+        if self.nonnegative(base):
             below = self.zero
+        elif self.nonnegative(self.neg(base)):
+            above = self.zero
         return (above, below) if c > 0 else (below, above)
 
     def compare(self, name: str, a: Expr, b: Expr) -> Expr:

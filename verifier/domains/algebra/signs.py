@@ -28,6 +28,10 @@ class Signs(Expressions):
         self._nonnegative: set[int] = set()
         self._known: dict[tuple[str, int], tuple[int, int]] = {}
 
+    def same(self, e: Expr) -> Expr:
+        """An equal expression that stands for all that are known to be equal to it."""
+        return e
+
     @contextmanager
     def assuming(self) -> Generator[None]:
         """Values computed inside are defined, by assumption."""
@@ -44,7 +48,7 @@ class Signs(Expressions):
         c, m, p = self.primitive(e)
         atoms = [a for a, _ in self.monomials[m][0]]
         if p is not self.one:
-            atoms.append(self.atom("sum", "", (p,)))
+            atoms.append(self.atom("sum", "", (self.same(p),)))
         if not c:
             self.unmet.append("a division by 0")
         elif self.assume:
@@ -70,7 +74,7 @@ class Signs(Expressions):
     def _scaled(self, e: Expr) -> Expr:
         """A positive multiple, the same for all positive multiples."""
         c, _, _ = self.primitive(e)
-        return self.scale(e, Fraction(1) / abs(c))
+        return self.same(self.scale(e, Fraction(1) / abs(c)))
 
     def show(self, e: Expr, limit: int = 6) -> str:
         raise NotImplementedError
