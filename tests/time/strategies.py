@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 
 from hypothesis import strategies as st
 
@@ -107,15 +106,6 @@ def states(program: TimeProgram, mode: str) -> Iterator[Execution]:
             then = steps | {step}
             if then not in seen:
                 seen.add(then)
-                further = _copy(run)
+                further = run.copy()
                 further.do(step)
                 todo.append((then, further))
-
-
-def _copy(run: Execution) -> Execution:
-    other = copy(run)
-    other.started, other.ended = set(run.started), set(run.ended)
-    other.sights = list(run.sights)
-    other._content = dict(run._content)
-    other._users = {cell: dict(users) for cell, users in run._users.items()}
-    return other

@@ -7,17 +7,15 @@ execution; what it sees on the way is what the trace shows.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 from verifier.time.events import (
     ROOTED_IN,
     ROOTED_OUT,
-    Access,
-    Alloc,
     Await,
     Collective,
     Event,
-    Free,
     Group,
     Join,
     RankEvents,
@@ -28,27 +26,12 @@ from verifier.time.events import (
     TimeProgram,
     Transfer,
     Wait,
-    accesses,
     handle_of,
     leaves,
 )
+from verifier.time.memory import Memory, Sight, Unit
 from verifier.time.printing import show_event
 from verifier.time.violation import Step, Trace
-
-Unit = tuple[int, int, int]
-Cell = tuple[int, str, int]
-"""(rank or -1 where shared, buffer, number of the piece)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """One thing that went wrong on the way: which events, and what was seen."""
-
-    kind: str
-    """`overlap`, `stale`, `undefined`, `message` or `mark`."""
-    unit: Unit
-    other: Unit | None
-    text: str
 
 
 @dataclass
@@ -74,14 +57,10 @@ class Execution:
     mode: str = "waits"
     started: set[Unit] = field(default_factory=set[Unit])
     ended: set[Unit] = field(default_factory=set[Unit])
-    sights: list[Sight] = field(default_factory=list[Sight])
 
     def __post_init__(self) -> None:
         self.ranks = {item.rank: item for item in self.program.ranks}
-        self._content: dict[Cell, Unit | None] = {}
-        self._users: dict[Cell, dict[Unit, bool]] = {}
-        self._written = _written(self.program)
-        self._cuts = _cuts(self.program)
+        self.memory = Memory(self.program)
         self._calls = {rank: _numbered(item) for rank, item in self.ranks.items()}
 
     def enabled(self) -> list[Step]:
@@ -99,20 +78,31 @@ class Execution:
         if phase == "start":
             self.started.add(unit)
             for number, leaf in enumerate(leaves(event)):
-                self._enter((rank, index, number) if isinstance(event, Group) else unit, leaf)
+                self.memory.enter((rank, index, number) if isinstance(event, Group) else unit, leaf)
         else:
             self.ended.add(unit)
             if part >= 0:
-                self._leave(unit, leaves(event)[part])
+                self._left(unit, leaves(event)[part])
             elif not isinstance(event, Group):
-                self._leave(unit, event)
+                self._left(unit, event)
             if isinstance(event, Await) and not self._recorded(event, rank, index):
-                text = f"{self._name(unit)} waits for nothing: {event.mark} is not recorded yet"
-                self.sights.append(Sight("mark", unit, None, text))
+                text = f"{self.memory.name(unit)} waits for nothing: {event.mark} is not recorded"
+                self.memory.sights.append(Sight("mark", unit, None, text))
 
     def _recorded(self, event: Await, rank: int, index: int) -> bool:
         earlier = self.ranks[rank].events[:index]
         return any(isinstance(e, Record) and e.mark == event.mark for e in earlier)
+
+    @property
+    def sights(self) -> list[Sight]:
+        return self.memory.sights
+
+    def copy(self) -> Execution:
+        """The same state, to go on from in another way."""
+        other = copy(self)
+        other.started, other.ended = set(self.started), set(self.ended)
+        other.memory = self.memory.copy()
+        return other
 
     def finished(self) -> bool:
         return all(
@@ -285,66 +275,10 @@ class Execution:
             if isinstance(event, Collective)
         )
 
-    def _cells(self, rank: int, access: Access) -> list[Cell]:
-        owner = -1 if access.buffer in self.program.shared else rank
-        cuts = self._cuts[owner, access.buffer]
-        if access.span is None:
-            return [(owner, access.buffer, piece) for piece in range(max(1, len(cuts) - 1))]
-        lo, hi = access.span
-        return [(owner, access.buffer, piece) for piece, cut in enumerate(cuts) if lo <= cut < hi]
-
-    def _enter(self, unit: Unit, event: Event) -> None:
-        for access, writes in accesses(event):
-            for cell in self._cells(unit[0], access):
-                users = self._users.setdefault(cell, {})
-                for other, other_writes in users.items():
-                    if other != unit and (writes or other_writes):
-                        text = f"{self._name(unit)} {_verb(writes)} {cell[1]} while "
-                        text += f"{self._name(other)} {_verb(other_writes)} it"
-                        self.sights.append(Sight("overlap", unit, other, text))
-                users[unit] = users.get(unit, False) or writes
-
-    def _leave(self, unit: Unit, event: Event) -> None:
-        for access, writes in accesses(event):
-            for cell in self._cells(unit[0], access):
-                if not writes:
-                    self._look(unit, access, cell)
-        for access, writes in accesses(event):
-            for cell in self._cells(unit[0], access):
-                self._users[cell].pop(unit, None)
-                if writes:
-                    self._write(unit, event, cell)
+    def _left(self, unit: Unit, event: Event) -> None:
+        self.memory.leave(unit, event)
         if isinstance(event, Recv):
             self._open(unit, event)
-
-    def _look(self, unit: Unit, access: Access, cell: Cell) -> None:
-        """A read sees what was written last."""
-        seen = self._content.get(cell)
-        head = f"{self._name(unit)} reads {cell[1]}"
-        if seen is None:
-            held = access.buffer in self.ranks[unit[0]].holds
-            if access.of:
-                text = f"{head} before {access.of} has written it"
-                self.sights.append(Sight("stale", unit, None, text))
-            elif cell[:2] in self._written and not held:
-                text = f"{head} before anything is written to it"
-                self.sights.append(Sight("undefined", unit, None, text))
-            return
-        writer = self.ranks[seen[0]].events[seen[1]]
-        if isinstance(writer, Alloc | Free):
-            text = f"{head} after {show_event(writer)}: what is there is undefined"
-            self.sights.append(Sight("undefined", unit, seen, text))
-        elif access.of and (writer.label != access.of or seen[0] != unit[0]):
-            text = f"{head}, written by {self._name(seen)}, not by {access.of}"
-            self.sights.append(Sight("stale", unit, seen, text))
-
-    def _write(self, unit: Unit, event: Event, cell: Cell) -> None:
-        before = self._content.get(cell)
-        freed = before is not None and isinstance(self.ranks[before[0]].events[before[1]], Free)
-        if before is not None and freed and not isinstance(event, Alloc):
-            text = f"{self._name(unit)} writes {cell[1]} after {self._name(before)}"
-            self.sights.append(Sight("undefined", unit, before, text))
-        self._content[cell] = unit
 
     def _open(self, unit: Unit, event: Recv) -> None:
         sender = self._partner(unit)
@@ -356,13 +290,8 @@ class Execution:
         if sent.tag != event.tag or (
             None not in (sent.size, event.size) and sent.size != event.size
         ):
-            text = f"{self._name(unit)} gets what {self._name(sender)} has sent"
-            self.sights.append(Sight("message", unit, sender, text))
-
-    def _name(self, unit: Unit) -> str:
-        event = self.ranks[unit[0]].events[unit[1]]
-        leaf = leaves(event)[max(unit[2], 0)]
-        return f"rank {unit[0]}'s {leaf.label or show_event(leaf)}"
+            text = f"{self.memory.name(unit)} gets what {self.memory.name(sender)} has sent"
+            self.memory.sights.append(Sight("message", unit, sender, text))
 
 
 def replay(trace: Trace) -> Outcome:
@@ -391,7 +320,7 @@ def replay(trace: Trace) -> Outcome:
         and (rank, index, -1) not in run.ended
     ]
     stuck = not run.finished() and not run.enabled()
-    return Outcome(run.sights, blocked, stuck, flying, run.left_over())
+    return Outcome(run.memory.sights, blocked, stuck, flying, run.left_over())
 
 
 def _numbered(item: RankEvents) -> dict[Unit, tuple[tuple[str, ...], int]]:
@@ -412,30 +341,3 @@ def _numbered(item: RankEvents) -> dict[Unit, tuple[tuple[str, ...], int]]:
             out[unit] = key, count.get(key, 0)
             count[key] = count.get(key, 0) + 1
     return out
-
-
-def _cuts(program: TimeProgram) -> dict[tuple[int, str], list[int]]:
-    """Where the spans of accesses cut each buffer into pieces; a piece begins at each cut."""
-    out: dict[tuple[int, str], set[int]] = {}
-    for item in program.ranks:
-        for event in item.events:
-            for access, _ in accesses(event):
-                owner = -1 if access.buffer in program.shared else item.rank
-                cuts = out.setdefault((owner, access.buffer), {0})
-                if access.span:
-                    cuts.update(access.span)
-    return {key: sorted(cuts) for key, cuts in out.items()}
-
-
-def _written(program: TimeProgram) -> set[tuple[int, str]]:
-    return {
-        (-1 if access.buffer in program.shared else item.rank, access.buffer)
-        for item in program.ranks
-        for event in item.events
-        for access, writes in accesses(event)
-        if writes
-    }
-
-
-def _verb(writes: bool) -> str:
-    return "writes" if writes else "reads"
