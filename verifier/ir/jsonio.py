@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -34,9 +34,21 @@ def to_json(program: Program, sources: bool = True) -> dict[str, Any]:
     return {**head, **_lists(program, sources)}
 
 
-def digest(program: Program) -> str:
-    """SHA-256 (hex) of the canonical JSON of a program without its source locations."""
-    plain = json.dumps(to_json(program, sources=False), sort_keys=True, separators=(",", ":"))
+def digest(program: Program, bodies: dict[int, str] | None = None) -> str:
+    """SHA-256 (hex) of the canonical JSON of a program without its source locations.
+
+    A body stands in it by its own digest, which is made once where several nodes share the body.
+    """
+    known = {} if bodies is None else bodies
+
+    def named(body: Program) -> str:
+        if id(body) not in known:
+            known[id(body)] = digest(body, known)
+        return known[id(body)]
+
+    head = {"format": FORMAT, "name": program.name, "mesh": _mesh(program.mesh)}
+    rows = {**head, **_lists(program, False, named)}
+    plain = json.dumps(rows, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
@@ -44,13 +56,15 @@ def _mesh(mesh: Mesh) -> list[list[str | int]]:
     return [[name, size] for name, size in mesh.dims]
 
 
-def _lists(program: Program, sources: bool) -> dict[str, list[dict[str, Any]]]:
+def _lists(
+    program: Program, sources: bool, nested: Callable[[Program], Any] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     return {
         "inputs": [
             {"name": i.name, "type": _type(i.type), "role": i.role, "path": i.path, **_on(i.where)}
             for i in program.inputs
         ],
-        "nodes": [_node(program, node, sources) for node in program.nodes],
+        "nodes": [_node(program, node, sources, nested) for node in program.nodes],
         "outputs": [{"value": o.value, "role": o.role, "path": o.path} for o in program.outputs],
     }
 
@@ -63,7 +77,9 @@ def _on(where: Where) -> dict[str, Any]:
     return {"on": [[name, list(chosen)] for name, chosen in where]} if where else {}
 
 
-def _node(program: Program, node: Node, sources: bool) -> dict[str, Any]:
+def _node(
+    program: Program, node: Node, sources: bool, nested: Callable[[Program], Any] | None
+) -> dict[str, Any]:
     out: dict[str, Any] = {
         "op": node.op,
         "inputs": list(node.inputs),
@@ -82,7 +98,7 @@ def _node(program: Program, node: Node, sources: bool) -> dict[str, Any]:
         src = node.source
         out["source"] = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
     if node.body is not None:
-        out["body"] = to_json(node.body, sources)
+        out["body"] = nested(node.body) if nested else to_json(node.body, sources)
     return out
 
 
