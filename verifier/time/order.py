@@ -7,14 +7,15 @@ one vector per step, and a lookup per query.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from verifier.time.graph import Graph
 
-LIMIT = 200_000_000
-"""Above so many numbers the clocks are not kept; queries then search the graph."""
+LIMIT = 500_000_000
+"""Above so many bytes the clocks are not kept; queries then search the graph."""
 
 
 class Cyclic(Exception):  # noqa: N818  (an answer, not a failure)
@@ -33,11 +34,13 @@ class Order:
         self._position = [0] * len(graph.steps)
         self._clocks: Any = None
         chains = max(graph.chain, default=-1) + 1
-        if len(graph.steps) * chains <= limit:
-            self._keep(chains)
+        longest = max(Counter(graph.chain).values(), default=0)
+        kind = np.uint16 if longest < 2**16 else np.uint32
+        if len(graph.steps) * chains * np.dtype(kind).itemsize <= limit:
+            self._keep(chains, kind)
 
-    def _keep(self, chains: int) -> None:
-        clocks: Any = np.zeros((len(self.graph.steps), chains), dtype=np.int32)
+    def _keep(self, chains: int, kind: type[np.unsignedinteger[Any]]) -> None:
+        clocks: Any = np.zeros((len(self.graph.steps), chains), dtype=kind)
         count = [0] * chains
         for node in self.sequence:
             chain = self.graph.chain[node]

@@ -63,7 +63,7 @@ def _pairs(name: str) -> Callable[[Context], Iterator[Violation]]:
     def find(ctx: Context) -> Iterator[Violation]:
         for check, a, b, buffer in ctx.once(conflicts):
             if check == name:
-                verbs = f"{_verb(a)} and {_verb(b)}"
+                verbs = "written twice" if a.writes and b.writes else f"{_verb(a)} and {_verb(b)}"
                 why = f"{buffer} is {verbs} at the same time: nothing orders the two"
                 yield Violation(
                     name, why, ctx.places((a.unit, b.unit)), ctx.overlap(a.unit, b.unit)
