@@ -25,8 +25,10 @@ def locate(
 ) -> Location | None:
     """The first op without a relation, else the output whose relation is not the one asked for."""
     if related.breaks:
-        return _from_break(one, related, related.breaks[0])
-    stray = _first_stray(one, distributed, related, wrong)
+        return _from_break(related, related.breaks[0])
+    stray = _first_stray(
+        one, distributed, related, [o.value for o in distributed.outputs if output_key(o) in wrong]
+    )
     producers = distributed.producers()
     wanted = {output_key(o): one.values[o.value] for o in one.program.outputs}
     for out in distributed.outputs:
@@ -49,7 +51,19 @@ def locate(
     return None
 
 
-def _from_break(one: Sequential, related: Related, broken: Break) -> Location:
+def _from_break(related: Related, broken: Break) -> Location:
+    body = broken.node.body
+    if body is not None and broken.node.outputs[0] in related.bodies:
+        scan, inner = related.bodies[broken.node.outputs[0]]
+        stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
+        if stray is not None:
+            reason = "computes what the one-device block does not, on some ranks or on all"
+            operands = tuple(
+                f"%{v}: {describe(scan.inner, f[0])}"
+                for v in stray.inputs
+                if (f := inner.facts.get(v))
+            )
+            return Location(stray.op, show(stray), reason, stray.source, operands)
     operands = tuple(
         f"%{v}: {f.layout}" for v, f in zip(broken.node.inputs, broken.operands, strict=False)
     )
@@ -64,12 +78,15 @@ def _from_break(one: Sequential, related: Related, broken: Break) -> Location:
 
 
 def _first_stray(
-    one: Sequential, distributed: Program, related: Related, wrong: dict[str, list[Fact]]
+    one: Sequential, distributed: Program, related: Related, wrong: list[str]
 ) -> Node | None:
-    """The first op that a wrong output depends on whose value the one-device program never has."""
+    """The first op that a wrong value depends on whose value the one-device program never has.
+
+    Or that has no relation, where all its operands have one: pieces of different values, merged.
+    """
     producers = distributed.producers()
     reach: set[str] = set()
-    todo = [o.value for o in distributed.outputs if output_key(o) in wrong]
+    todo = list(wrong)
     while todo:
         value = todo.pop()
         if value in reach:
@@ -81,7 +98,8 @@ def _first_stray(
         if not any(v in reach for v in node.outputs):
             continue
         facts = related.facts.get(node.outputs[0], [])
-        if facts and not any(f.ref.id in one.known for f in facts):
+        lost = not facts and all(related.facts.get(v) for v in node.inputs)
+        if lost or (facts and not any(f.ref.id in one.known for f in facts)):
             return node
     return None
 

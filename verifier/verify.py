@@ -14,7 +14,7 @@ from verifier.explain import relations as every_relation
 from verifier.fallback import Unrelated, decide_small, refute_large, smallest
 from verifier.inline import inline
 from verifier.ir.assemble import Assembly, mesh_of, tensor_type
-from verifier.ir.errors import IRError
+from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.program import Program
 from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
@@ -53,17 +53,20 @@ def well_formed(
         if body is not None and body.mesh != program.mesh:
             raise IRError(f"{program.name}: the body of {node.op} has another mesh")
         where = parts.where(node.where)
-        parts.node(
-            node.op,
-            node.inputs,
-            node.outputs,
-            node.attrs,
-            node.source,
-            body,
-            None,
-            where,
-            node.timing,
-        )
+        try:
+            parts.node(
+                node.op,
+                node.inputs,
+                node.outputs,
+                node.attrs,
+                node.source,
+                body,
+                None,
+                where,
+                node.timing,
+            )
+        except MalformedError as error:
+            raise error.at(f"{node.source}  %{node.outputs[0]} = {node.op}".strip()) from None
     for out in program.outputs:
         parts.output(out.value, out.role, out.path)
     return parts.build()
