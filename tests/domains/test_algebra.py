@@ -248,3 +248,25 @@ def test_equal_forms_have_equal_values(left: object, right: object, seed: int) -
             a, b = (float(run(t, Floats(), values)) for t in (left, right))
         if math.isfinite(a) and math.isfinite(b) and abs(a) < 1e6:
             assert a == pytest.approx(b, rel=1e-5, abs=1e-5)
+
+
+def test_what_a_sign_excludes_is_no_case_and_zero_is_one() -> None:
+    algebra = Algebra()
+    table = algebra.table
+    x = algebra.variable("x")
+    above, below = table.signs(x)
+    with table.assuming():
+        table.unary("sqrt", x)
+    assert table.equal(table.mul(x, above), x)
+    assert not table.equal(above, table.one)
+    assert not table.equal(table.sub(above, below), table.one)
+    assert table.absolute(x) is x
+    assert table.absolute(table.zero) is table.zero
+
+
+def test_of_an_unknown_function_only_congruence_is_known() -> None:
+    algebra = Algebra()
+    x, y = (algebra.symbols(n, ()) for n in "xy")
+    left = algebra.unary("round_to:bf16", algebra.add(x, y))
+    assert left[()] is algebra.unary("round_to:bf16", algebra.add(y, x))[()]
+    assert not algebra.table.equal(left[()], algebra.add(x, y)[()])

@@ -130,8 +130,8 @@ class Equality(Order):
         left = cases - 1
         return (
             self._zero(self.add(a, b), left)
-            and self._zero(self.add(a, c), left)
-            and (self.nonnegative(p) or self._vanishes(a, p) or self._zero(a, left))
+            and (self.nonnegative(p) or self._zero(self.add(a, c), left))
+            and (self._vanishes(a, p) or self._zero(a, left))
         )
 
     def _vanishes(self, e: Expr, p: Expr) -> bool:

@@ -118,7 +118,11 @@ class Order(Functions):
         """`b + (a - b) [a > b]`, with `a - b` of positive leading coefficient."""
         d = self.sub(a, b)
         if self.primitive(d)[0] < 0:
-            b, d = a, self.neg(d)
+            a, b, d = b, a, self.neg(d)
+        if self.nonnegative(d):
+            return a
+        if self.nonnegative(self.neg(d)):
+            return b
         return self.add(b, self.mul(d, self.signs(d)[0]))
 
     def _largest(self, operands: list[Expr]) -> Expr:

@@ -74,6 +74,8 @@ class Signs(Expressions):
     def _scaled(self, e: Expr) -> Expr:
         """A positive multiple, the same for all positive multiples."""
         c, _, _ = self.primitive(e)
+        if not c:
+            return e
         return self.same(self.scale(e, Fraction(1) / abs(c)))
 
     def show(self, e: Expr, limit: int = 6) -> str:
