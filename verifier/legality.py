@@ -50,15 +50,16 @@ def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
 def late(distributed: Program) -> Counterexample | Unknown | None:
     """A run of the ranks that reads too early or never ends; None where every run is in order.
 
-    A program that says nothing about time runs in the order of its text, and needs no check.
+    A program without messages that says nothing about time runs in the order of its text, and
+    needs no check. A `send` without `async` waits for its `recv`.
     """
-    if all(node.timing == IN_ORDER for _, node in distributed.walk()):
+    if all(node.timing == IN_ORDER and node.op != "recv" for _, node in distributed.walk()):
         return None
     from verifier.time import shown, verify_time
     from verifier.time.from_program import from_program
 
     try:
-        found = verify_time(from_program(distributed))
+        found = verify_time(from_program(distributed, meetings=True))
     except IRError as error:
         return Unknown(f"the order of its events was not judged: {error}")
     if not found:

@@ -57,12 +57,15 @@ CALLS = {
 }
 
 
-def from_program(program: Program, machine: Machine | None = None) -> TimeProgram:
+def from_program(
+    program: Program, machine: Machine | None = None, *, meetings: bool = False
+) -> TimeProgram:
     """The events of every rank.
 
     Ranks along a mesh dim on which nothing depends which event a rank runs do the same; two of
     them stand for all. (Map every rank to coordinate 0 of that dim: an order, or a circle of
-    waits, among all ranks becomes one among those that are left, and the reverse.)
+    waits, among all ranks becomes one among those that are left, and the reverse.) With
+    `meetings`, a program that `is_quiet` is reduced to what its ranks send each other.
 
     Raises:
         IRError: a node that some rank cannot run, an op without a meaning in time, or too many
@@ -72,8 +75,9 @@ def from_program(program: Program, machine: Machine | None = None) -> TimeProgra
     places = regions(program)
     for fault in places.faults():
         raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
-    mesh = _enough(program)
-    _within_limit(program, mesh)
+    quiet = meetings and is_quiet(program)
+    mesh = _enough(program, 1 if quiet else 2)
+    _within_limit(program, mesh, quiet)
     builder = TimeBuilder(program.name, machine)
     for names in sorted({_dims(node) for _, node in program.walk() if node.op in CALLS}):
         builder.communicator("+".join(names), *process_groups(mesh, names))
@@ -84,34 +88,52 @@ def from_program(program: Program, machine: Machine | None = None) -> TimeProgra
     }
     stored = {node.timing.buffer for _, node in program.walk() if node.timing.buffer}
     for rank, coords in enumerate(mesh.coords()):
-        writer = _Rank(rank, coords, mesh, received)
+        writer = _Rank(rank, coords, mesh, received, quiet)
         writer.run(program, places, stored)
         built = builder.rank(rank)
         built.events = writer.events
     return builder.build()
 
 
+def is_quiet(program: Program) -> bool:
+    """Whether nothing but messages and collectives can go wrong in time.
+
+    No storage is named, no stream, and only sends are asynchronous: every value has storage of its
+    own and is there when it is read, so what a rank computes for itself is left out. A collective
+    along a mesh dim on which all ranks do the same is left out too: where one rank of them comes to
+    its end, all do, each step taken by all of them together.
+    """
+    return all(
+        not node.timing.stream
+        and not node.timing.buffer
+        and (not node.timing.asynchronous or node.op == "send")
+        for _, node in program.walk()
+    )
+
+
 def _dims(node: Node) -> tuple[str, ...]:
     return mesh_dims(lookup(node.op).with_defaults(node.attrs)["mesh_dim"])
 
 
-def _enough(program: Program) -> Mesh:
-    """The mesh, with two ranks for all along dims on which all ranks do the same."""
+def _enough(program: Program, few: int) -> Mesh:
+    """The mesh, with a few ranks for all along dims on which all ranks do the same."""
     kept: set[str] = set()
     for inner, node in program.walk():
         kept.update(name for name, _ in node.where)
         kept.update(name for item in inner.inputs for name, _ in item.where)
         if lookup(node.op).kind == "movement" and "mesh_dim" in node.attrs:
             kept.update(_dims(node))
-    return Mesh(tuple((n, size if n in kept else min(size, 2)) for n, size in program.mesh.dims))
+    return Mesh(tuple((n, size if n in kept else min(size, few)) for n, size in program.mesh.dims))
 
 
-def _within_limit(program: Program, mesh: Mesh) -> None:
+def _within_limit(program: Program, mesh: Mesh, quiet: bool) -> None:
     def count(inner: Program) -> int:
-        return sum(
-            1 if node.body is None else _length(node) * (count(node.body) + 1)
-            for node in inner.nodes
-        )
+        return sum(map(events_of, inner.nodes))
+
+    def events_of(node: Node) -> int:
+        if node.body is None:
+            return 0 if quiet and not _meets(node, mesh) else 1
+        return 1 if _is_plain(node.body, mesh) else _length(node) * (count(node.body) + 1)
 
     events = count(program) * mesh.size
     if events > LIMIT:
@@ -129,15 +151,16 @@ def _message(program: Program, value: str) -> str:
     return value
 
 
-def _is_plain(program: Program) -> bool:
+def _is_plain(program: Program, mesh: Mesh) -> bool:
     """Whether nothing in it has to do with time or with other ranks."""
-    return all(
-        node.timing == IN_ORDER
-        and node.op not in CALLS
-        and lookup(node.op).kind != "movement"
-        and (lookup(node.op).kind != "collective" or node.op in LOCAL)
-        for _, node in program.walk()
-    )
+    return all(node.timing == IN_ORDER and not _meets(node, mesh) for _, node in program.walk())
+
+
+def _meets(node: Node, mesh: Mesh) -> bool:
+    """Whether a rank of the mesh meets another one there."""
+    if node.op in LOCAL or lookup(node.op).kind not in ("movement", "collective"):
+        return False
+    return node.op not in CALLS or any(mesh[name] > 1 for name in _dims(node))
 
 
 def _length(node: Node) -> int:
@@ -150,9 +173,15 @@ class _Rank:
     """Writes the events of one rank."""
 
     def __init__(
-        self, rank: int, coords: Mapping[str, int], mesh: Mesh, received: set[tuple[int, str]]
+        self,
+        rank: int,
+        coords: Mapping[str, int],
+        mesh: Mesh,
+        received: set[tuple[int, str]],
+        quiet: bool = False,
     ) -> None:
         self.rank, self.coords, self.mesh, self.received = rank, coords, mesh, received
+        self.quiet = quiet
         self.events: list[Event] = []
         self.held: dict[str, Access] = {}
         """Value -> where it is, and whose write it is."""
@@ -187,7 +216,7 @@ class _Rank:
             begin = len(self.events)
             region = places.values[node.outputs[0]]
             if node.body is not None:
-                if contains(region, self.coords) and _is_plain(node.body):
+                if contains(region, self.coords) and _is_plain(node.body, self.mesh):
                     self._compute(node)
                 elif contains(region, self.coords):
                     self._scan(node, places)
@@ -210,6 +239,9 @@ class _Rank:
         elif node.op == "ring_shift":
             if here:
                 self._ring(program, node)
+        elif self.quiet and node.op in CALLS and not _meets(node, self.mesh):
+            if here:
+                self._compute(node)
         elif node.op in CALLS:
             if contains(node.where, self.coords) and (
                 here or contains(places.values[node.inputs[0]], self.coords)
@@ -223,6 +255,10 @@ class _Rank:
             self._compute(node)
 
     def _compute(self, node: Node) -> None:
+        if self.quiet:
+            self._reads(node)
+            self.held |= {value: Access(self._fresh(value)) for value in node.outputs}
+            return
         stream = node.timing.stream or MAIN
         label = self._label(node.outputs[0])
         reads = self._reads(node)
