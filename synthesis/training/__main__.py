@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import time
 from dataclasses import fields
@@ -76,7 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
     status, lines = _verdict(step)
     done = time.perf_counter()
     sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.write(f"written in {built - begin:.2f} s, judged in {done - built:.2f} s\n")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    seconds = f"written in {built - begin:.2f} s, judged in {done - built:.2f} s"
+    sys.stdout.write(f"{seconds}, {peak:.2f} GB at most\n")
     return status
 
 

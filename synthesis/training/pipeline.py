@@ -2,7 +2,8 @@
 
 Each stage is a program of its own that runs on its ranks. Activations go to the next stage, their
 cotangents come back. The order on every stage is GPipe (Huang et al. 2019) or 1F1B (Narayanan et
-al. 2019); values do not depend on it.
+al. 2019); values do not depend on it. Nobody waits for what it sends: neighbours that did would
+wait for each other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from synthesis.training.model import Degrees, Model, Optimizer
 from synthesis.training.rank import stage_program, stage_weights
 from synthesis.training.weights import Weight, weights
 from verifier.ir.builder import Builder
-from verifier.ir.program import Program
+from verifier.ir.program import Program, Timing
 from verifier.ir.types import Attr
 
 Slot = tuple[str, int]
@@ -79,7 +80,13 @@ class Pipeline:
 
     def _send(self, value: str, kind: str, m: int, source: int, target: int) -> None:
         ends: dict[str, Attr] = {"mesh_dim": "pp", "src": source, "dst": target}
-        (sent,) = self.b.add_node("send", [value], ends, outputs=[f"sent.{kind}{m}.{source}"])
+        (sent,) = self.b.add_node(
+            "send",
+            [value],
+            ends,
+            outputs=[f"sent.{kind}{m}.{source}"],
+            timing=Timing(asynchronous=True),
+        )
         self.stages[target].arrived[kind, m] = sent
 
     def _receive(self, stage: Stage, kind: str, m: int) -> str:
