@@ -36,11 +36,16 @@ def decide_small(given: Unrelated) -> Proof | Difference | str:
 
     if given.contract.balanced:
         return "what the contract assumes cannot be used element by element"
-    found, document = certify(given.sequential, given.distributed, given.contract)
+    triple = given.sequential, given.distributed, given.contract
+    found, document = certify(*triple)
+    if isinstance(found, Undecided):
+        masked, stated = certify(*triple, masks=True)
+        if isinstance(masked, Equal):
+            found, document = masked, stated
     match found:
-        case Equal(scope=scope):
+        case Equal(scope=scope, assumptions=assumed):
             assert document is not None
-            return Proof(scope, given.contract.assumptions, document)
+            return Proof(scope, (*given.contract.assumptions, *assumed), document)
         case Differs(output=output, witness=witness):
             return Difference(witness, (output,))
         case Undecided(reason=reason):
