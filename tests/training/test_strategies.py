@@ -13,9 +13,9 @@ from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
 from synthesis.training.truth import agrees, gap
 from verifier.campaign.edits import Site, sites, splice, with_attrs
 from verifier.checker import Accepted, check
-from verifier.ir.program import Node, Program
+from verifier.ir.program import IN_ORDER, Node, Program
 from verifier.ir.types import Affine, Attr
-from verifier.verdict import Counterexample, Proof, Unknown
+from verifier.verdict import Counterexample, Proof, Trace, Unknown
 from verifier.verify import verify
 
 BY_NAME = {s.name: s for s in (*STRATEGIES, *OPEN)}
@@ -135,3 +135,12 @@ def test_wrong_variant_is_refuted(wrong: Wrong) -> None:
     program = wrong.applied(step.distributed)
     assert not agrees(step, program, trials=1)
     assert isinstance(judged(step, program), Counterexample)
+
+
+def test_stages_that_wait_for_what_they_send_are_refuted() -> None:
+    step = step_of("pipeline 1f1b")
+    nodes = [replace(n, timing=IN_ORDER) for n in step.distributed.nodes]
+    found = judged(step, replace(step.distributed, nodes=tuple(nodes)))
+    assert isinstance(found, Counterexample)
+    assert isinstance(found.witness, Trace)
+    assert found.witness.check == "deadlock"
