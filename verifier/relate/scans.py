@@ -220,7 +220,8 @@ def _guess_zero_starts(
     slot, gains = _slots(inner, theirs), _gains(scan)
     for k in zero:
         guesses = _matching_gains(inner, body, k, operands[k], related, gains)
-        for fact in entry[k] if not guesses else ():
+        free = [f for f in entry[k] if _starts_at_zero(operands[k], f.where)]
+        for fact in free if not guesses else ():
             target = inner.values[theirs.outputs[slot[fact.ref.id]].value]
             weights = {a.id: a.coef for a in inner.terms[target.id].args}
             for found in related.facts.get(body.outputs[k].value, []):
@@ -298,8 +299,9 @@ def _is_zero(fact: Fact) -> bool:
     return fact.ref.coef == 0 and not fact.layout.partial
 
 
-def _starts_at_zero(facts: list[Fact]) -> bool:
-    return any(map(_is_zero, facts))
+def _starts_at_zero(facts: list[Fact], where: Where | None = None) -> bool:
+    """Whether the value is the constant 0, on these ranks or on some."""
+    return any(_is_zero(f) and (where is None or within(where, f.where)) for f in facts)
 
 
 def _enter(
@@ -354,7 +356,7 @@ def _invariant(
             ):
                 good.append(fact)
                 continue
-            if _starts_at_zero(operands[k]):
+            if _starts_at_zero(operands[k], fact.where):
                 for r in results:
                     if r.ref.id == target.id and target.coef:
                         ref = Ref(r.ref.coef / target.coef, fact.ref.id)
