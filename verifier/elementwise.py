@@ -28,6 +28,7 @@ from verifier.evaluate import Ranks, Values, evaluate, simulate
 from verifier.inline import inline, live
 from verifier.ir.program import Program
 from verifier.ir.where import EVERYWHERE, members
+from verifier.marks import marks
 from verifier.refute import elements, index_bounds, refute
 from verifier.scatter import copies, gather, piece, scatter
 from verifier.smt import Answer
@@ -114,7 +115,7 @@ def decide(
     size = elements(sequential) + elements(distributed, distributed.mesh.size)
     if size > MAX_ELEMENTS:
         return Undecided(f"the programs hold {size} numbers, at most {MAX_ELEMENTS} are compared")
-    cases = _cases(sequential, indices or {}, max_cases)
+    cases = _cases(sequential, distributed, indices or {}, max_cases)
     if isinstance(cases, Undecided):
         return cases
     begin, left = time.monotonic(), budget or Budget()
@@ -159,9 +160,15 @@ def decide(
 def _scope(
     sequential: Program, distributed: Program, indices: Mapping[str, Array]
 ) -> tuple[str, ...]:
-    bounds = index_bounds(sequential)
+    bounds, special = index_bounds(sequential), marks(sequential)
+
+    def tried(name: str) -> str:
+        top = bounds[name]
+        outside = [v for v in sorted(special.get(name, ())) if not 0 <= v < top]
+        return " or ".join((f"%{name} in [0, {top})", *map(str, outside)))
+
     integers = [
-        f"%{i.name} as given" if i.name in indices else f"%{i.name} in [0, {bounds[i.name]})"
+        f"%{i.name} as given" if i.name in indices else tried(i.name)
         for i in sequential.inputs
         if not i.type.is_float
         and i.type.dtype != "bool"
@@ -177,13 +184,17 @@ def _scope(
 
 
 def _cases(
-    program: Program, indices: Mapping[str, Array], most: int
+    program: Program, distributed: Program, indices: Mapping[str, Array], most: int
 ) -> list[dict[str, Array]] | Undecided:
-    """Every value of the integer inputs, or why they are not tried."""
-    bounds = index_bounds(program)
+    """Every value of the integer inputs, or why they are not tried.
+
+    These are the rows that one device looks up, and the marks that it compares them with.
+    """
+    bounds, special = index_bounds(program), marks(program)
     fixed: dict[str, Array] = {}
-    open_: list[tuple[str, tuple[int, ...], int, str]] = []
-    used = {v for node in program.nodes for v in node.inputs} | {o.value for o in program.outputs}
+    open_: list[tuple[str, tuple[int, ...], list[int], str]] = []
+    used = {v for p in (program, distributed) for node in p.nodes for v in node.inputs}
+    used |= {out.value for p in (program, distributed) for out in p.outputs}
     total = 1
     for item in program.inputs:
         if item.type.is_float:
@@ -198,14 +209,14 @@ def _cases(
             continue
         if kind != "bool" and name not in bounds:
             return Undecided(f"the integer input %{name} has no bound, so not all values are tried")
-        top = 2 if kind == "bool" else bounds[name]
-        total *= top**item.type.size
-        open_.append((name, item.type.shape, top, kind))
+        values = {*range(2 if kind == "bool" else bounds[name]), *special.get(name, ())}
+        total *= len(values) ** item.type.size
+        open_.append((name, item.type.shape, sorted(values), kind))
         if total > most or total == 0:
             return Undecided(
                 f"the integer inputs up to %{name} have {total} values, at most {most} are tried"
             )
-    choices = product(*(range(top) for _, shape, top, _ in open_ for _ in range(math.prod(shape))))
+    choices = product(*(vs for _, shape, vs, _ in open_ for _ in range(math.prod(shape))))
     out: list[dict[str, Array]] = []
     for values in choices:
         case, at = dict(fixed), 0

@@ -1,0 +1,137 @@
+"""Wrong programs that were once accepted, or close to it: each is refused by every decider."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from verifier.contract_text import compose, read_contract
+from verifier.ir.text import parse_text
+from verifier.verdict import Proof, Verdict
+from verifier.verify import verify
+
+
+def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Verdict:
+    """The verdict; where `silent`, of the relations alone."""
+    sequential, distributed = parse_text(one), parse_text(many)
+    stated = read_contract(contract, sequential, distributed)
+    program, asked = compose(distributed, stated)
+    if not silent:
+        return verify(sequential, program, asked)
+    with (
+        patch("verifier.verify.refute", return_value=None),
+        patch("verifier.verify.too_large", return_value=True),
+    ):
+        return verify(sequential, program, asked)
+
+
+SUMMED = """
+program one
+  input %x: f32[3, 2]
+  input %a: f32[2]
+  %c0 = full {shape=[2], value=0}
+  %c = scan %c0, %x {length=3, carry=1, xs=1} {
+    carry %c: f32[2]
+    xs %x: f32[2]
+    %m = neg %x
+    %n = sub %c, %m
+    return carry %n
+  }
+  %y = tanh %c
+  return %y
+"""
+STARTS_AT_ZERO_ON_SOME_RANKS = """
+program many mesh(pp=2, tp=2)
+  input %x: f32[3, 2]
+  input %a: f32[2]
+  %minus = neg %a on(pp=1, tp=1)
+  %plus = only %a on(pp=1, tp=0)
+  %zero = full {shape=[2], value=0} on(pp=0)
+  %cancel = merge %plus, %minus
+  %c0 = merge %cancel, %zero
+  %c = scan %c0, %x {length=3, carry=1, xs=1} {
+    carry %c: f32[2]
+    xs %x: f32[2]
+    %m = neg %x
+    %n = sub %c, %m
+    return carry %n
+  }
+  %w = wait %c
+  %y = tanh %w
+  return %y
+"""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_pieces_that_cancel_are_no_start_at_zero(silent: bool) -> None:
+    found = judged(SUMMED, STARTS_AT_ZERO_ON_SOME_RANKS, silent=silent)
+    assert not isinstance(found, Proof)
+
+
+ODD = """
+  %n = neg %x
+  %t = tanh %n
+  %z = neg %t
+"""
+
+
+def test_an_integer_input_that_only_the_ranks_read_is_not_held_at_zero() -> None:
+    one = """
+program one
+  input %x: f32[2]
+  input %ids: i64[2]
+  %y = tanh %x
+  return %y
+"""
+    many = f"""
+program many mesh(tp=2)
+  input %x: f32[2]
+  input %ids: i64[2]
+  {ODD}
+  %seven = full {{shape=[2], value=7, dtype=i64}}
+  %m = eq %ids, %seven
+  %twice = mul_scalar %z {{value=2}}
+  %y = where %m, %twice, %z
+  return %y
+"""
+    assert not isinstance(judged(one, many), Proof)
+
+
+def test_labels_that_one_device_leaves_out_are_among_the_values_tried() -> None:
+    one = """
+program one
+  input %w: f32[2]
+  input %ids: i64[1]
+  %ignored = full {shape=[1], value=-100, dtype=i64}
+  %one = full {shape=[1], value=1}
+  %m = eq %ids, %ignored
+  %x = take %w, %ids
+  %t = tanh %x
+  %y = where %m, %one, %t
+  return %y
+"""
+    many = f"""
+program many mesh(tp=2)
+  input %w: f32[2]
+  input %ids: i64[1]
+  %x = take %w, %ids
+  {ODD}
+  return output %z "y"
+"""
+    right = f"""
+program many mesh(tp=2)
+  input %w: f32[2]
+  input %ids: i64[1]
+  %ignored = full {{shape=[1], value=-100, dtype=i64}}
+  %one = full {{shape=[1], value=1}}
+  %m = eq %ids, %ignored
+  %x = take %w, %ids
+  {ODD}
+  %y = where %m, %one, %z
+  return %y
+"""
+    assert not isinstance(judged(one, many), Proof)
+    found = judged(one, right)
+    assert isinstance(found, Proof)
+    assert "integer inputs: %ids in [0, 2) or -100" in found.scope
