@@ -138,6 +138,8 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
                     f"the contract places an {kind} {name}, which it never lays out"
                 )
             _stands(f"{kind} {name}", where, known[name], mesh)
+    for assumed in contract.balanced:
+        _assumable(sequential, contract, assumed)
     keys = [output_key(o) for o in distributed.outputs]
     values = {output_key(o): o.value for o in distributed.outputs}
     ours = [output_key(o) for o in sequential.outputs]
@@ -155,6 +157,25 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
         want, got = sequential.types[out.value], distributed.types[values[key]]
         if got.kind != want.kind:
             raise ContractError(f"output {key} is {want}, the distributed program returns {got}")
+
+
+def _assumable(sequential: Program, contract: Contract, assumed: Balanced) -> None:
+    """What no input changes has the parts that it has: there is nothing to assume of it."""
+    producers = sequential.producers()
+    todo, seen = [assumed.value], set[str]()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in contract.inputs:
+            return
+        if value in producers:
+            todo += producers[value].inputs
+    raise ContractError(
+        f"the parts of %{assumed.value} are assumed to be equal along {assumed.mesh_dim}, but it "
+        "depends on no input; leave the assumption out"
+    )
 
 
 def _stands(what: str, where: Where, layout: Layout, mesh: Mesh) -> None:
