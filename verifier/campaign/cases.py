@@ -141,9 +141,9 @@ def _told(verdict: Verdict) -> tuple[str, str, str, bool]:
     match verdict:
         case Proof():
             return "proved", "; ".join(verdict.scope), where, False
-        case Counterexample(witness=Trace() as trace):
-            return "refuted", f"{trace.check}: {trace.message}", where, True
         case Counterexample(witness=w):
+            if isinstance(w, Trace):
+                return "refuted", f"{w.check}: {w.message}", where, True
             at = f"{w.output}{list(w.index)} on {w.rank}"
             return "refuted", f"{at}: got {w.got:.6g}, expected {w.expected:.6g}", where, True
         case Unknown():
