@@ -26,7 +26,7 @@ from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.jsondata import parse
 from verifier.ir.program import Program
 from verifier.ir.text import parse_text
-from verifier.ir.where import Where, ranks_where
+from verifier.ir.where import Where, ranks_where, show
 from verifier.layout import Atom, Layout, from_placements, normal
 from verifier.ops import lookup
 
@@ -268,10 +268,19 @@ def _before(given: Program, program: Program) -> Program:
     clash = {n: f"own.{n}" for n in taken if n in program.types and n not in theirs}
     second = _renamed(program, "", {**clash, **made})
     rest = [i for i in second.inputs if i.name not in made.values() and i.name not in taken]
-    shared = [i.name for i in second.inputs if i.name in taken and i.name not in made]
-    for name in shared:
-        if first.types[name] != second.types[name]:
-            raise ContractError(f"%{name} has one type in the given program and another after it")
+    for item in given.inputs:
+        after = theirs.get(item.name)
+        if after is None or item.name in made:
+            continue
+        if item.type != after.type:
+            raise ContractError(
+                f"%{item.name} has one type in the given program and another after it"
+            )
+        if item.where != after.where:
+            raise ContractError(
+                f"%{item.name} is read on {show(item.where) or 'all ranks'} by the given program, "
+                f"on {show(after.where) or 'all ranks'} after it"
+            )
     try:
         return replace(
             second,
