@@ -6,7 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
+from verifier.contract import ContractError
 from verifier.contract_text import compose, read_contract
+from verifier.ir import IRError
 from verifier.ir.text import parse_text
 from verifier.verdict import Proof, Verdict
 from verifier.verify import verify
@@ -135,3 +137,26 @@ program many mesh(tp=2)
     found = judged(one, right)
     assert isinstance(found, Proof)
     assert "integer inputs: %ids in [0, 2) or -100" in found.scope
+
+
+@pytest.mark.parametrize(("kind", "reduce"), [("bool", "sum"), ("bool", "avg"), ("i64", "avg")])
+def test_a_reduction_to_one_rank_refuses_what_all_reduce_refuses(kind: str, reduce: str) -> None:
+    many = f"""
+program many mesh(tp=2)
+  input %x: {kind}[2]
+  %r = reduce_to %x {{mesh_dim=tp, index=0, reduce={reduce}}}
+  return %r
+"""
+    with pytest.raises(IRError, match=f"no {reduce} of {kind} values"):
+        parse_text(many)
+
+
+@pytest.mark.parametrize(("own", "why"), [("f32[2]", "one type"), ("f32[4] on(tp=0)", "on tp=0")])
+def test_a_given_program_does_not_change_an_input_that_is_also_read_as_it_is(
+    own: str, why: str
+) -> None:
+    one = "program one input %x: f32[4] %y = tanh %x return %y"
+    many = f"program many mesh(tp=2) input %x: {own} input %z: f32[4] %y = tanh %x return %y"
+    given = 'program give mesh(tp=2) input %x: f32[4] return output %x "z"'
+    with pytest.raises(ContractError, match=why):
+        judged(one, many, f"output y\ngiven\n{given}")

@@ -52,7 +52,8 @@ def _resized(type: TensorType, dim: int, extent: int) -> TensorType:
     return TensorType((*type.shape[:dim], extent, *type.shape[dim + 1 :]), type.dtype)
 
 
-def _check_reduce(site: Site) -> None:
+def check_reduce(site: Site) -> None:
+    """Raises ShapeError where values of this kind are not reduced so."""
     if site.attrs.get("reduce", "sum") not in REDUCE:
         raise site.fail(f"reduce={site.attrs['reduce']!r}; expected one of {', '.join(REDUCE)}")
     how, x = site.attrs.get("reduce"), site.types[0]
@@ -205,7 +206,7 @@ def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
 
 def _same(site: Site) -> tuple[TensorType, ...]:
     size = group_size(site)
-    _check_reduce(site)
+    check_reduce(site)
     if not 0 <= site.attrs.get("index", 0) < size:
         raise site.fail(f"coordinate {site.attrs['index']} of a mesh dim of size {size}")
     if "index" in site.attrs and len(mesh_dims(site.attrs["mesh_dim"])) > 1:
@@ -220,7 +221,7 @@ def _gather_types(site: Site) -> tuple[TensorType, ...]:
 
 def _scatter_types(site: Site) -> tuple[TensorType, ...]:
     dim, n = _dim(site, "dim"), group_size(site)
-    _check_reduce(site)
+    check_reduce(site)
     extent = site.types[0].shape[dim]
     if extent % n:
         raise site.fail(f"dim {dim} of extent {extent} does not divide into {n} equal pieces")

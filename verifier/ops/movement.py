@@ -16,6 +16,7 @@ from verifier.ir.errors import IRError
 from verifier.ir.types import Mesh, TensorType
 from verifier.ir.where import Where, common, coordinates, joined, moved, show, within
 from verifier.layout import Layout, bound, normal
+from verifier.ops.collectives import check_reduce
 from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 
 Pieces = list[Array | None]
@@ -109,6 +110,11 @@ def _peers(site: Site) -> tuple[TensorType, ...]:
     if "src" in site.attrs and site.attrs["src"] == site.attrs["dst"] and site.mesh[name] > 1:
         raise site.fail("a rank sends to itself")
     return (site.types[0],)
+
+
+def _reducible(site: Site) -> tuple[TensorType, ...]:
+    check_reduce(site)
+    return _peers(site)
 
 
 def _alike(site: Site) -> tuple[TensorType, ...]:
@@ -266,7 +272,7 @@ broadcast = _movement(
 reduce_to = _movement(
     "reduce_to",
     _reduce,
-    _peers,
+    _reducible,
     _reduce_place,
     _to_root,
     {"mesh_dim": REQUIRED, "index": 0, "reduce": "sum"},
