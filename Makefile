@@ -58,6 +58,10 @@ zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run
 bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory
 	$(BIN)/python -m benchmarks.roads full
 
+.PHONY: bench-training
+bench-training: $(OK)  ## whole training steps of Llama 3 and Mixtral at full size, up to 8192 ranks
+	$(BIN)/python -m benchmarks.training
+
 .PHONY: bench-plans
 bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof by number of layers
 	$(BIN)/python -m benchmarks.expert
