@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import product
 from typing import Any, cast
 
@@ -195,6 +196,7 @@ def _cases(
     open_: list[tuple[str, tuple[int, ...], list[int], str]] = []
     used = {v for p in (program, distributed) for node in p.nodes for v in node.inputs}
     used |= {out.value for p in (program, distributed) for out in p.outputs}
+    keys, unused = _mask_keys(program, distributed), _foreign(program, distributed)
     total = 1
     for item in program.inputs:
         if item.type.is_float:
@@ -206,6 +208,11 @@ def _cases(
             continue
         if name not in used:
             fixed[name] = np.zeros(item.type.shape, bool if kind == "bool" else np.int64)
+            continue
+        if kind != "bool" and name not in bounds and keys.get(name):
+            count = item.type.size
+            fixed[name] = np.arange(unused, unused + count).reshape(item.type.shape)
+            unused += count
             continue
         if kind != "bool" and name not in bounds:
             return Undecided(f"the integer input %{name} has no bound, so not all values are tried")
@@ -226,6 +233,34 @@ def _cases(
             case[name], at = entries.astype(bool) if kind == "bool" else entries, at + count
         out.append(case)
     return out
+
+
+def _mask_keys(*programs: Program) -> dict[str, bool]:
+    """Inputs whether they do nothing but choose random masks.
+
+    A mask is an unknown function of its key here, so one key that is no other key stands for all.
+    """
+    out: dict[str, bool] = {}
+    for program in programs:
+        returned = {o.value for o in program.outputs}
+        for item in program.inputs:
+            readers = [n for n in program.nodes if item.name in n.inputs]
+            alone = all(n.op == "dropout_mask" and n.inputs == (item.name,) for n in readers)
+            out[item.name] = out.get(item.name, True) and alone and item.name not in returned
+    return out
+
+
+def _foreign(*programs: Program) -> int:
+    """An integer above all that the programs hold."""
+    held = [
+        abs(int(v))
+        for program in programs
+        for _, node in program.walk()
+        for v in node.attrs.values()
+        if isinstance(v, int | Fraction)
+    ]
+    sizes = [t.size for program in programs for t in program.types.values()]
+    return max([*held, *sizes, 1 << 20]) * 2 + 1
 
 
 def _fixed(case: Mapping[str, Array], indices: Mapping[str, Array] | None) -> dict[str, Array]:

@@ -7,8 +7,9 @@ inputs are replaced by zeros or ones as long as the difference stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,17 @@ NUDGE = 2.0**-46
 """Relative change of inputs that shows how much rounding matters."""
 ROUNDING = 64.0
 """A difference up to this many such changes is rounding."""
-SIZES = (1.0, 1.0, 1.0, 0.5, 0.125)
-"""Sizes of the random inputs of a replay: large ones saturate, which hides a difference."""
+DRAWS = (
+    *((size, True, False) for size in (1.0, 1.0, 1.0, 0.5, 0.125)),
+    (1.0, False, True),
+    (0.125, False, True),
+)
+"""Random inputs of a replay: their size (large ones saturate, which hides a difference), whether
+some are constants that the program compares them with, whether all floats are positive (roots and
+logarithms of others are undefined)."""
+STEPS = frozenset({"floor"})
+"""Ops whose value on most inputs says little: over the field they are hashed, so programs that have
+one are replayed on floats whatever the field says."""
 MARKED = 0.25
 MAX_SHRINKS = 48
 """Runs that are spent on simpler inputs of a witness."""
@@ -110,10 +120,12 @@ def sample(
     rng: np.random.Generator,
     consts: Mapping[str, Array],
     marked: bool = True,
+    literals: Sequence[int] = (),
 ) -> dict[str, Array]:
     """Random inputs of a one-device program: index inputs within the rows they look up.
 
-    With `marked`, a fourth of them are constants that the program compares them with.
+    With `marked`, a fourth of them are constants that the program compares them with. Half of the
+    integers that are no index are among `literals`, where there are any.
     """
     bounds = index_bounds(program)
     special = marks(program) if marked else {}
@@ -129,6 +141,8 @@ def sample(
         elif not item.type.is_float:
             top = min(bounds.get(item.name, 4), 1 << 20)
             drawn = rng.integers(0, max(top, 1), shape)
+            if literals and item.name not in bounds:
+                drawn = np.where(rng.random(shape) < 0.5, rng.choice(literals, shape), drawn)
             if item.name in special:
                 chosen = rng.choice(sorted(special[item.name]), shape)
                 drawn = np.where(rng.random(shape) < MARKED, chosen, drawn)
@@ -220,10 +234,11 @@ def refute(
     consts = consts or {}
     rng = np.random.default_rng(seed)
     marked = not contract.balanced  # an assumption of equal counts says nothing of marks
-    suspicious = False
+    literals = _literals(sequential, distributed)
+    suspicious = any(n.op in STEPS for p in (sequential, distributed) for _, n in p.walk())
     for trial in range(trials):
         domain = Field(seed + trial)
-        inputs = sample(sequential, domain, rng, consts, marked)
+        inputs = sample(sequential, domain, rng, consts, marked, literals)
         pairs = run_both(sequential, distributed, contract, inputs, domain, rng)
         if any(_differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
             suspicious = True
@@ -231,10 +246,13 @@ def refute(
     if not suspicious:
         return None
     floats = Floats()
-    for size in SIZES:
-        drawn = sample(sequential, floats, rng, consts, marked)
+    for size, special, positive in DRAWS:
+        drawn = sample(sequential, floats, rng, consts, marked and special, literals)
         inputs = {
-            n: a * size if a.dtype.kind == "f" and n not in consts else a for n, a in drawn.items()
+            n: (np.abs(a) if positive else a) * size
+            if a.dtype.kind == "f" and n not in consts
+            else a
+            for n, a in drawn.items()
         }
         found = _compare(sequential, distributed, contract, inputs)
         if found is not None:
@@ -242,6 +260,19 @@ def refute(
                 return found
             return _shrink(sequential, distributed, contract, inputs, found)
     return None
+
+
+def _literals(*programs: Program) -> list[int]:
+    """Integers beyond the smallest that the programs reckon with."""
+    found: set[int] = set()
+    for program in programs:
+        for _, node in program.walk():
+            value = node.attrs.get("value")
+            if isinstance(value, int | Fraction) and not isinstance(value, bool) and value:
+                for number in (Fraction(value), 1 / Fraction(value)):
+                    if number.denominator == 1 and 4 < abs(number) < 2**31:
+                        found.add(int(number))
+    return sorted(found)
 
 
 def _compare(

@@ -89,15 +89,26 @@ def _whole_groups(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh
 
 
 def _union(attrs: AttrMap, wheres: Sequence[Where], on: Where, mesh: Mesh) -> Where:
-    out = wheres[0]
-    for where in wheres[1:]:
-        both = joined(out, where, mesh)
+    left: list[Where] = list(wheres)
+    while len(left) > 1:
+        both = _pair(left, mesh)
         if both is None:
-            raise Refused(f"merges {show(out) or 'all ranks'} with {show(where) or 'all ranks'}")
-        out = both
+            raise Refused("merges " + " with ".join(show(w) or "all ranks" for w in left))
+        left = both
+    (out,) = left
     if on and not within(on, out):
         raise Refused(f"runs on {show(on)}, but its operands live on {show(out)}")
     return on or out
+
+
+def _pair(wheres: list[Where], mesh: Mesh) -> list[Where] | None:
+    """The same ranks with two of the sets joined; None where no two can be."""
+    for j, second in enumerate(wheres):
+        for i, first in enumerate(wheres[:j]):
+            both = joined(first, second, mesh)
+            if both is not None:
+                return [both, *(w for k, w in enumerate(wheres) if k not in (i, j))]
+    return None
 
 
 def _peers(site: Site) -> tuple[TensorType, ...]:
