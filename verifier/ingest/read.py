@@ -1,0 +1,258 @@
+"""`read_ranks(path)`: the programs of all ranks, read one by one, as one program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verifier.ingest.build import Unwritten, build
+from verifier.ingest.classes import TextClass, split
+from verifier.ingest.container import Section, open_ranks
+from verifier.ingest.deviation import first_difference, hosts
+from verifier.ingest.findings import (
+    Finding,
+    Ingested,
+    InputError,
+    RankClass,
+    coordinates,
+    malformed,
+)
+from verifier.ingest.form import BLANK, Lines, read_header
+from verifier.ingest.groups import Grid, Regions
+from verifier.ingest.match import stuck
+from verifier.ingest.symbolic import ClassProgram, LineError, parsed
+from verifier.ingest.unite import Blocked, ClassError, Uniting
+from verifier.ir.errors import MalformedError
+from verifier.ir.program import Program
+
+Progress = Callable[[str], None]
+MAX_FINDINGS = 20
+"""So many findings of one kind are told; then one says how many more there are."""
+
+
+@dataclass
+class _Read:
+    """All ranks, by skeleton."""
+
+    name: str
+    grid: Grid
+    table: Lines
+    raw: list[TextClass]
+    files: dict[int, tuple[str, int]]
+    """For each rank, its file and first line."""
+    bytes: int
+
+    def place(self, owner: TextClass, row: int, index: int) -> str:
+        """`file:line` of a line of one rank."""
+        file, first = self.files[int(owner.ranks[row])]
+        return f"{file}:{first + int(owner.places[row][index])}"
+
+    def finding(
+        self,
+        kind: str,
+        owner: TextClass,
+        row: int,
+        index: int,
+        message: str,
+        expected: str = "",
+        got: str = "",
+    ) -> Finding:
+        rank = int(owner.ranks[row])
+        at = coordinates(self.grid.mesh, rank)
+        return Finding(kind, message, self.place(owner, row, index), rank, at, expected, got)
+
+
+def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
+    """Read the programs of all ranks from a folder, a zip or one file, as docs/ingest.md says.
+
+    Every number of every rank is compared with the affine map that stands for it. Bad input is
+    a finding, never an exception.
+    """
+    tell = progress or (lambda step: None)
+    stats: dict[str, float] = {}
+    begin = time.perf_counter()
+    try:
+        read = _read(Path(path), tell)
+    except InputError as error:
+        return Ingested(None, (), (error.finding,), stats)
+    stats |= {"ranks": read.grid.size, "bytes": read.bytes, "lines": read.table.distinct}
+    stats["read_s"] = time.perf_counter() - begin
+    begin = time.perf_counter()
+    tell("classes")
+    findings: list[Finding] = []
+    classes: list[TextClass] = []
+    for raw in read.raw:
+        try:
+            classes += split(raw, read.table, read.grid)
+        except MalformedError as error:
+            rank = int(raw.ranks[0])
+            findings.append(malformed(error, read.place(raw, 0, 0), rank, read.grid.mesh))
+    classes.sort(key=lambda c: c.first)
+    hosts(classes, read.table, read.grid)
+    findings += _deviations(read, classes)
+    stats["classes"] = len(classes)
+    stats["classes_s"] = time.perf_counter() - begin
+    begin = time.perf_counter()
+    tell("unite")
+    program: Program | None = None
+    if not any(f.kind == "malformed" for f in findings):
+        program, more = _whole(read, classes)
+        findings = [*more, *findings]
+    stats["unite_s"] = time.perf_counter() - begin
+    shown = tuple(
+        RankClass(tuple(int(r) for r in c.ranks), len(c.lines), read.place(c, 0, 0))
+        for c in classes
+    )
+    return Ingested(program, shown, tuple(findings), stats)
+
+
+def _read(path: Path, tell: Progress) -> _Read:
+    head, sections = open_ranks(path)
+    try:
+        name, mesh = read_header(head.text.decode("utf-8"), head.file)
+    except MalformedError as error:
+        where = error.where.rpartition(":")[0] or f"{head.file}:1"
+        raise InputError(
+            Finding("malformed", error.what, where, expected=error.expected, got=error.got)
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(
+            Finding("malformed", "the header is not UTF-8", f"{head.file}:1")
+        ) from None
+    grid, table = Grid(mesh), Lines()
+    out = _Read(name, grid, table, [], {}, 0)
+    groups: dict[bytes, list[tuple[int, NDArray[np.int32], NDArray[np.int32]]]] = {}
+    known: dict[bytes, NDArray[np.int32]] = {}
+    for section in sections:
+        rank, ids, places = _section(section, table, grid, out.files)
+        places = known.setdefault(places.tobytes(), places)
+        groups.setdefault(table.skeleton(ids).tobytes(), []).append((rank, ids, places))
+        out.bytes += len(section.text)
+        if len(out.files) % 512 == 0:
+            tell(f"read {len(out.files)} of {grid.size} ranks")
+    missing = [r for r in range(grid.size) if r not in out.files]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        what = f"the program of rank {missing[0]} is missing{more}"
+        at = coordinates(mesh, missing[0])
+        raise InputError(
+            Finding("malformed", what, str(path), missing[0], at, f"{grid.size} ranks", got=str(len(out.files)))
+        )
+    for members in groups.values():
+        members.sort(key=lambda m: m[0])
+        ranks = np.array([r for r, _, _ in members], np.int64)
+        rows = np.stack([ids for _, ids, _ in members])
+        out.raw.append(TextClass(ranks, rows, [places for _, _, places in members]))
+        members.clear()
+    return out
+
+
+def _section(
+    section: Section, table: Lines, grid: Grid, files: dict[int, tuple[str, int]]
+) -> tuple[int, NDArray[np.int32], NDArray[np.int32]]:
+    """The rank, its lines, and where they stand."""
+    lines = section.text.split(b"\n")
+    start = next((k for k, v in enumerate(lines) if v.split(b"#")[0].strip()), 0)
+    where = f"{section.file}:{section.line + start}"
+    words = lines[start].split(b"#")[0].split()
+    if len(words) != 2 or words[0] != b"rank" or not words[1].isdigit() or len(words[1]) > 9:
+        shown = lines[start][:60].decode("utf-8", "replace")
+        raise InputError(
+            Finding("malformed", "a rank's program starts with its number", where, expected="`rank N`", got=f"`{shown}`")
+        )
+    rank = int(words[1])
+    if rank >= grid.size:
+        expected = f"0 to {grid.size - 1}"
+        raise InputError(
+            Finding("malformed", "no such rank", where, expected=expected, got=str(rank))
+        )
+    if rank in files:
+        file, line = files[rank]
+        what = f"rank {rank} is here twice; first at {file}:{line}"
+        raise InputError(Finding("malformed", what, where, rank, coordinates(grid.mesh, rank)))
+    files[rank] = (section.file, section.line)
+    ids = np.fromiter(map(table.__getitem__, lines[start + 1 : -1]), np.int32, len(lines) - start - 2)
+    kept = np.flatnonzero(table.skeleton(ids) != BLANK).astype(np.int32)
+    if not len(kept):
+        raise InputError(
+            Finding("malformed", "the program is empty", where, rank, coordinates(grid.mesh, rank))
+        )
+    return rank, ids[kept], kept + np.int32(start + 1)
+
+
+def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:
+    told, left = 0, 0
+    for owner in classes:
+        if owner.host is None:
+            continue
+        for row in range(len(owner.ranks)):
+            if told == MAX_FINDINGS:
+                left += 1
+                continue
+            j, want, got, count = first_difference(owner, row, read.table, read.grid)
+            told += 1
+            lines = "1 line" if count == 1 else f"{count} lines"
+            what = (
+                f"{lines} unlike the {len(owner.host.ranks)} ranks around it, this one first"
+            )
+            yield read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
+    if left:
+        yield Finding("deviates", f"{left} more ranks deviate")
+
+
+def _whole(read: _Read, classes: list[TextClass]) -> tuple[Program | None, list[Finding]]:
+    programs: list[ClassProgram] = []
+    findings: list[Finding] = []
+    for owner in classes:
+        file, first = read.files[owner.first]
+        try:
+            programs.append(parsed(owner, read.name, read.grid, file, first))
+        except LineError as error:
+            findings.append(_line(read, owner, error))
+            if len(findings) >= MAX_FINDINGS:
+                break
+    if any(f.kind == "malformed" for f in findings):
+        return None, [f for f in findings if f.kind == "malformed"]
+    if findings:
+        return None, _stuck(read, classes) or findings
+    regions = Regions(read.grid)
+    try:
+        return build(Uniting(programs, regions).run(), regions, read.name), []
+    except ClassError as error:
+        owner = programs[error.index].owner
+        found = _line(read, owner, error.error)
+        if found.kind == "malformed":
+            return None, [found]
+        return None, _stuck(read, classes) or [found]
+    except Blocked as blocked:
+        waits = _stuck(read, classes)
+        if waits:
+            return None, waits
+        index, line = next(iter(blocked.waiting.items()))
+        what = "every rank ends, but no order was found in which classes go on together"
+        return None, [read.finding("unsupported", programs[index].owner, 0, line, what)]
+    except Unwritten as error:
+        return None, [Finding("unsupported", str(error))]
+
+
+def _line(read: _Read, owner: TextClass, error: LineError) -> Finding:
+    cause = error.error
+    message = "; ".join(part for part in (cause.what, cause.hint) if part)
+    return read.finding(
+        error.kind, owner, 0, error.line, message, cause.expected, cause.got
+    )
+
+
+def _stuck(read: _Read, classes: list[TextClass]) -> list[Finding]:
+    """Ranks that wait for ever, those that deviate first."""
+    found = stuck(classes, read.table, read.grid)
+    found.sort(key=lambda s: (s.owner.host is None, int(s.owner.ranks[s.row])))
+    out = [read.finding("mismatch", s.owner, s.row, s.line, s.message) for s in found[:MAX_FINDINGS]]
+    if len(found) > MAX_FINDINGS:
+        out.append(Finding("mismatch", f"{len(found) - MAX_FINDINGS} more ranks wait for ever"))
+    return out

@@ -1,0 +1,104 @@
+"""`verify_ranks(sequential, path, contract)`: whether the programs of all ranks compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from verifier.contract import Contract, ContractError
+from verifier.domains.base import Array
+from verifier.ingest.findings import Finding, Ingested
+from verifier.ingest.read import Progress, read_ranks
+from verifier.ir.errors import IRError
+from verifier.ir.program import Program
+from verifier.ir.types import Source
+from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
+from verifier.verify import verify
+
+
+@dataclass(frozen=True)
+class RanksVerdict:
+    """The verdict on the programs of all ranks, with what was read."""
+
+    verdict: Verdict
+    ingested: Ingested
+
+
+def verify_ranks(
+    sequential: Program,
+    path: str | Path,
+    contract: Contract,
+    *,
+    consts: Mapping[str, Array] | None = None,
+    progress: Progress | None = None,
+) -> RanksVerdict:
+    """Read the programs of all ranks, and verify the one program that they are.
+
+    Ranks that wait for ever are a counterexample. A rank that deviates is part of the program,
+    exactly as it stands: it may be proved all the same; where it is not, the verdict points at it.
+    Input that is no set of rank programs is Unknown, with the first finding as its reason.
+    """
+    read = read_ranks(path, progress)
+    return RanksVerdict(_judged(sequential, read, contract, consts, progress), read)
+
+
+def _judged(
+    sequential: Program,
+    read: Ingested,
+    contract: Contract,
+    consts: Mapping[str, Array] | None,
+    progress: Progress | None,
+) -> Verdict:
+    for kind in ("malformed", "mismatch", "unsupported"):
+        found = read.of_kind(kind)
+        if found and kind == "mismatch":
+            steps = tuple(map(str, found))
+            trace = Trace("communication of ranks", _short(found[0]), steps)
+            return Counterexample("", trace, _location(found[0]), stats=read.stats)
+        if found:
+            return Unknown(str(found[0]), _location(found[0]), stats=read.stats)
+    if read.program is None:
+        return Unknown("no program of all ranks was found", stats=read.stats)
+    try:
+        verdict = verify(sequential, read.program, contract, consts=consts, progress=progress)
+    except (IRError, ContractError) as error:
+        return Unknown(f"the programs do not fit: {error}", stats=read.stats)
+    deviant = read.of_kind("deviates")
+    verdict = replace(verdict, stats={**read.stats, **verdict.stats})
+    match verdict:
+        case Proof():
+            return verdict
+        case Counterexample(location=place) if deviant:
+            return replace(verdict, location=_named(place, deviant[0]))
+        case Unknown(location=place, reason=reason) if deviant:
+            said = f"{deviant[0]}; with it, {reason}"
+            return replace(verdict, reason=said, location=_named(place, deviant[0]))
+        case _:
+            return verdict
+
+
+def _short(found: Finding) -> str:
+    return f"rank {found.rank}: {found.message}" if found.rank is not None else found.message
+
+
+def _location(found: Finding) -> Location | None:
+    file, _, line = found.where.rpartition(":")
+    if not file:
+        return None
+    at = Source(file, int(line)) if line.isdigit() else Source()
+    operands = tuple(
+        f"{word} {text}"
+        for word, text in (("expected", found.expected), ("got", found.got))
+        if text
+    )
+    return Location("", found.got.strip("`") or found.message, str(found), at, operands)
+
+
+def _named(place: Location | None, found: Finding) -> Location | None:
+    """The place of a rank that deviates; the op where relations break follows."""
+    first = _location(found)
+    if first is None or place is None:
+        return first or place
+    breaks = f"relations break at {place.text}: {place.reason}"
+    return replace(first, op=place.op, operands=(*first.operands, breaks))
