@@ -2,7 +2,9 @@
 
 Each mutant is one edit of the program that all ranks run. Truth is the float64 simulation of every
 rank against one device, with no rule involved. A mutant that differs and is proved, or that the
-relations alone would accept, is a false accept; one that is equal and refuted is a false alarm.
+relations alone would accept, is a false accept; one that is equal and refuted on numbers is a
+false alarm. A mutant may be refuted by a run in which ranks wait for ever or meet in another order:
+that says nothing of values, and is counted by itself.
 Outcomes are appended to a file by strategy, so that a run goes on where the last one stopped.
 Exits 1 on a false accept, a false alarm, a crash, a strategy that is refuted, or one that should
 be proved and is not.
@@ -33,7 +35,7 @@ from verifier.campaign.mutants import Mutation, mutations
 from verifier.contract import ContractError
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
-from verifier.verdict import Counterexample, Proof
+from verifier.verdict import Counterexample, Proof, Trace
 from verifier.verify import verify
 
 DISAGREE = "the deciders disagree"
@@ -80,7 +82,7 @@ def judge(step: Step, distributed: Program) -> tuple[str, bool]:
     if isinstance(verdict, Proof):
         return "proved", True
     if isinstance(verdict, Counterexample):
-        return "refuted", False
+        return ("stuck" if isinstance(verdict.witness, Trace) else "refuted"), False
     return "unknown", verdict.reason.startswith(DISAGREE)
 
 
@@ -158,8 +160,8 @@ def _lines(path: Path) -> list[Outcome]:
 
 
 HEADER = (
-    "mutants", "differ", "- refuted", "- unknown", "equal", "+ proved", "+ unknown",
-    "ill-formed", "crashed", "false accepts", "false alarms",
+    "mutants", "differ", "- refuted", "- stuck", "- unknown", "equal", "+ proved", "+ stuck",
+    "+ unknown", "ill-formed", "crashed", "false accepts", "false alarms",
 )  # fmt: skip
 
 
@@ -176,8 +178,8 @@ def table(outcomes: Iterable[Outcome], by: str) -> list[tuple[str, ...]]:
             counts[row].update(["ill"] * (o.verdict == "ill-formed"))
             counts[row].update(["crash"] * (o.verdict == "crashed"))
     keys = (
-        "mutants", "differ", "differ refuted", "differ unknown", "equal", "equal proved",
-        "equal unknown", "ill", "crash", "accept", "alarm",
+        "mutants", "differ", "differ refuted", "differ stuck", "differ unknown", "equal",
+        "equal proved", "equal stuck", "equal unknown", "ill", "crash", "accept", "alarm",
     )  # fmt: skip
     rows = sorted(counts, key=lambda row: (row != "all", row))
     return [(by, *HEADER), *((row, *(str(counts[row][k]) for k in keys)) for row in rows)]
@@ -196,7 +198,7 @@ def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
     """The page that is written to `docs/`."""
     mutants = [o for o in outcomes if o.kind != "unmutated"]
     differ = [o for o in mutants if not o.equal]
-    refuted = sum(o.verdict in ("refuted", "ill-formed") for o in differ)
+    refuted = sum(o.verdict in ("refuted", "stuck", "ill-formed") for o in differ)
     share = refuted / len(differ) if differ else 0.0
     seconds = sum(o.seconds for o in mutants) / max(len(mutants), 1)
     return "\n".join(
@@ -211,7 +213,8 @@ def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
             "reduction, clipping and AdamW, with single edits of the program that all ranks run. "
             "Truth is float64",
             "simulation of every rank. The columns with - are of those that differ, with + of "
-            "those that are equal.",
+            "those that are equal;",
+            "stuck ones are refuted by a run in which ranks wait for ever or meet in another order.",
             "",
             f"{len(mutants)} mutants, {len(differ)} of them wrong; {100 * share:.2f} % of those "
             "are refuted or refused as no program;",

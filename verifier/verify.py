@@ -29,6 +29,9 @@ def _silent(step: str) -> None:
     del step
 
 
+AGAIN = 6
+"""Samples that a program without a relation is run on again: a choice between two values, as in
+clipping, shows a fault in some samples only."""
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
 
@@ -160,6 +163,11 @@ def _decide(
             "related; this is a fault of the verifier, please report it"
         )
         return Unknown(reason, location, difference.outputs, stats=stats)
+    if difference is None and ran:
+        tell("refute again")
+        difference = refute(
+            sequential, distributed, contract, consts, AGAIN, trials=AGAIN, simpler=simpler
+        )
     if difference is None:
         tell("decide")
         start = time.perf_counter()

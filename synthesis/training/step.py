@@ -34,7 +34,11 @@ class Step:
         return self.name
 
     def examples(self, rng: np.random.Generator) -> dict[str, Array]:
-        """Random inputs as they are in training: second moments and token weights not negative."""
+        """Random inputs as they are in training: second moments and token weights not negative.
+
+        Parameters are large or small, so that the norm of the gradient is above or below its limit.
+        """
+        size = 2.0 ** -rng.choice([0, 4])
         top = min(w.type.shape[0] for w in self.sequential.inputs if w.name == "embed")
         out: dict[str, Array] = {}
         for item in self.sequential.inputs:
@@ -45,6 +49,8 @@ class Step:
                 out[item.name].flat[0] = 1.0
             else:
                 out[item.name] = rng.standard_normal(item.type.shape)
+            if item.role == "param":
+                out[item.name] *= size
             if item.name.endswith(".second") or item.name in optimizer.SCALARS:
                 out[item.name] = np.abs(out[item.name])
         return out

@@ -60,7 +60,7 @@ def _ranks(
     return simulate(many, [{n: p[r] for n, p in pieces.items()} for r in range(mesh.size)])
 
 
-def agrees(step: Step, distributed: Program | None = None, trials: int = 2) -> bool:
+def agrees(step: Step, distributed: Program | None = None, trials: int = 3) -> bool:
     """Whether all ranks compute what one device computes, on every trial."""
     with np.errstate(all="ignore"):
         return all(gap(step, distributed, seed) <= RTOL for seed in range(trials))
