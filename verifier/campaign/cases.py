@@ -10,7 +10,8 @@
     --- contract
     input a tp=S(1)
 
-Either program may be left out. `--- contract right` is a contract for the right program alone. In a
+A wrong program that cannot even be read (its shapes do not fit, a value is not defined) is meant
+so where the case says `# fault: structure`. Either program may be left out. `--- contract right` is a contract for the right program alone. In a
 case of `# kind: time` the sections hold events, in one of `# kind: schedule` schedules.
 """
 
@@ -97,7 +98,8 @@ class Judged:
     case: Case
     side: str
     outcome: str
-    """`proved`, `refuted`, `unknown`; `safe` for events and schedules without a violation."""
+    """`proved`, `refuted`, `unknown`; `safe` for events and schedules without a violation;
+    `unreadable` where a file is faulty itself."""
     message: str
     where: str
     """The source line, or the op, that a refutation names."""
@@ -130,7 +132,9 @@ def judge(case: Case, side: str) -> Judged:
             outcome, message, where, shown = _told(verdict)
         except (MalformedError, ContractError, IRError) as error:
             place = error.where if isinstance(error, MalformedError) else ""
-            outcome, message, where, shown = "refuted", str(error), place or str(error), True
+            meant = side == "wrong" and case.about.get("fault") == "structure"
+            outcome = "refuted" if meant else "unreadable"
+            message, where, shown = str(error), place or str(error), True
     seconds = time.perf_counter() - start
     return Judged(case, side, outcome, message, where, shown, seconds, verdict)
 
