@@ -214,7 +214,7 @@ def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
             "Truth is float64",
             "simulation of every rank. The columns with - are of those that differ, with + of "
             "those that are equal;",
-            "stuck ones are refuted by a run in which ranks wait for ever or meet in another order.",
+            "stuck ones are refuted by a run in which ranks wait for ever or meet out of order.",
             "",
             f"{len(mutants)} mutants, {len(differ)} of them wrong; {100 * share:.2f} % of those "
             "are refuted or refused as no program;",
