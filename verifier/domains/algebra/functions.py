@@ -17,6 +17,8 @@ PRIMES = [p for p in range(2, 2000) if all(p % d for d in range(2, int(p**0.5) +
 
 MASK = -(10**29)
 """A constant summand at or below this is a mask, where masks are minus infinity."""
+PLAIN = 10**9
+"""A weight up to this is small beside a mask: `-10^30 + 10^30 [p > 0]` is none."""
 
 
 class Functions(Signs):
@@ -29,7 +31,9 @@ class Functions(Signs):
     masked = False
 
     def is_mask(self, e: Expr) -> bool:
+        """Whether `e` is `h + c`, `c` a mask and nothing in `h` weighted like one."""
         found = self.masks and e.terms.get(self.unit, 0) <= MASK
+        found = found and all(abs(c) <= PLAIN for m, c in e.terms.items() if m != self.unit)
         self.masked = self.masked or found
         return found
 
