@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from unittest.mock import patch
 
 import pytest
 
+from verifier.certificate import seal
+from verifier.checker import Accepted, Rejected, check
 from verifier.contract import ContractError
 from verifier.contract_text import compose, read_contract
+from verifier.elementwise import Differs, decide
 from verifier.ir import IRError
 from verifier.ir.text import parse_text
 from verifier.verdict import Proof, Verdict
@@ -160,3 +164,46 @@ def test_a_given_program_does_not_change_an_input_that_is_also_read_as_it_is(
     given = 'program give mesh(tp=2) input %x: f32[4] return output %x "z"'
     with pytest.raises(ContractError, match=why):
         judged(one, many, f"output y\ngiven\n{given}")
+
+
+@pytest.mark.parametrize("rule", ["joined", "joined:same", "joined:concat:tp:x", "joinedx:same:tp"])
+def test_a_malformed_rule_is_rejected(rule: str) -> None:
+    one = parse_text("program one input %x: f32[4] %y = tanh %x return %y")
+    many = parse_text("""
+program many mesh(tp=2)
+  input %x: f32[4]
+  %a = only %x on(tp=0)
+  %b = only %x on(tp=1)
+  %c = merge %a, %b
+  %y = tanh %c
+  return %y
+""")
+    asked = read_contract("", one, many).contract
+    proof = verify(one, many, asked)
+    assert isinstance(proof, Proof)
+    document = deepcopy(proof.certificate)
+    (row,) = [r for r in document["claims"]["values"]["c"] if r["rule"].startswith("joined")]
+    assert isinstance(check(document, one, many, asked), Accepted)
+    row["rule"] = rule
+    document["seal"] = seal(document)
+    assert isinstance(check(document, one, many, asked), Rejected)
+
+
+def test_a_mask_that_a_condition_lifts_is_no_mask() -> None:
+    one = parse_text("""
+program one
+  input %x: f32[2]
+  %zero = full {shape=[], value=0}
+  %keep = gt %x, %zero
+  %k = cast %keep {dtype=f32}
+  %less = add_scalar %k {value=-1}
+  %mask = mul_scalar %less {value=1000000000000000000000000000000}
+  %z = add %x, %mask
+  %y = exp %z
+  return %y
+""")
+    many = parse_text(
+        "program many mesh(tp=2) input %x: f32[2] %y = mul_scalar %x {value=0} return %y"
+    )
+    asked = read_contract("", one, many).contract
+    assert isinstance(decide(one, many, asked, masks=True), Differs)

@@ -16,7 +16,9 @@ from verifier.terms import Ref, Terms
 
 def join(row: Row, parts: Sequence[Claim], terms: Terms, mesh: Mesh) -> Ref:
     """The term that claims about one value on different ranks make up together."""
-    kind, name, *rest = row.rule.split(":")[1:]
+    how, *rest = row.rule.split(":")
+    need(how == "joined" and len(rest) > 1, f"rule {row.rule}")
+    kind, name, *rest = rest
     need(name in mesh, f"no mesh dim {name}")
     need(len(parts) > 1, "nothing is joined")
     first = parts[0]
@@ -41,8 +43,9 @@ def join(row: Row, parts: Sequence[Claim], terms: Terms, mesh: Mesh) -> Ref:
         need(row.layout == pending, "the sum is laid out otherwise")
         return terms.combine([(Fraction(1), p.ref) for p in parts])
     need(kind == "concat" and len(rest) == 1, f"rule {row.rule}")
-    dim = int(rest[0])
-    need(0 <= dim < len(first.layout.dims), f"no dim {dim}")
+    dims = [i for i in range(len(first.layout.dims)) if str(i) == rest[0]]
+    need(len(dims) == 1, f"no dim {rest[0]}")
+    (dim,) = dims
     _leads(row.layout, first.layout, name, dim)
     return terms.apply("concat", [p.ref for p in parts], {"dim": dim}, ["f32"] * len(parts))
 
