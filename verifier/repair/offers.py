@@ -8,37 +8,18 @@ output of the edited program meets the contract.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from verifier.contract import Contract, output_key
-from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
-from verifier.ir.program import Node, Program
+from verifier.ir.program import Program
 from verifier.ir.types import Attr
 from verifier.layout import Layout, bound
 from verifier.relate import Fact, Related, Rules, Sequential, initial, relate, satisfied
+from verifier.repair.edits import Edit, apply
 
 LIMIT = 60
 """Edits tried at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Insert an op after a value is defined, or replace or drop the node that defines it."""
-
-    kind: str
-    """`after`, `replace` or `drop`."""
-    value: str
-    op: str = ""
-    attrs: tuple[tuple[str, Attr], ...] = ()
-
-    def __str__(self) -> str:
-        shown = ", ".join(f"{k}={v}" for k, v in self.attrs)
-        if self.kind == "drop":
-            return f"drop the {self.op} that makes %{self.value}"
-        verb = "after" if self.kind == "after" else "in place of the op that makes"
-        return f"{self.op} {{{shown}}} {verb} %{self.value}"
 
 
 def repairs(
@@ -124,49 +105,3 @@ def _ancestors(program: Program, wrong: dict[str, list[Fact]]) -> set[str]:
         if reach & set(node.outputs):
             reach |= set(node.inputs)
     return reach
-
-
-def apply(program: Program, edit: Edit) -> Program:
-    """The program with one edit at its top level.
-
-    Raises:
-        IRError: the edit does not fit (shapes that change, an op that refuses).
-    """
-    b = Builder(program.name, program.mesh)
-    b.reserve(program.types)
-    rename: dict[str, str] = {}
-    for item in program.inputs:
-        b.input(item.name, item.type, item.role, item.path, item.where)
-        _insert(b, edit, item.name, rename)
-    for node in program.nodes:
-        _emit(b, edit, node, rename)
-    for out in program.outputs:
-        b.output(rename.get(out.value, out.value), out.role, out.path)
-    return b.build()
-
-
-def _emit(b: Builder, edit: Edit, node: Node, rename: dict[str, str]) -> None:
-    inputs = tuple(rename.get(v, v) for v in node.inputs)
-    mine = edit.value in node.outputs
-    if mine and edit.kind == "drop":
-        rename[edit.value] = inputs[0]
-        return
-    if mine and edit.kind == "replace":
-        node = replace(node, op=edit.op, attrs=dict(edit.attrs))
-    b.add_node(
-        node.op,
-        inputs,
-        node.attrs,
-        outputs=node.outputs,
-        source=node.source,
-        body=node.body,
-        where=node.where,
-        timing=node.timing,
-    )
-    for value in node.outputs:
-        _insert(b, edit, value, rename)
-
-
-def _insert(b: Builder, edit: Edit, value: str, rename: dict[str, str]) -> None:
-    if edit.kind == "after" and edit.value == value:
-        (rename[value],) = b.add_node(edit.op, [value], dict(edit.attrs))
