@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from verifier.autodiff import expand
@@ -12,26 +12,30 @@ from verifier.ir.program import Node, Program
 
 
 class Part:
-    """One use of a program inside another; its nodes may go in at two points.
+    """One use of a program inside another; its nodes may go in at several points.
 
     `forward` adds the nodes before the backward ones, `backward` the rest: a joint program is
-    cut where the gradients begin. Only nodes that some output needs are added.
+    cut where the gradients begin. Only nodes that some output needs are added, each once.
     """
 
     def __init__(self, program: Program, forward: int, prefix: str) -> None:
         self.program, self.cut, self.prefix = program, forward, prefix
         self.names: dict[str, str] = {}
-        self.needed = _needed(program)
+        self.needed = _needed(program, (o.value for o in program.outputs))
+        self.added: set[int] = set()
 
     def bind(self, inputs: Mapping[str, str]) -> None:
         """Say which outer values the inputs are."""
         self.names.update(inputs)
 
     def forward(self, b: Builder) -> None:
-        self._add(b, self.program.nodes[: self.cut])
+        self._add(b, range(self.cut), self.needed)
 
-    def backward(self, b: Builder) -> None:
-        self._add(b, self.program.nodes[self.cut :])
+    def backward(self, b: Builder, toward: str = "") -> None:
+        """The backward nodes; only those that the output `toward` (a key) needs, if it is given."""
+        ends = [o.value for o in self.program.outputs if output_key(o) == toward]
+        needed = _needed(self.program, ends) if toward else self.needed
+        self._add(b, range(self.cut, len(self.program.nodes)), needed)
 
     def outputs(self) -> dict[str, str]:
         """Outer values by output key, `role:path`, of what was added so far."""
@@ -41,10 +45,12 @@ class Part:
             if o.value in self.names
         }
 
-    def _add(self, b: Builder, nodes: tuple[Node, ...]) -> None:
-        for node in nodes:
-            if not any(v in self.needed for v in node.outputs):
+    def _add(self, b: Builder, indices: Iterable[int], needed: frozenset[str]) -> None:
+        for index in indices:
+            node = self.program.nodes[index]
+            if index in self.added or not any(v in needed for v in node.outputs):
                 continue
+            self.added.add(index)
             named = tuple(f"{self.prefix}{v}" for v in node.outputs)
             b.add_node(
                 node.op,
@@ -56,8 +62,8 @@ class Part:
             self.names.update(zip(node.outputs, named, strict=True))
 
 
-def _needed(program: Program) -> frozenset[str]:
-    wanted = {o.value for o in program.outputs}
+def _needed(program: Program, values: Iterable[str]) -> frozenset[str]:
+    wanted = set(values)
     for node in reversed(program.nodes):
         if any(v in wanted for v in node.outputs):
             wanted.update(node.inputs)

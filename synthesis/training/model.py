@@ -9,7 +9,7 @@ from fractions import Fraction
 from verifier.ir.types import Mesh, TensorType
 
 CP_KINDS = ("all_gather", "ulysses", "ring", "zigzag")
-SCHEDULES = ("gpipe", "1f1b")
+SCHEDULES = ("gpipe", "1f1b", "zero_bubble")
 ZERO_KINDS = ("per_param", "flat")
 
 

@@ -1,9 +1,8 @@
 """The training step on a pipeline of stages: who computes what when, and what is sent.
 
 Each stage is a program of its own that runs on its ranks. Activations go to the next stage, their
-cotangents come back. The order on every stage is GPipe (Huang et al. 2019) or 1F1B (Narayanan et
-al. 2019); values do not depend on it. Nobody waits for what it sends: neighbours that did would
-wait for each other.
+cotangents come back. The order on every stage is that of a schedule; values do not depend on it.
+Nobody waits for what it sends: neighbours that did would wait for each other.
 """
 
 from __future__ import annotations
@@ -21,18 +20,7 @@ from synthesis.training.weights import Weight, weights
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program, Timing
 from verifier.ir.types import Attr
-
-Slot = tuple[str, int]
-"""`F` or `B`, and the micro-batch."""
-
-
-def order(schedule: str, stage: int, stages: int, count: int) -> list[Slot]:
-    """What a stage runs, in order."""
-    warm = count if schedule == "gpipe" else min(count, stages - 1 - stage)
-    out: list[Slot] = [("F", m) for m in range(warm)]
-    for m in range(count - warm):
-        out += [("F", warm + m), ("B", m)]
-    return out + [("B", m) for m in range(count - warm, count)]
+from verifier.schedules import Slot, generate
 
 
 @dataclass
@@ -42,10 +30,11 @@ class Stage:
     index: int
     joint: Joint
     left: list[Slot]
+    """What it has still to run, in order."""
     parts: dict[int, Part] = field(default_factory=dict[int, Part])
     sums: dict[str, str] = field(default_factory=dict[str, str])
-    arrived: dict[Slot, str] = field(default_factory=dict[Slot, str])
-    """What was sent to this stage for a slot."""
+    arrived: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    """What was sent to this stage, by kind of the slot it is for and micro-batch."""
 
 
 class Pipeline:
@@ -54,29 +43,34 @@ class Pipeline:
     def __init__(self, b: Builder, model: Model, degrees: Degrees, count: int) -> None:
         self.b, self.degrees, self.last = b, degrees, degrees.pp - 1
         kind, pp = degrees.schedule, degrees.pp
+        schedule = generate(kind, pp, count)
+        self.split = schedule.split
         bodies: dict[str, Program] = {}
         self.stages: list[Stage] = []
         for i in range(pp):
             joint = stage_program(model, degrees, i)
             joint = Joint(shared(joint.program, bodies), joint.forward)
-            self.stages.append(Stage(i, joint, order(kind, i, pp, count)))
+            slots = [slot for slot in schedule.stages[i] if slot.kind != "R"]
+            self.stages.append(Stage(i, joint, slots))
 
     def run(self) -> None:
         while any(stage.left for stage in self.stages):
             ready = [s for s in self.stages if s.left and self._ready(s)]
             assert ready, "a schedule in which every stage waits"
             for stage in ready:
-                kind, m = stage.left.pop(0)
+                slot = stage.left.pop(0)
                 with self.b.on(pp=stage.index):
-                    if kind == "F":
-                        self._forward(stage, m)
-                    else:
-                        self._backward(stage, m)
+                    if slot.kind == "F":
+                        self._forward(stage, slot.micro_batch)
+                    if slot.kind == "B":
+                        self._backward(stage, slot.micro_batch)
+                    if slot.kind == "W" or (slot.kind == "B" and not self.split):
+                        self._weights(stage, slot.micro_batch)
 
     def _ready(self, stage: Stage) -> bool:
-        kind, m = stage.left[0]
-        start = stage.index == (0 if kind == "F" else self.last)
-        return start or (kind, m) in stage.arrived
+        slot = stage.left[0]
+        start = stage.index == (0 if slot.kind == "F" else self.last)
+        return start or slot.kind == "W" or (slot.kind, slot.micro_batch) in stage.arrived
 
     def _send(self, value: str, kind: str, m: int, source: int, target: int) -> None:
         ends: dict[str, Attr] = {"mesh_dim": "pp", "src": source, "dst": target}
@@ -108,15 +102,22 @@ class Pipeline:
             self._send(part.outputs()["output:x"], "F", m, i, i + 1)
 
     def _backward(self, stage: Stage, m: int) -> None:
-        i, part = stage.index, stage.parts.pop(m)
+        """What the stage before needs."""
+        i, part = stage.index, stage.parts[m]
         if i < self.last:
             part.bind({"ct.x": self._receive(stage, "B", m)})
+        if i > 0:
+            part.backward(self.b, "grad:x")
+            self._send(part.outputs()["grad:x"], "B", m, i, i - 1)
+
+    def _weights(self, stage: Stage, m: int) -> None:
+        """The gradients of the parameters."""
+        part = stage.parts.pop(m)
         part.backward(self.b)
         found = part.outputs()
-        found.pop("output:x", None)
-        if i > 0:
-            self._send(found.pop("grad:x"), "B", m, i, i - 1)
-        added(self.b, stage.sums, found)
+        added(
+            self.b, stage.sums, {k: v for k, v in found.items() if k not in ("output:x", "grad:x")}
+        )
 
 
 def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:

@@ -49,6 +49,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("zero 3 over data and context", D(dp=2, cp=2, zero=3)),
     Strategy("pipeline 1f1b", D(pp=2, micro_batches=4)),
     Strategy("pipeline gpipe", D(pp=2, micro_batches=2, schedule="gpipe")),
+    Strategy("pipeline with zero bubble", D(pp=2, micro_batches=4, schedule="zero_bubble")),
     Strategy("pipeline of four stages", D(pp=4, micro_batches=2)),
     Strategy("pipeline with tied embedding", D(pp=2, micro_batches=2), "tiny-tied"),
     Strategy(

@@ -6,7 +6,6 @@ import pytest
 
 from synthesis.training.__main__ import main
 from synthesis.training.model import MODELS, TINY, Degrees, TrainingError, check
-from synthesis.training.pipeline import order
 from synthesis.training.weights import stage_layers
 
 
@@ -25,24 +24,6 @@ from synthesis.training.weights import stage_layers
 def test_degrees_that_do_not_fit_are_an_error(degrees: Degrees, says: str) -> None:
     with pytest.raises(TrainingError, match=says):
         check(TINY, degrees)
-
-
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize("stages", [2, 3, 5])
-@pytest.mark.parametrize("count", [1, 2, 4, 7])
-def test_each_stage_runs_every_micro_batch_forward_then_backward(
-    schedule: str, stages: int, count: int
-) -> None:
-    for stage in range(stages):
-        slots = order(schedule, stage, stages, count)
-        assert sorted(slots) == sorted((k, m) for k in "FB" for m in range(count))
-        assert all(slots.index(("F", m)) < slots.index(("B", m)) for m in range(count))
-        if schedule == "1f1b":
-            live = [
-                sum(k == "F" for k, _ in slots[:i]) - sum(k == "B" for k, _ in slots[:i])
-                for i in range(len(slots) + 1)
-            ]
-            assert max(live) <= stages - stage
 
 
 def test_layers_of_llama_405b_leave_the_end_stages_lighter() -> None:
