@@ -1,0 +1,280 @@
+"""Which endpoint and which model: from the user's environment and the user's own config file.
+
+A project's file is written by whoever wrote the project. It may lower budgets and switch the model
+off; it may not say where requests go or which variable holds a key, because a project that could
+would be sent the owner's key.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from agent.errors import InputError
+from agent.llm.answers import NoModel
+from agent.llm.budget import DEFAULT, UNLIMITED, Limits, Price
+from agent.llm.rungs import RUNGS
+from agent.llm.secret import Secret
+
+OPENAI = "https://api.openai.com/v1"
+PROJECT_FILE = "shardproof.toml"
+_LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+_BY_DEFAULT = "the default"
+_NO_KEY = "none"
+"""What is sent to an endpoint that was given no key: the client needs one that is not empty."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds."""
+
+    connect: float = 5.0
+    read: float = 120.0
+    """Between two pieces of a reply, and before the first."""
+    total: float = 600.0
+    """One attempt, from request to end of stream."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where requests go, what they ask for, and what they may cost."""
+
+    base_url: str
+    model: str
+    key: Secret = field(default_factory=lambda: Secret(""), compare=False)
+    structured: str = "auto"
+    """`auto`, or one of `RUNGS`."""
+    max_tokens: int = 4096
+    max_tokens_param: str = "max_completion_tokens"
+    temperature: float | None = 0.2
+    extra_body: Mapping[str, object] = field(default_factory=dict[str, object])
+    timeouts: Timeouts = Timeouts()
+    price: Price | None = None
+    limits: Limits = DEFAULT
+    origin: str = ""
+    """Where the address came from, for people."""
+
+    @property
+    def ambient(self) -> bool:
+        """Whether what the environment says for OpenAI is meant for this address too."""
+        return self.origin in (_BY_DEFAULT, "OPENAI_BASE_URL")
+
+    @property
+    def shown(self) -> str:
+        """The address without anything but scheme, host, port and path."""
+        return shown(self.base_url)
+
+
+def shown(base_url: str) -> str:
+    """An address without user, password, query and fragment."""
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(not an address)"
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """The user's own config file."""
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")) / ".config")
+    return Path(home).expanduser() / "shardproof" / "config.toml"
+
+
+def find(
+    environ: Mapping[str, str] | None = None,
+    user: Path | None = None,
+    project: Path | None = None,
+) -> Endpoint | NoModel:
+    """The endpoint to use. Later wins: user file, environment; a project file only restricts.
+
+    Environment: `SHARDPROOF_BASE_URL` or `OPENAI_BASE_URL`; `SHARDPROOF_API_KEY` or
+    `OPENAI_API_KEY`; `SHARDPROOF_MODEL` or `OPENAI_MODEL`. The key of OpenAI goes to OpenAI and to
+    an address given by `OPENAI_BASE_URL`, and nowhere else.
+
+    Raises:
+        InputError: a config file that cannot be used, located.
+    """
+    env = os.environ if environ is None else environ
+    settings = _user_settings(user or user_file(env))
+    restricted = project_settings(project) if project else {}
+    if settings.get("enabled") is False or restricted.get("enabled") is False:
+        return NoModel("it is switched off in a config file")
+    found = _address(env, settings)
+    if isinstance(found, NoModel):
+        return found
+    base_url, key, origin = found
+    model = env.get("SHARDPROOF_MODEL") or env.get("OPENAI_MODEL") or settings.get("model", "")
+    if not model:
+        return NoModel("no model is named; set SHARDPROOF_MODEL, or model in the user's config")
+    prices = settings.get("prices", {})
+    endpoint = Endpoint(
+        base_url,
+        model,
+        key,
+        price=Price(**prices[model]) if model in prices else None,
+        limits=Limits(**settings.get("budget", {})).at_most(
+            replace(UNLIMITED, **restricted.get("budget", {}))
+        ),
+        timeouts=Timeouts(**settings.get("timeout", {})),
+        origin=origin,
+    )
+    chosen = {k: settings[k] for k in _PASSED if k in settings}
+    return replace(endpoint, **chosen)
+
+
+_PASSED = ("structured", "max_tokens", "max_tokens_param", "temperature", "extra_body")
+
+
+def _address(
+    env: Mapping[str, str], settings: Mapping[str, Any]
+) -> tuple[str, Secret, str] | NoModel:
+    ours, theirs = env.get("SHARDPROOF_BASE_URL", ""), env.get("OPENAI_BASE_URL", "")
+    own_key, openai_key = env.get("SHARDPROOF_API_KEY", ""), env.get("OPENAI_API_KEY", "")
+    named = str(settings.get("api_key_env", ""))
+    if ours:
+        base_url, key, origin = ours, own_key, "SHARDPROOF_BASE_URL"
+    elif theirs:
+        base_url, key, origin = theirs, own_key or openai_key, "OPENAI_BASE_URL"
+    elif "base_url" in settings:
+        base_url, origin = str(settings["base_url"]), "the user's config"
+        key = own_key or env.get(named, "") if named else own_key
+    else:
+        base_url, key, origin = OPENAI, own_key or openai_key, _BY_DEFAULT
+    _check_address(base_url, origin)
+    host = urlsplit(base_url).hostname or ""
+    if not key and base_url == OPENAI:
+        return NoModel("no key; set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own")
+    if named and not key and "base_url" in settings and not (ours or theirs):
+        return NoModel(f"the variable {named}, which the user's config names, is not set")
+    if not key and host not in _LOCAL:
+        return NoModel(f"no key for {shown(base_url)}; set SHARDPROOF_API_KEY")
+    return base_url, Secret(key or _NO_KEY), origin
+
+
+def _check_address(base_url: str, origin: str) -> None:
+    try:
+        parts = urlsplit(base_url)
+        bad = parts.scheme not in ("http", "https") or not parts.hostname
+        named, _ = parts.username or parts.password, parts.port
+    except ValueError:
+        bad, named, parts = True, None, urlsplit("")
+    if named or parts.query:
+        raise InputError(
+            "the address of the model carries a user, a password or a query",
+            where=origin,
+            expected="http(s)://HOST[:PORT]/PATH, and the key in a variable of its own",
+        )
+    if bad:
+        raise InputError(
+            "the address of the model is not one",
+            where=origin,
+            expected="http(s)://HOST[:PORT]/PATH",
+            got=shown(base_url),
+        )
+
+
+_USER_KEYS: dict[str, type | tuple[type, ...]] = {
+    "enabled": bool,
+    "base_url": str,
+    "api_key_env": str,
+    "model": str,
+    "structured": str,
+    "max_tokens": int,
+    "max_tokens_param": str,
+    "temperature": (int, float),
+    "extra_body": dict,
+    "timeout": dict,
+    "budget": dict,
+    "prices": dict,
+}
+_PROJECT_KEYS: dict[str, type | tuple[type, ...]] = {"enabled": bool, "budget": dict}
+_TABLES = {
+    "timeout": frozenset({"connect", "read", "total"}),
+    "budget": frozenset({"calls", "tokens", "usd", "seconds"}),
+}
+
+
+def _user_settings(path: Path) -> dict[str, Any]:
+    """The table `[model]` of the user's file; empty where there is no file."""
+    found = _read(path, _USER_KEYS)
+    if "api_key" in found:
+        raise InputError("a key in a file", where=str(path), hint="api_key_env = NAME_OF_VARIABLE")
+    if found.get("structured", "auto") not in ("auto", *RUNGS):
+        _refuse(path, "structured", f"auto or one of {', '.join(RUNGS)}")
+    if found.get("max_tokens_param", "max_tokens") not in ("max_tokens", "max_completion_tokens"):
+        _refuse(path, "max_tokens_param", "max_tokens or max_completion_tokens")
+    for model, price in found.get("prices", {}).items():
+        if not _numbers(price, frozenset({"input", "output"})) or len(price) != 2:
+            _refuse(path, model, "input and output, in USD per million tokens")
+    return found
+
+
+def project_settings(path: Path) -> dict[str, Any]:
+    """The table `[model]` of a project's file: `enabled` and `budget`, and nothing else.
+
+    Raises:
+        InputError: any other key, located.
+    """
+    return _read(path, _PROJECT_KEYS)
+
+
+def _read(path: Path, keys: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a config file cannot be read", where=str(path), got=str(error)) from None
+    try:
+        whole = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError("a config file is not TOML", where=str(path), got=str(error)) from None
+    table = whole.get("model", {})
+    if not isinstance(table, dict):
+        _refuse(path, "model", "a table [model]", text)
+    found = cast(dict[str, Any], table)
+    for name, value in found.items():
+        if name not in keys:
+            only_user = name in _USER_KEYS or "key" in name or "url" in name
+            raise InputError(
+                f"{name!r} cannot be set in this file",
+                where=f"{path}:{_line(text, name)}",
+                expected=", ".join(keys),
+                hint="only the user's own config or environment may set it" if only_user else "",
+            )
+        wanted = keys[name]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            _refuse(path, name, getattr(wanted, "__name__", "a number"), text)
+        if name in _TABLES and not _numbers(value, _TABLES[name]):
+            _refuse(path, name, f"positive numbers for {', '.join(sorted(_TABLES[name]))}", text)
+    return found
+
+
+def _numbers(table: object, names: frozenset[str]) -> bool:
+    if not isinstance(table, dict):
+        return False
+    items = cast(dict[str, object], table).items()
+    return all(
+        k in names and isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < 1e12
+        for k, v in items
+    )
+
+
+def _refuse(path: Path, name: str, expected: str, text: str = "") -> None:
+    where = f"{path}:{_line(text, name)}" if text else str(path)
+    raise InputError(f"{name!r} in a config file cannot be used", where=where, expected=expected)
+
+
+def _line(text: str, name: str) -> int:
+    """The first line that sets `name`; 1 where none is found."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.replace('"', "").replace("'", "").strip().startswith((name, f"[model.{name}")):
+            return number
+    return 1

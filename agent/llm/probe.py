@@ -1,0 +1,138 @@
+"""Finds the strictest way in which an endpoint gives structure, by asking for some.
+
+The question does not say what the answer must look like; the schema alone does. A server that
+takes the schema and ignores it is caught so: it answers with prose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from agent.llm import rungs
+from agent.llm.answers import Answer, Completion, Failed, NoModel, Trouble, Unanswered
+from agent.llm.profile import Profile, adapted
+
+if TYPE_CHECKING:
+    from agent.llm.client import Client, Form, Message
+
+_COLOURS = ("ochre-417", "teal-902")
+SCHEMA: rungs.Schema = {
+    "type": "object",
+    "properties": {
+        "colour": {"type": "string", "enum": list(_COLOURS)},
+        "count": {"type": "integer"},
+    },
+    "required": ["colour", "count"],
+    "additionalProperties": False,
+}
+_ASK = "Say hello to the reader in a short sentence."
+_ASK_JSON = "Choose a colour and a number; answer as JSON."
+_HOPELESS = frozenset({Trouble.KEY, Trouble.QUOTA, Trouble.RATE, Trouble.REDIRECT})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung that was tried."""
+
+    rung: str
+    holds: bool
+    said: str
+    """Why not, in one line."""
+
+
+def climb(client: Client, start: Profile, steps: list[Step] | None = None) -> Profile | Unanswered:
+    """The profile with the strictest rung that holds; it is kept for the endpoint.
+
+    What ends every question alike (no network, no budget, a bad key) is the answer instead.
+    """
+    from agent.llm.client import Form
+
+    form = Form("probe", SCHEMA)
+    profile = start
+    for rung in rungs.RUNGS:
+        if rung == rungs.TEXT:
+            break
+        profile = replace(profile, rung=rung)
+        ask = _ASK if rung == rungs.JSON_SCHEMA else _ASK_JSON
+        messages = [{"role": "user", "content": ask}]
+        profile, answer = _settled(client, messages, form, profile)
+        if isinstance(answer, Completion):
+            why = _wrong(answer.text, rung)
+        elif isinstance(answer, Failed) and answer.kind not in _HOPELESS and answer.status != 404:
+            why = answer.message
+        else:
+            return answer
+        if steps is not None:
+            steps.append(Step(rung, not why, why))
+        if not why:
+            client.profiles.keep(client.endpoint, profile)
+            return profile
+    profile = replace(profile, rung=rungs.TEXT)
+    if steps is not None:
+        steps.append(Step(rungs.TEXT, True, ""))
+    client.profiles.keep(client.endpoint, profile)
+    return profile
+
+
+def _settled(
+    client: Client, messages: Sequence[Message], form: Form, profile: Profile
+) -> tuple[Profile, Answer]:
+    """The question on one rung, without the parameters that the endpoint does not know."""
+    tried = {profile}
+    while True:
+        answer = client.attempt(messages, form, profile)
+        other = adapted(profile, answer, False) if isinstance(answer, Failed) else None
+        if other is None or other in tried:
+            return profile, answer
+        tried.add(other)
+        profile = other
+
+
+def _wrong(text: str, rung: str) -> str:
+    """Why a reply does not show that the rung holds; empty where it does."""
+    try:
+        data = json.loads(text.strip())
+    except ValueError:
+        return "it answered with something else than JSON"
+    if not isinstance(data, dict):
+        return "it answered with JSON that is no object"
+    if rung == rungs.JSON_OBJECT:
+        return ""
+    found = cast(dict[str, object], data)
+    good = set(found) == {"colour", "count"} and found["colour"] in _COLOURS
+    return "" if good and isinstance(found["count"], int) else "it did not keep to the schema"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What `shardproof doctor` says of the endpoint."""
+
+    address: str
+    """Without user, password and query; empty where there is none."""
+    model: str
+    rung: str
+    """Empty where none was found."""
+    line: str
+    """All of it in one line."""
+    steps: tuple[Step, ...] = ()
+
+
+def visit(found: Client | NoModel, ask: bool = True) -> Visit:
+    """Look at the endpoint; with `ask`, try its rungs anew, at the cost of a few short calls."""
+    if isinstance(found, NoModel):
+        return Visit("", "", "", str(found))
+    endpoint = found.endpoint
+    head = f"{endpoint.model} at {endpoint.shown} (from {endpoint.origin})"
+    if not ask:
+        rung = found.profiles.of(endpoint).rung
+        return Visit(endpoint.shown, endpoint.model, rung, f"{head}, {rung or 'not tried yet'}")
+    steps: list[Step] = []
+    found.profiles.forget(endpoint)
+    answer = climb(found, Profile(), steps)
+    if isinstance(answer, Profile):
+        line = f"{head}, structure by {answer.rung}; {found.ledger}"
+        return Visit(endpoint.shown, endpoint.model, answer.rung, line, tuple(steps))
+    return Visit(endpoint.shown, endpoint.model, "", f"{head}: {answer}", tuple(steps))

@@ -1,0 +1,71 @@
+"""How structure is asked for and read back: a ladder from the strictest way down to plain text.
+
+Servers differ in what they hold to, and some say yes and do not. So the rung is found by trying
+(`probe.py`), and what comes back is validated on every rung alike.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+JSON_SCHEMA, JSON_OBJECT, TOOL, TEXT = "json_schema", "json_object", "tool", "text"
+RUNGS = (JSON_SCHEMA, JSON_OBJECT, TOOL, TEXT)
+"""From strict to plain."""
+TOOL_NAME = "reply"
+_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
+_THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.S)
+
+Schema = Mapping[str, Any]
+
+
+class ExtractError(ValueError):
+    """No JSON object in a reply, in words that a model can act on."""
+
+
+def parameters(rung: str, name: str, schema: Schema) -> dict[str, Any]:
+    """What the request says beside its messages."""
+    if rung == JSON_SCHEMA:
+        form = {"name": name, "schema": schema, "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": form}}
+    if rung == JSON_OBJECT:
+        return {"response_format": {"type": "json_object"}}
+    if rung == TOOL:
+        function = {"name": TOOL_NAME, "description": name, "parameters": schema}
+        return {
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": {"type": "function", "function": {"name": TOOL_NAME}},
+        }
+    return {}
+
+
+def instruction(rung: str, schema: Schema) -> str:
+    """What the system message says about the form of the reply."""
+    if rung == JSON_SCHEMA:
+        return "Answer with one JSON object of the given schema and nothing else."
+    shown = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    if rung == TOOL:
+        return f"Answer by calling the function `{TOOL_NAME}` once."
+    how = "" if rung == JSON_OBJECT else " in one fenced block that starts with ```json"
+    return f"Answer with one JSON object{how} and nothing else. Its JSON schema:\n{shown}"
+
+
+def extract(text: str) -> str:
+    """The JSON object of a reply: the whole of it, or the one fenced block in it.
+
+    Raises:
+        ExtractError: there is none, or several.
+    """
+    body = _THOUGHT.sub("", text).strip()
+    if body.startswith("{"):
+        return body
+    blocks = _FENCE.findall(body)
+    if len(blocks) == 1 and blocks[0].strip().startswith("{"):
+        return blocks[0].strip()
+    if len(blocks) > 1:
+        raise ExtractError(f"{len(blocks)} fenced blocks; expected one JSON object")
+    if not body:
+        raise ExtractError("an empty reply; expected one JSON object")
+    raise ExtractError(f"no JSON object; the reply starts with {body[:60]!r}")
