@@ -1,0 +1,28 @@
+"""Steps of the named strategies, built once a process."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from synthesis.training.step import Step
+from synthesis.training.strategies import OPEN, STRATEGIES
+from verifier.ir.program import Program
+from verifier.verdict import Verdict
+from verifier.verify import verify
+
+BY_NAME = {s.name: s for s in (*STRATEGIES, *OPEN)}
+
+
+@cache
+def step_of(name: str) -> Step:
+    return BY_NAME[name].step()
+
+
+def judged(step: Step, distributed: Program | None = None) -> Verdict:
+    many = distributed or step.distributed
+    with np.errstate(all="ignore"):
+        return verify(
+            step.sequential, many, step.contract, consts=step.preconditions, simpler=False
+        )
