@@ -37,8 +37,9 @@ DRAWS = (
     *((size, True, False) for size in (1.0, 1.0, 1.0, 0.5, 0.125)),
     (1.0, False, True),
     (0.125, False, True),
+    (0.03125, False, True),
 )
-"""Random inputs of a replay: their size (large ones saturate, which hides a difference), whether
+"""Random inputs of a replay: their size (large ones saturate, or are clipped to one norm), whether
 some are constants that the program compares them with, whether all floats are positive (roots and
 logarithms of others are undefined)."""
 STEPS = frozenset({"floor"})
