@@ -45,7 +45,8 @@ class Step:
             if not item.type.is_float:
                 out[item.name] = rng.integers(0, top, item.type.shape)
             elif item.name == "weight":
-                out[item.name] = (rng.random(item.type.shape) < 0.75).astype(np.float64)
+                kept = rng.random(item.type.shape) < 0.75
+                out[item.name] = kept * rng.uniform(0.5, 1.5, item.type.shape)
                 out[item.name].flat[0] = 1.0
             else:
                 out[item.name] = rng.standard_normal(item.type.shape)
