@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from verifier.ingest.groups import Regions
-from verifier.ingest.unite import Piece, United, Whole
+from verifier.ingest.whole import Piece, United, Whole
 from verifier.ir.program import Input, Node, Output, Program
 from verifier.ir.types import TensorType
 from verifier.ir.where import EVERYWHERE, Where, joined, moved
@@ -14,16 +14,15 @@ from verifier.ir.where import EVERYWHERE, Where, joined, moved
 MAX_BOXES = 64
 
 
-class Unwritten(Exception):
+class UnwrittenError(Exception):
     """Ranks that are no union of few products, where one value must live on all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A value of the program that is written: where it lives, and its name."""
+    """A value of the program that is written, on some of the ranks that hold it."""
 
     name: str
-    where: Where
     bits: int
 
 
@@ -34,6 +33,8 @@ class _Writer:
         self.types: dict[str, TensorType] = {}
         self.nodes: list[Node] = []
         self.parts: dict[int, list[_Part]] = {}
+        self.held: dict[str, Where] = {}
+        """Where each name lives."""
         self.bodies: dict[Where, int] = {}
         self.made: dict[tuple[tuple[Piece, ...], Where], str] = {}
         self.boxed: dict[tuple[int, tuple[str, ...]], list[Where]] = {}
@@ -44,7 +45,7 @@ class _Writer:
             self.boxed[key] = self.regions.boxes(bits, uncut)
         found = self.boxed[key]
         if not found or len(found) > MAX_BOXES:
-            raise Unwritten("a set of ranks is no union of few products of coordinates")
+            raise UnwrittenError("a set of ranks is no union of few products of coordinates")
         return found
 
     def members(self, where: Where) -> int:
@@ -71,56 +72,60 @@ class _Writer:
         for hint, type in zip(hints, types, strict=True):
             names.append(self.fresh(hint))
             self.types[names[-1]] = type
-        self.nodes.append(
-            replace(op, inputs=tuple(operands), outputs=tuple(names), where=where)
-        )
+        self.nodes.append(replace(op, inputs=tuple(operands), outputs=tuple(names), where=where))
         return tuple(names)
 
-    def local(self, op: str, operands: Sequence[str], hint: str, where: Where) -> str:
+    def local(
+        self, op: str, operands: Sequence[str], hint: str, where: Where, held: Where | None = None
+    ) -> str:
         type = self.types[operands[0]]
-        return self.emit(Node(op, (), ()), operands, [hint], [type], where)[0]
+        (name,) = self.emit(Node(op, (), ()), operands, [hint], [type], where)
+        self.held[name] = where if held is None else held
+        return name
 
     def operand(self, value: int, where: Where) -> str:
         """The name of a value that lives on all ranks of a product."""
         return self.gathered([(value, self.members(where))], where)
 
-    def gathered(self, pieces: Sequence[Piece], where: Where) -> str:
+    def gathered(self, pieces: Sequence[Piece], where: Where, hint: str = "") -> str:
         """One name on all ranks of a product, from pieces that make it up."""
-        key = (tuple(pieces), where)
+        parts: dict[int, int] = {}
+        for value, mask in pieces:
+            parts[value] = parts.get(value, 0) | mask
+        key = (tuple(parts.items()), where)
         if key not in self.made:
-            self.made[key] = self._gather(pieces, where)
+            self.made[key] = self._gather(key[0], where, hint)
         return self.made[key]
 
-    def _gather(self, pieces: Sequence[Piece], where: Where) -> str:
+    def _gather(self, pieces: Sequence[Piece], where: Where, hint: str) -> str:
         need = self.members(where)
-        taken: list[_Part] = []
+        shared: dict[str, int] = {}
         for value, mask in pieces:
-            hint = self.whole.values[value].name
             for part in self.parts[value]:
-                shared = part.bits & mask & need
-                if not shared:
-                    continue
-                if shared == need:
-                    return part.name
-                if shared == part.bits:
-                    taken.append(part)
-                    continue
-                for box in self.boxes(shared):
-                    name = self.local("only", [part.name], hint, box)
-                    taken.append(_Part(name, box, self.members(box)))
-        hint = self.whole.values[pieces[0][0]].name
-        order = self._order(taken)
-        return self.local("merge", [p.name for p in order], hint, EVERYWHERE)
+                found = part.bits & mask & need
+                if found:
+                    shared[part.name] = shared.get(part.name, 0) | found
+        whole = next((name for name, bits in shared.items() if bits == need), None)
+        if whole is not None:
+            return whole
+        taken: list[str] = []
+        for name, bits in shared.items():
+            if bits == self.members(self.held[name]):
+                taken.append(name)
+                continue
+            for box in self.boxes(bits):
+                taken.append(self.local("only", [name], name, box))
+        hint = hint or self.whole.values[pieces[0][0]].name
+        return self.local("merge", self._order(taken), hint, EVERYWHERE, where)
 
-    def _order(self, parts: list[_Part]) -> list[_Part]:
-        """The parts in an order in which each union is a product."""
-        for start in parts:
-            order, whole, left = [start], start.where, [p for p in parts if p is not start]
+    def _order(self, names: list[str]) -> list[str]:
+        """The pieces in an order in which each union is a product."""
+        for start in names:
+            order, whole = [start], self.held[start]
+            left = [n for n in names if n != start]
             while left:
-                found = next(
-                    ((p, w) for p in left if (w := joined(whole, p.where, self.mesh)) is not None),
-                    None,
-                )
+                grown = ((n, joined(whole, self.held[n], self.mesh)) for n in left)
+                found = next(((n, w) for n, w in grown if w is not None), None)
                 if found is None:
                     break
                 order.append(found[0])
@@ -128,16 +133,15 @@ class _Writer:
                 left.remove(found[0])
             if not left:
                 return order
-        raise Unwritten("a value is made up of pieces whose ranks make no product one by one")
+        raise UnwrittenError("a value is made up of pieces whose ranks make no product one by one")
 
     def node(self, item: United) -> None:
         out = item.outputs[0]
         if item.pieces:
             parts: list[_Part] = []
             for box in self.boxes(item.runs):
-                bits = self.members(box)
-                name = self.gathered(item.pieces, box)
-                parts.append(_Part(name, box, bits))
+                name = self.gathered(item.pieces, box, item.names[0])
+                parts.append(_Part(name, self.members(box)))
             self.parts[out] = parts
             return
         for value in item.outputs:
@@ -148,7 +152,8 @@ class _Writer:
             held = self._result(item, box)
             bits = self.members(held)
             for value, name in zip(item.outputs, names, strict=True):
-                self.parts[value].append(_Part(name, held, bits))
+                self.held[name] = held
+                self.parts[value].append(_Part(name, bits))
 
     def _given(self, value: int, box: Where, item: United) -> str:
         """An operand: the root of a broadcast may be the only one that has it."""
@@ -158,7 +163,9 @@ class _Writer:
             return self.operand(value, box)
         found = self.boxes(need)
         if len(found) != 1:
-            raise Unwritten(f"the ranks that give a value to the {item.node.op} are no product")
+            raise UnwrittenError(
+                f"the ranks that give a value to the {item.node.op} are no product"
+            )
         return self.operand(value, found[0])
 
     def _result(self, item: United, box: Where) -> Where:
@@ -172,13 +179,14 @@ class _Writer:
         region = self.whole.values[item.outputs[0]].region & self.members(box)
         found = self.boxes(region)
         if len(found) != 1:
-            raise Unwritten(f"the ranks that hold the result of the {node.op} are no product")
+            raise UnwrittenError(f"the ranks that hold the result of the {node.op} are no product")
         return found[0]
 
     def input(self, item: Input, value: int, mask: int) -> Input:
         where = self.regions.hull(mask)
         self.types[item.name] = item.type
-        self.parts[value] = [_Part(item.name, where, self.members(where))]
+        self.held[item.name] = where
+        self.parts[value] = [_Part(item.name, self.members(where))]
         return replace(item, where=where)
 
     def output(self, role: str, path: str, pieces: Sequence[Piece]) -> Output:
@@ -187,13 +195,10 @@ class _Writer:
             asked |= mask
         boxes = self.boxes(asked)
         if len(boxes) != 1:
-            raise Unwritten(f"{role}:{path} is returned on ranks that are no product")
+            raise UnwrittenError(f"{role}:{path} is returned on ranks that are no product")
         (where,) = boxes
         name = self.gathered(pieces, where)
-        held = next(
-            (p.where for parts in self.parts.values() for p in parts if p.name == name), where
-        )
-        if held != where:
+        if self.held[name] != where:
             name = self.local("only", [name], f"{name}.out", where)
         return Output(name, role, path)
 
@@ -202,14 +207,11 @@ def build(whole: Whole, regions: Regions, name: str) -> Program:
     """The program that all ranks run.
 
     Raises:
-        Unwritten: ranks that no product, and no short union of products, describes.
+        UnwrittenError: ranks that no product, and no short union of products, describes.
     """
     writer = _Writer(whole, regions)
     inputs = tuple(writer.input(*found) for found in whole.inputs.values())
     for item in whole.nodes:
         writer.node(item)
     outputs = tuple(writer.output(*key, pieces) for key, pieces in whole.outputs.items())
-    return Program(
-        name, inputs, tuple(writer.nodes), outputs, writer.types, regions.grid.mesh
-    )
-
+    return Program(name, inputs, tuple(writer.nodes), outputs, writer.types, regions.grid.mesh)

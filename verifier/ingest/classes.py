@@ -98,18 +98,17 @@ def _labelled(
 ) -> tuple[Ints, list[Line]]:
     """Ranks with one label have the line of that label; the commonest comes first."""
     columns: list[Sequence[object]] = []
-    shown: list[tuple[object, ...]] = []
     group = [i for i, n in enumerate(names) if n == "ranks"]
     peer = [i for i, n in enumerate(names) if n in PEERS]
     numbers: list[Sequence[int | Affine]] = [[] for _ in names]
+    dims: list[tuple[str, ...] | None] = []
+    others: list[tuple[str, int, int] | None] = []
     if group:
         dims = grid.cosets(ranks, values[:, group])
         columns.append([_stray(values[r, group]) if d is None else d for r, d in enumerate(dims)])
     if peer:
         others = grid.peers(ranks, values[:, peer[0]])
-        columns.append(
-            [int(values[r, peer[0]]) if p is None else p for r, p in enumerate(others)]
-        )
+        columns.append([int(values[r, peer[0]]) if p is None else p for r, p in enumerate(others)])
     cut = _chunks(tokens, names, values, ranks, grid)
     for i, name in enumerate(names):
         if i in group or i in peer:
@@ -118,7 +117,7 @@ def _labelled(
         column = _column(name, values[:, i], ranks, grid, name in ("start", "stop") and cut)
         numbers[i] = column
         columns.append(column)
-    shown = list(zip(*columns, strict=True))
+    shown: list[tuple[object, ...]] = list(zip(*columns, strict=True))
     count: dict[tuple[object, ...], int] = {}
     for item in shown:
         count[item] = count.get(item, 0) + 1
@@ -128,29 +127,15 @@ def _labelled(
     lines: list[Line] = []
     for item in order:
         at = int(np.flatnonzero(label == index[item])[0])
-        line = Line(tokens, tuple(column[at] for column in numbers), note=note)
-        what = list(item)
-        named = what.pop(0) if group else None
-        other = what.pop(0) if peer else None
-        lines.append(
-            Line(
-                tokens,
-                line.numbers,
-                named if isinstance(named, tuple) and _is_dims(named) else None,  # pyright: ignore
-                other if isinstance(other, tuple) else None,  # pyright: ignore
-                note,
-            )
-        )
+        named = dims[at] if group else None
+        other = others[at] if peer else None
+        lines.append(Line(tokens, tuple(column[at] for column in numbers), named, other, note))
     return label, lines
 
 
 def _stray(members: Ints) -> tuple[int, ...]:
     """A communicator that is no coset, with a mark that no coset has."""
     return (-1, *(int(v) for v in members))
-
-
-def _is_dims(found: tuple[object, ...]) -> bool:
-    return all(isinstance(v, str) for v in found)
 
 
 def _chunks(
@@ -181,9 +166,7 @@ def chunks(start: int | Affine, stop: int | Affine, grid: Grid) -> tuple[tuple[s
     return tuple(name for name, _ in order), step
 
 
-def _column(
-    name: str, values: Ints, ranks: Ints, grid: Grid, cut: bool
-) -> list[int | Affine]:
+def _column(name: str, values: Ints, ranks: Ints, grid: Grid, cut: bool) -> list[int | Affine]:
     whole: list[int | Affine] = [int(v) for v in values]
     if (values == values[0]).all() or (KINDS.get(name) is not OFFSET and not cut):
         return whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ def _folder(path: Path) -> tuple[Section, Iterator[Section]]:
 
 
 @contextmanager
-def _member(archive: zipfile.ZipFile, name: str) -> Iterator[BinaryIO]:
+def _member(archive: zipfile.ZipFile, name: str) -> Generator[BinaryIO]:
     with archive.open(name) as file:
         yield cast(BinaryIO, file)
 
@@ -132,8 +132,7 @@ def _cut(data: bytes, name: str, line: int) -> InputError:
 def _stream(path: Path, packed: bool) -> Iterator[Section]:
     """The header line as a section, then one section for each rank."""
     name, line, buffer, begun = path.name, 1, b"", False
-    file = cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
-    with file:
+    with gzip.open(path, "rb") if packed else path.open("rb") as file:
         while True:
             try:
                 chunk = file.read(CHUNK)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 import numpy as np
 
 from verifier.ingest.classes import TextClass, actual, text
-from verifier.ingest.form import Lines
+from verifier.ingest.form import Ints, Lines
 from verifier.ingest.groups import Grid, Regions
+from verifier.ir.types import Affine
 
 FEW = 3
 """A class of ranks that deviate is so many times smaller than the class they belong to."""
@@ -23,7 +26,7 @@ def hosts(classes: Sequence[TextClass], table: Lines, grid: Grid) -> None:
         return
     regions = Regions(grid)
     bits = [regions.bits(c.ranks) for c in classes]
-    kinds = [frozenset(table.skeleton(c.rows[0]).tolist()) for c in classes]
+    kinds = [Counter(table.unnamed(int(k)) for k in table.skeleton(c.rows[0])) for c in classes]
     order = sorted(range(len(classes)), key=lambda i: -len(classes[i].ranks))
     for i in order:
         small = classes[i]
@@ -32,7 +35,7 @@ def hosts(classes: Sequence[TextClass], table: Lines, grid: Grid) -> None:
             large = classes[k]
             if len(large.ranks) < FEW * len(small.ranks):
                 break
-            alike = len(kinds[i] & kinds[k]) / max(1, len(kinds[i] | kinds[k]))
+            alike = (kinds[i] & kinds[k]).total() / max(1, (kinds[i] | kinds[k]).total())
             if alike <= best:
                 continue
             hull = regions.members(regions.hull(bits[i] | bits[k]))
@@ -46,6 +49,38 @@ def hosts(classes: Sequence[TextClass], table: Lines, grid: Grid) -> None:
                 best, small.host = alike, large
         while small.host is not None and small.host.host is not None:
             small.host = small.host.host
+
+
+def adopt(owner: TextClass, grid: Grid) -> None:
+    """Write the numbers of a class as its host does, wherever they agree on every rank."""
+    if owner.host is None:
+        return
+    known: dict[tuple[str, ...], set[tuple[int | Affine, ...]]] = {}
+    for line in owner.host.lines:
+        if any(isinstance(n, Affine) for n in line.numbers):
+            known.setdefault(_unnamed(line.tokens), set()).add(line.numbers)
+    for j, line in enumerate(owner.lines):
+        for numbers in known.get(_unnamed(line.tokens), ()):
+            pairs = zip(line.numbers, numbers, strict=True)
+            if all(_agree(a, b, owner, grid) for a, b in pairs):
+                owner.lines[j] = replace(line, numbers=numbers)
+                break
+
+
+def _agree(a: int | Affine, b: int | Affine, owner: TextClass, grid: Grid) -> bool:
+    return a == b or bool((_values(a, owner, grid) == _values(b, owner, grid)).all())
+
+
+def _values(number: int | Affine, owner: TextClass, grid: Grid) -> Ints:
+    if isinstance(number, int):
+        return np.full(len(owner.ranks), number, np.int64)
+    terms = dict(number.terms)
+    coeffs = np.array([terms.get(n, 0) for n in grid.mesh.names], np.int64)
+    return number.const + grid.coords[owner.ranks] @ coeffs
+
+
+def _unnamed(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple("%" if t[0] == "%" else t for t in tokens)
 
 
 def first_difference(

@@ -88,6 +88,7 @@ class Ingested:
     classes: tuple[RankClass, ...]
     findings: tuple[Finding, ...]
     stats: dict[str, float]
+    mesh: str = ""
 
     def of_kind(self, *kinds: str) -> Sequence[Finding]:
         """Findings of these kinds, in order."""

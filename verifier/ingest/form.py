@@ -33,6 +33,7 @@ _TOKEN = re.compile(
     + rb"""|.)""",
     re.VERBOSE,
 )
+_NAME = re.compile(rb"%(?:" + _STRING + rb"|[^ ]+)")
 BLANK = 0
 """The skeleton of a line with nothing on it."""
 HOLE = "#"
@@ -100,6 +101,10 @@ class Lines(dict[bytes, int]):
         starts = np.frombuffer(self._start, dtype=np.int64)[ids]
         at = starts[:, None] + np.arange(count)
         return np.frombuffer(self._numbers, dtype=np.int64)[at]
+
+    def unnamed(self, skeleton: int) -> bytes:
+        """A skeleton without the names of its values."""
+        return _NAME.sub(b"%", self.texts[skeleton])
 
     def tokens(self, skeleton: int) -> tuple[str, ...]:
         """The tokens of a skeleton. Raises MalformedError: no UTF-8."""

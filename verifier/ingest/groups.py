@@ -44,7 +44,8 @@ class Grid:
         out = np.zeros(1, np.int64)
         for name in dims:
             i = self.mesh.names.index(name)
-            out = (out[:, None] + np.arange(self.sizes[i]) * self.strides[i]).ravel()
+            steps = np.arange(int(self.sizes[i]), dtype=np.int64) * int(self.strides[i])
+            out = np.add.outer(out, steps).reshape(-1)
         return out
 
     def coset(self, members: Sequence[int]) -> tuple[str, ...] | None:

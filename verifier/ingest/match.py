@@ -7,8 +7,9 @@ a call with the same list, in the same order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,20 @@ from verifier.ingest.classes import TextClass, actual
 from verifier.ingest.form import Lines, keys
 from verifier.ingest.groups import Grid
 
-Event = tuple[str, int, Hashable]
-"""What kind, the line, and for a collective (members, call), for a message (peer, tag)."""
+
+class Event(NamedTuple):
+    """One call of a rank that has to do with others."""
+
+    kind: str
+    """`collective`, `send` or `recv`."""
+    line: int
+    members: tuple[int, ...] = ()
+    call: str = ""
+    """Of a collective: the op and how it reduces."""
+    peer: int = -1
+    tag: int = -1
+
+
 SILENT = ("shard_slice", "on_coord")
 """Collectives in which nothing is sent: they wait for nobody."""
 
@@ -57,11 +70,11 @@ def stuck(classes: Sequence[TextClass], table: Lines, grid: Grid) -> list[Stuck]
             named = [lists.setdefault(t, t) for t in (tuple(map(int, m)) for m in members)]
             for row, rank in enumerate(owner.ranks):
                 if group:
-                    key = (named[int(which.ravel()[row])], call)
-                    events[int(rank)].append(("collective", j, key))
+                    one = named[int(which.ravel()[row])]
+                    events[int(rank)].append(Event("collective", j, one, call))
                 elif op in ("send", "recv"):
-                    key = (int(values[row, peer[0]]), int(tag[row]))
-                    events[int(rank)].append((op, j, key))
+                    other, mark = int(values[row, peer[0]]), int(tag[row])
+                    events[int(rank)].append(Event(op, j, peer=other, tag=mark))
     at = _run(events, grid.size)
     left = [r for r in range(grid.size) if at[r] < len(events[r])]
     return [_waits(r, events, at, place, table, grid.size) for r in left]
@@ -76,7 +89,7 @@ def _call(tokens: tuple[str, ...]) -> str:
 
 def _run(events: list[list[Event]], size: int) -> list[int]:
     at = [0] * size
-    arrived: dict[Hashable, set[int]] = {}
+    arrived: dict[tuple[tuple[int, ...], str], set[int]] = {}
     mail: dict[tuple[int, int, int], int] = {}
     waiting: dict[tuple[int, int, int], int] = {}
     sets: dict[tuple[int, ...], frozenset[int]] = {}
@@ -84,22 +97,21 @@ def _run(events: list[list[Event]], size: int) -> list[int]:
     while ready:
         rank = ready.popleft()
         while at[rank] < len(events[rank]):
-            kind, _, key = events[rank][at[rank]]
-            assert isinstance(key, tuple)
-            if kind == "send":
-                channel = (rank, int(key[0]), int(key[1]))
+            event = events[rank][at[rank]]
+            if event.kind == "send":
+                channel = (rank, event.peer, event.tag)
                 mail[channel] = mail.get(channel, 0) + 1
                 woken = waiting.pop(channel, None)
                 if woken is not None:
                     ready.append(woken)
-            elif kind == "recv":
-                channel = (int(key[0]), rank, int(key[1]))
+            elif event.kind == "recv":
+                channel = (event.peer, rank, event.tag)
                 if not mail.get(channel):
                     waiting[channel] = rank
                     break
                 mail[channel] -= 1
             else:
-                members: tuple[int, ...] = key[0]
+                members, key = event.members, (event.members, event.call)
                 needed = sets.setdefault(members, frozenset(members))
                 if rank not in needed or len(needed) < len(members):
                     break
@@ -124,8 +136,8 @@ def _waits(
     table: Lines,
     size: int,
 ) -> Stuck:
-    kind, line, key = events[rank][at[rank]]
-    assert isinstance(key, tuple)
+    event = events[rank][at[rank]]
+    line, members = event.line, event.members
     owner, row = place[rank]
 
     def doing(other: int) -> str:
@@ -134,13 +146,12 @@ def _waits(
         if at[other] == len(events[other]):
             return f"rank {other} has ended"
         theirs, their_row = place[other]
-        shown = actual(theirs, their_row, events[other][at[other]][1], table)
+        shown = actual(theirs, their_row, events[other][at[other]].line, table)
         return f"rank {other} is at `{shown}`"
 
-    if kind == "recv":
-        what = f"waits for a message from rank {key[0]} for ever; {doing(int(key[0]))}"
+    if event.kind == "recv":
+        what = f"waits for a message from rank {event.peer} for ever; {doing(event.peer)}"
         return Stuck(owner, row, line, what)
-    members: tuple[int, ...] = key[0]
     if rank not in members:
         return Stuck(owner, row, line, f"calls a collective of ranks {_few(members)} without it")
     if len(set(members)) < len(members):
@@ -149,7 +160,9 @@ def _waits(
         (
             m
             for m in members
-            if not 0 <= m < size or at[m] == len(events[m]) or events[m][at[m]][2] != key
+            if not 0 <= m < size
+            or at[m] == len(events[m])
+            or (events[m][at[m]].members, events[m][at[m]].call) != (members, event.call)
         ),
         rank,
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.ingest.build import Unwritten, build
-from verifier.ingest.classes import TextClass, split
+from verifier.ingest.build import UnwrittenError, build
+from verifier.ingest.classes import TextClass, actual, split
 from verifier.ingest.container import Section, open_ranks
-from verifier.ingest.deviation import first_difference, hosts
+from verifier.ingest.deviation import adopt, first_difference, hosts
 from verifier.ingest.findings import (
     Finding,
     Ingested,
@@ -26,13 +26,18 @@ from verifier.ingest.form import BLANK, Lines, read_header
 from verifier.ingest.groups import Grid, Regions
 from verifier.ingest.match import stuck
 from verifier.ingest.symbolic import ClassProgram, LineError, parsed
-from verifier.ingest.unite import Blocked, ClassError, Uniting
+from verifier.ingest.unite import Uniting
+from verifier.ingest.whole import BlockedError, ClassError
 from verifier.ir.errors import MalformedError
 from verifier.ir.program import Program
 
 Progress = Callable[[str], None]
 MAX_FINDINGS = 20
 """So many findings of one kind are told; then one says how many more there are."""
+
+
+def _silent(step: str) -> None:
+    del step
 
 
 @dataclass
@@ -73,7 +78,7 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
     Every number of every rank is compared with the affine map that stands for it. Bad input is
     a finding, never an exception.
     """
-    tell = progress or (lambda step: None)
+    tell = progress or _silent
     stats: dict[str, float] = {}
     begin = time.perf_counter()
     try:
@@ -94,6 +99,8 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
             findings.append(malformed(error, read.place(raw, 0, 0), rank, read.grid.mesh))
     classes.sort(key=lambda c: c.first)
     hosts(classes, read.table, read.grid)
+    for owner in classes:
+        adopt(owner, read.grid)
     findings += _deviations(read, classes)
     stats["classes"] = len(classes)
     stats["classes_s"] = time.perf_counter() - begin
@@ -108,7 +115,7 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
         RankClass(tuple(int(r) for r in c.ranks), len(c.lines), read.place(c, 0, 0))
         for c in classes
     )
-    return Ingested(program, shown, tuple(findings), stats)
+    return Ingested(program, shown, tuple(findings), stats, str(read.grid.mesh))
 
 
 def _read(path: Path, tell: Progress) -> _Read:
@@ -141,7 +148,15 @@ def _read(path: Path, tell: Progress) -> _Read:
         what = f"the program of rank {missing[0]} is missing{more}"
         at = coordinates(mesh, missing[0])
         raise InputError(
-            Finding("malformed", what, str(path), missing[0], at, f"{grid.size} ranks", got=str(len(out.files)))
+            Finding(
+                "malformed",
+                what,
+                str(path),
+                missing[0],
+                at,
+                f"{grid.size} ranks",
+                got=str(len(out.files)),
+            )
         )
     for members in groups.values():
         members.sort(key=lambda m: m[0])
@@ -163,7 +178,13 @@ def _section(
     if len(words) != 2 or words[0] != b"rank" or not words[1].isdigit() or len(words[1]) > 9:
         shown = lines[start][:60].decode("utf-8", "replace")
         raise InputError(
-            Finding("malformed", "a rank's program starts with its number", where, expected="`rank N`", got=f"`{shown}`")
+            Finding(
+                "malformed",
+                "a rank's program starts with its number",
+                where,
+                expected="`rank N`",
+                got=f"`{shown}`",
+            )
         )
     rank = int(words[1])
     if rank >= grid.size:
@@ -176,7 +197,9 @@ def _section(
         what = f"rank {rank} is here twice; first at {file}:{line}"
         raise InputError(Finding("malformed", what, where, rank, coordinates(grid.mesh, rank)))
     files[rank] = (section.file, section.line)
-    ids = np.fromiter(map(table.__getitem__, lines[start + 1 : -1]), np.int32, len(lines) - start - 2)
+    ids = np.fromiter(
+        map(table.__getitem__, lines[start + 1 : -1]), np.int32, len(lines) - start - 2
+    )
     kept = np.flatnonzero(table.skeleton(ids) != BLANK).astype(np.int32)
     if not len(kept):
         raise InputError(
@@ -197,9 +220,7 @@ def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:
             j, want, got, count = first_difference(owner, row, read.table, read.grid)
             told += 1
             lines = "1 line" if count == 1 else f"{count} lines"
-            what = (
-                f"{lines} unlike the {len(owner.host.ranks)} ranks around it, this one first"
-            )
+            what = f"{lines} unlike the {len(owner.host.ranks)} ranks around it, this one first"
             yield read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
     if left:
         yield Finding("deviates", f"{left} more ranks deviate")
@@ -229,30 +250,31 @@ def _whole(read: _Read, classes: list[TextClass]) -> tuple[Program | None, list[
         if found.kind == "malformed":
             return None, [found]
         return None, _stuck(read, classes) or [found]
-    except Blocked as blocked:
+    except BlockedError as blocked:
         waits = _stuck(read, classes)
         if waits:
             return None, waits
         index, line = next(iter(blocked.waiting.items()))
         what = "every rank ends, but no order was found in which classes go on together"
         return None, [read.finding("unsupported", programs[index].owner, 0, line, what)]
-    except Unwritten as error:
+    except UnwrittenError as error:
         return None, [Finding("unsupported", str(error))]
 
 
 def _line(read: _Read, owner: TextClass, error: LineError) -> Finding:
     cause = error.error
     message = "; ".join(part for part in (cause.what, cause.hint) if part)
-    return read.finding(
-        error.kind, owner, 0, error.line, message, cause.expected, cause.got
-    )
+    return read.finding(error.kind, owner, 0, error.line, message, cause.expected, cause.got)
 
 
 def _stuck(read: _Read, classes: list[TextClass]) -> list[Finding]:
     """Ranks that wait for ever, those that deviate first."""
     found = stuck(classes, read.table, read.grid)
     found.sort(key=lambda s: (s.owner.host is None, int(s.owner.ranks[s.row])))
-    out = [read.finding("mismatch", s.owner, s.row, s.line, s.message) for s in found[:MAX_FINDINGS]]
+    out: list[Finding] = []
+    for s in found[:MAX_FINDINGS]:
+        got = f"`{actual(s.owner, s.row, s.line, read.table)}`"
+        out.append(read.finding("mismatch", s.owner, s.row, s.line, s.message, got=got))
     if len(found) > MAX_FINDINGS:
         out.append(Finding("mismatch", f"{len(found) - MAX_FINDINGS} more ranks wait for ever"))
     return out

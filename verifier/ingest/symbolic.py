@@ -11,7 +11,7 @@ from verifier.ingest.groups import Grid
 from verifier.ir.errors import MalformedError
 from verifier.ir.program import IN_ORDER, INPUT_ROLES, Input, Node, Output, Program, Timing
 from verifier.ir.text import parse_text
-from verifier.ir.types import NOWHERE, Affine, Source
+from verifier.ir.types import NOWHERE, Affine, Attr, Source
 from verifier.ops import lookup
 from verifier.ops.collectives import mesh_dims
 
@@ -143,7 +143,8 @@ def _words(line: Line, op: str, grid: Grid, depth: int) -> tuple[list[str], str]
         raise MalformedError(f"{op or 'this line'} has a peer", expected="send or recv")
     if any(isinstance(n, Affine) for n in line.numbers) and op == "slice":
         return _chunk(line, names, grid), "local"
-    out, rest = [], iter(zip(words, names, strict=True))
+    out: list[str] = []
+    rest = iter(zip(words, names, strict=True))
     i = 0
     while i < len(tokens):
         token = tokens[i]
@@ -224,7 +225,7 @@ def _operands(tokens: tuple[str, ...]) -> list[str]:
 def _chunk(line: Line, names: tuple[str, ...], grid: Grid) -> list[str]:
     """A slice that takes chunks in turn, as the chunk of a mesh dim."""
     named = dict(zip(names, line.numbers, strict=False))
-    dims, step = chunks(named["start"], named["stop"], grid)
+    dims, _ = chunks(named["start"], named["stop"], grid)
     if not dims or named.get("step", 1) != 1 or "dim" not in named:
         raise _other("slices that differ between ranks, but are no chunks in turn", line)
     tokens = line.tokens
@@ -344,8 +345,8 @@ def _without_operand(item: _Said, found: Input, grid: Grid) -> Step:
     tokens = item.line.tokens
     named = dict(zip(keys(tokens), item.line.numbers, strict=False))
     dims = _named(item.line.group or (), grid)
-    attrs = {k: v for k, v in named.items() if k in lookup(item.op).attrs and k != "mesh_dim"}
-    attrs = {"mesh_dim": dims[0] if dims else "", **attrs}
+    attrs: dict[str, Attr] = {"mesh_dim": dims[0] if dims else ""}
+    attrs |= {k: v for k, v in named.items() if k in lookup(item.op).attrs and k != "mesh_dim"}
     node = Node(item.op, (), (found.name,), attrs, timing=_timing(tokens))
     if item.line.group is None or len(dims) != 1:
         raise LineError(item.index, MalformedError(f"{item.op} over one mesh dim"), "unsupported")

@@ -7,79 +7,31 @@ different values to one collective, a merge stands before it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
 from verifier.ingest.groups import Regions
 from verifier.ingest.symbolic import ClassProgram, LineError, Step
+from verifier.ingest.whole import (
+    BlockedError,
+    ClassError,
+    Piece,
+    United,
+    Value,
+    Whole,
+    alike,
+    frozen,
+    joins,
+    shape,
+)
 from verifier.ir.errors import MalformedError
-from verifier.ir.program import IN_ORDER, Input, Node, Program
+from verifier.ir.program import IN_ORDER, Node
 from verifier.ir.types import Attr, TensorType
 from verifier.ops import lookup
 
-Piece = tuple[int, int]
-"""A value, and the ranks on which it is meant."""
-
-
-@dataclass
-class United:
-    """One node of the whole program."""
-
-    node: Node
-    operands: tuple[int, ...]
-    runs: int
-    """The ranks that run it."""
-    outputs: tuple[int, ...]
-    types: tuple[TensorType, ...]
-    names: tuple[str, ...]
-    classes: set[int]
-    pieces: tuple[Piece, ...] = ()
-    """Of a merge: what it is made of."""
-    dims: tuple[str, ...] = ()
-    index: int = 0
-    """Its place among the nodes."""
-
-
-@dataclass
-class Value:
-    """A value of the whole program: what it is called, and the ranks that hold it."""
-
-    name: str
-    type: TensorType
-    region: int
-
-
-@dataclass
-class Whole:
-    """The united steps of all classes."""
-
-    values: list[Value] = field(default_factory=list[Value])
-    inputs: dict[str, tuple[Input, int, int]] = field(
-        default_factory=dict[str, tuple[Input, int, int]]
-    )
-    """By name: the input, its value, the ranks that take it."""
-    nodes: list[United] = field(default_factory=list[United])
-    outputs: dict[tuple[str, str], list[Piece]] = field(
-        default_factory=dict[tuple[str, str], list[Piece]]
-    )
-
-
-class Blocked(Exception):
-    """No class can go on, and these have not ended: class, line."""
-
-    def __init__(self, waiting: dict[int, int]) -> None:
-        super().__init__("no class can go on")
-        self.waiting = waiting
-
-
-class ClassError(Exception):
-    """A line of one class that does not go with the others."""
-
-    def __init__(self, index: int, error: LineError) -> None:
-        super().__init__(str(error))
-        self.index, self.error = index, error
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
+"""Ops whose operands may stand in either order on different ranks."""
 
 
 class Uniting:
@@ -113,7 +65,7 @@ class Uniting:
         self.family = [order.get(id(p.owner.host), i) for i, p in enumerate(programs)]
 
     def run(self) -> Whole:
-        """Raises Blocked, ClassError."""
+        """Raises BlockedError, ClassError."""
         while True:
             moved = False
             for i in range(len(self.programs)):
@@ -123,7 +75,7 @@ class Uniting:
             if not left:
                 return self.whole
             if not moved and not self._alone():
-                raise Blocked(left)
+                raise BlockedError(left)
 
     def _waiting(self) -> Iterator[tuple[int, Step]]:
         for i, p in enumerate(self.programs):
@@ -213,7 +165,8 @@ class Uniting:
         more: Hashable = None,
     ) -> tuple[int, ...]:
         """The same node of another class, with this one's ranks added; else a new one."""
-        key = (node.op, operands, _frozen(node.attrs), types, node.timing, _shape(node.body), more)
+        read = tuple(sorted(operands)) if node.op in COMMUTATIVE else operands
+        key = (node.op, read, frozen(node.attrs), types, node.timing, shape(node.body), more)
         for other in self.known.get(key, ()):
             if (
                 i not in other.classes
@@ -226,9 +179,7 @@ class Uniting:
                     self.whole.values[value].region |= region
                 self.last[i] = other.index
                 return other.outputs
-        outputs = tuple(
-            self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True)
-        )
+        outputs = tuple(self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True))
         made = United(node, operands, runs, outputs, types, node.outputs, {i})
         self.known.setdefault(key, []).append(made)
         self._append(made)
@@ -293,11 +244,13 @@ class Uniting:
                 raise ClassError(i, LineError(step.line, error, "mismatch"))
         for key in taken:
             self.received[key] = self.received.get(key, 0) + 1
-        operand = self._join(pieces, step.input.name)
         attrs: dict[str, Attr] = {"mesh_dim": name, "src": theirs, "dst": mine}
         node = Node("recv", (), (step.input.name,), attrs, timing=step.timing)
-        kinds, mask = (step.input.type,), self.masks[i]
-        (self.env[i][step.input.name],) = self._unite(i, node, (operand,), kinds, mask, mask)
+        got: list[Piece] = []
+        for value, mask in pieces:
+            (out,) = self._unite(i, node, (value,), (step.input.type,), mask, mask)
+            got.append((out, mask))
+        self.env[i][step.input.name] = self._join(got, step.input.name)
         return True
 
     def _join(self, pieces: Sequence[Piece], hint: str) -> int:
@@ -335,7 +288,7 @@ class Uniting:
                 continue
             if step.kind == "collective":
                 members = self._members(step.dims)[i]
-                same = [k for k in members if k in waiting and _alike(step, waiting[k])]
+                same = [k for k in members if k in waiting and alike(step, waiting[k])]
                 if len(same) == len(members):
                     self._collective(sorted(members), waiting)
                     moved = True
@@ -346,7 +299,7 @@ class Uniting:
                 name = step.node.outputs[0]
                 members = self.joins[name]
                 if all(
-                    k in waiting and waiting[k].kind == "join" and _named(waiting[k]) == name
+                    k in waiting and waiting[k].kind == "join" and joins(waiting[k]) == name
                     for k in members
                 ):
                     self._rejoin(sorted(members), waiting)
@@ -405,13 +358,9 @@ class Uniting:
             index = lookup(node.op).with_defaults(node.attrs)["index"]
             region = self._moved(runs, waiting[leader].dims[0], index) & runs
         types = tuple(self.programs[leader].program.types[v] for v in node.outputs)
-        outputs = tuple(
-            self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True)
-        )
+        outputs = tuple(self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True))
         dims, names = waiting[leader].dims, node.outputs
-        self._append(
-            United(node, operands, runs, outputs, types, names, set(members), dims=dims)
-        )
+        self._append(United(node, operands, runs, outputs, types, names, set(members), dims=dims))
         for i in members:
             mine = waiting[i].node
             assert mine is not None
@@ -455,44 +404,3 @@ class Uniting:
                 self.at[i] += 1
                 return True
         return False
-
-
-def _named(step: Step) -> str:
-    return step.node.outputs[0] if step.node is not None else ""
-
-
-def _alike(a: Step, b: Step) -> bool:
-    """Whether two ranks call the same collective."""
-    if b.kind != "collective" or a.node is None or b.node is None:
-        return False
-    x, y = a.node, b.node
-    return (
-        x.op == y.op
-        and lookup(x.op).with_defaults(x.attrs) == lookup(y.op).with_defaults(y.attrs)
-        and x.timing == y.timing
-        and _shape(x.body) == _shape(y.body)
-    )
-
-
-def _frozen(attrs: Mapping[str, Attr]) -> Hashable:
-    return tuple(sorted(((k, type(v).__name__, v) for k, v in attrs.items()), key=lambda i: i[0]))
-
-
-def _shape(body: Program | None) -> Hashable:
-    """A repeated block up to the names of its values."""
-    if body is None:
-        return None
-    number: dict[str, int] = {}
-    for item in body.inputs:
-        number[item.name] = len(number)
-    nodes: list[Hashable] = []
-    for node in body.nodes:
-        operands = tuple(number[v] for v in node.inputs)
-        nodes.append((node.op, operands, _frozen(node.attrs), _shape(node.body), node.timing))
-        for out in node.outputs:
-            number[out] = len(number)
-    return (
-        tuple((i.role, i.type) for i in body.inputs),
-        tuple(nodes),
-        tuple((o.role, number[o.value]) for o in body.outputs),
-    )

@@ -53,9 +53,10 @@ def _judged(
     for kind in ("malformed", "mismatch", "unsupported"):
         found = read.of_kind(kind)
         if found and kind == "mismatch":
-            steps = tuple(map(str, found))
-            trace = Trace("communication of ranks", _short(found[0]), steps)
-            return Counterexample("", trace, _location(found[0]), stats=read.stats)
+            first = next(iter(read.of_kind("deviates")), found[0])
+            message = f"{first}; {_short(found[0])}" if first is not found[0] else _short(first)
+            trace = Trace("communication of ranks", message, tuple(map(str, found)))
+            return Counterexample(read.mesh, trace, _location(first), stats=read.stats)
         if found:
             return Unknown(str(found[0]), _location(found[0]), stats=read.stats)
     if read.program is None:

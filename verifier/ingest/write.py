@@ -43,8 +43,8 @@ def write_ranks(program: Program, path: str | Path) -> None:
     target = Path(path)
     texts = rank_texts(program)
     if target.suffix in (".spz", ".sp"):
-        file = gzip.open(target, "wb", compresslevel=1) if target.suffix == ".spz" else None
-        with file or target.open("wb") as out:
+        packed = target.suffix == ".spz"
+        with gzip.open(target, "wb", compresslevel=1) if packed else target.open("wb") as out:
             out.write(f"{header(program.name, program.mesh)}\n".encode())
             for _, text in texts:
                 out.write(text)
@@ -176,9 +176,7 @@ class _Writer:
             self._body(out, node.body, places.inside(node), rank, indent + "  ")
             out.text += f"{indent}}}\n"
 
-    def _body(
-        self, out: _Template, body: Program, places: Regions, rank: int, indent: str
-    ) -> None:
+    def _body(self, out: _Template, body: Program, places: Regions, rank: int, indent: str) -> None:
         for item in body.inputs:
             path = "" if item.path == item.name else f" {quote(item.path)}"
             out.text += _escaped(f"{indent}{item.role} {value(item.name)}: {item.type}{path}\n")

@@ -1,0 +1,116 @@
+"""The united steps of all classes: values, and nodes with the ranks that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from verifier.ingest.symbolic import LineError, Step
+from verifier.ir.program import Input, Node, Program
+from verifier.ir.types import Attr, TensorType
+from verifier.ops import lookup
+
+Piece = tuple[int, int]
+"""A value, and the ranks on which it is meant."""
+
+
+@dataclass
+class United:
+    """One node of the whole program."""
+
+    node: Node
+    operands: tuple[int, ...]
+    runs: int
+    """The ranks that run it."""
+    outputs: tuple[int, ...]
+    types: tuple[TensorType, ...]
+    names: tuple[str, ...]
+    classes: set[int]
+    pieces: tuple[Piece, ...] = ()
+    """Of a merge: what it is made of."""
+    dims: tuple[str, ...] = ()
+    index: int = 0
+    """Its place among the nodes."""
+
+
+@dataclass
+class Value:
+    """A value of the whole program: what it is called, and the ranks that hold it."""
+
+    name: str
+    type: TensorType
+    region: int
+
+
+@dataclass
+class Whole:
+    """The united steps of all classes."""
+
+    values: list[Value] = field(default_factory=list[Value])
+    inputs: dict[str, tuple[Input, int, int]] = field(
+        default_factory=dict[str, tuple[Input, int, int]]
+    )
+    """By name: the input, its value, the ranks that take it."""
+    nodes: list[United] = field(default_factory=list[United])
+    outputs: dict[tuple[str, str], list[Piece]] = field(
+        default_factory=dict[tuple[str, str], list[Piece]]
+    )
+
+
+class BlockedError(Exception):
+    """No class can go on, and these have not ended: class, line."""
+
+    def __init__(self, waiting: dict[int, int]) -> None:
+        super().__init__("no class can go on")
+        self.waiting = waiting
+
+
+class ClassError(Exception):
+    """A line of one class that does not go with the others."""
+
+    def __init__(self, index: int, error: LineError) -> None:
+        super().__init__(str(error))
+        self.index, self.error = index, error
+
+
+def joins(step: Step) -> str:
+    """The result that a step makes."""
+    return step.node.outputs[0] if step.node is not None else ""
+
+
+def alike(a: Step, b: Step) -> bool:
+    """Whether two ranks call the same collective."""
+    if b.kind != "collective" or a.node is None or b.node is None:
+        return False
+    x, y = a.node, b.node
+    return (
+        x.op == y.op
+        and lookup(x.op).with_defaults(x.attrs) == lookup(y.op).with_defaults(y.attrs)
+        and x.timing == y.timing
+        and shape(x.body) == shape(y.body)
+    )
+
+
+def frozen(attrs: Mapping[str, Attr]) -> Hashable:
+    """Attributes that can be compared; true is not 1."""
+    return tuple(sorted(((k, type(v).__name__, v) for k, v in attrs.items()), key=lambda i: i[0]))
+
+
+def shape(body: Program | None) -> Hashable:
+    """A repeated block up to the names of its values."""
+    if body is None:
+        return None
+    number: dict[str, int] = {}
+    for item in body.inputs:
+        number[item.name] = len(number)
+    nodes: list[Hashable] = []
+    for node in body.nodes:
+        operands = tuple(number[v] for v in node.inputs)
+        nodes.append((node.op, operands, frozen(node.attrs), shape(node.body), node.timing))
+        for out in node.outputs:
+            number[out] = len(number)
+    return (
+        tuple((i.role, i.type) for i in body.inputs),
+        tuple(nodes),
+        tuple((o.role, number[o.value]) for o in body.outputs),
+    )
