@@ -1,0 +1,189 @@
+"""Edits that the values ask for: what closes a mismatch, and what the one-device program does next.
+
+The one-device ops whose operands are all found in the distributed program, and whose result is not,
+are where a fault keeps the program from going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import product
+
+from verifier.contract import Contract, output_key
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Affine, Attr
+from verifier.layout import Layout, bound
+from verifier.ops import lookup
+from verifier.repair.edits import Attrs, Edit
+from verifier.repair.near import collectives
+from verifier.repair.view import View
+
+FRONTIER = 8
+COMBINATIONS = 8
+
+
+def closing(value: str, have: Layout, need: Layout) -> Iterator[Edit]:
+    """Single collectives that bring a value from one layout closer to another.
+
+    Partial to Replicate: all_reduce. Partial to Shard: reduce_scatter. Shard to Replicate:
+    all_gather. Shard to another dim: all_to_all. Replicate to Shard: shard_slice.
+    """
+    names = dict.fromkeys([*sorted(have.mentioned), *sorted(need.mentioned)])
+    moved = [n for n in names if _dim(have, n) != _dim(need, n) or have.fold(n) != need.fold(n)]
+    folds = [n for n in moved if have.fold(n) and not need.mentioned & {n}]
+    if len(folds) > 1:
+        how = str(have.fold(folds[0]))
+        yield Edit("after", value, "all_reduce", (("mesh_dim", tuple(folds)), ("reduce", how)))
+    for name in moved:
+        over, fold = ("mesh_dim", name), have.fold(name)
+        a, b = _dim(have, name), _dim(need, name)
+        if fold and b is None:
+            yield Edit("after", value, "all_reduce", (over, ("reduce", fold)))
+        elif fold:
+            yield Edit("after", value, "reduce_scatter", (("dim", b or 0), over, ("reduce", fold)))
+        elif a is not None and b is None:
+            yield Edit("after", value, "all_gather", (("dim", a), over))
+        elif a is not None and b is not None:
+            yield Edit("after", value, "all_to_all", (("concat_dim", a), over, ("split_dim", b)))
+        elif b is not None:
+            yield Edit("after", value, "shard_slice", (("dim", b), over))
+
+
+def _dim(layout: Layout, name: str) -> int | None:
+    for index, atoms in enumerate(layout.dims):
+        if name in bound(atoms):
+            return index
+    return None
+
+
+def settled(view: View, contract: Contract, wanted: dict[str, str]) -> Iterator[Edit]:
+    """For outputs that are the right value in the wrong pieces: what brings them together."""
+    for out in view.program.outputs:
+        key = output_key(out)
+        if out.value not in view.wrong or key not in wanted:
+            continue
+        readers = (key,) if view.readers.get(out.value) else ()
+        for claim in view.claims.get(out.value, ()):
+            if claim.of != wanted[key]:
+                continue
+            for edit in closing(out.value, claim.layout, contract.outputs[key]):
+                yield edit
+                if readers:
+                    yield Edit(edit.kind, edit.value, edit.op, edit.attrs, uses=readers)
+        for value in view.covered.get(wanted[key], ()):
+            if view.program.types[value] == view.program.types[out.value]:
+                yield Edit("output", key, operands=(value,))
+
+
+def guided(view: View, node: Node) -> Iterator[Edit]:
+    """Edits around a node that the claims of its operands and of the rest suggest."""
+    yield from _operands(view, node)
+    yield from _constants(view, node)
+    for theirs in frontier(view, node)[:FRONTIER]:
+        yield from _made(view, node, theirs)
+
+
+def _operands(view: View, node: Node) -> Iterator[Edit]:
+    """Pending sums and splits of the operands, closed: for all readers, or for this one."""
+    program = view.program
+    for value in dict.fromkeys(node.inputs):
+        claims = view.exact(value)
+        if not program.types[value].is_float or (claims and not claims[0].layout.mentioned):
+            continue
+        alone = (node.outputs[0],) if len(view.readers[value]) > 1 else ()
+        pending = {n for c in claims for n in c.layout.pending}
+        for edit in collectives(program, value):
+            over = dict(edit.attrs)["mesh_dim"]
+            names = {over} if isinstance(over, str) else set(over)  # pyright: ignore[reportArgumentType]
+            if claims and pending and not names <= pending:
+                continue
+            yield edit
+            if alone:
+                yield Edit(edit.kind, value, edit.op, edit.attrs, uses=alone)
+
+
+def _constants(view: View, node: Node) -> Iterator[Edit]:
+    """A constant whose result is off by a factor from what one device has, put right."""
+    value = node.attrs.get("value")
+    if node.op in ("mul_scalar", "full") and isinstance(value, int | Fraction):
+        for claim in view.claims.get(node.outputs[0], ()):
+            changed = (("value", Fraction(value) / claim.scale),)
+            yield Edit("set", node.outputs[0], attrs=changed)
+
+
+def factors(view: View, node: Node) -> Iterator[Edit]:
+    """A factor after a result that is a multiple of what one device has."""
+    for claim in view.claims.get(node.outputs[0], ()):
+        if claim.scale != 1:
+            yield Edit("after", node.outputs[0], "mul_scalar", (("value", 1 / claim.scale),))
+
+
+def frontier(view: View, node: Node) -> list[Node]:
+    """One-device ops that could come next, those most like a node first."""
+    held = {c.of for v in node.inputs for c in view.claims.get(v, ())}
+    found: list[tuple[int, int, Node]] = []
+    for place, theirs in enumerate(view.device.nodes):
+        if theirs.outputs[0] in view.covered:
+            continue
+        if not all(v in view.covered for v in theirs.inputs):
+            continue
+        shared = len(held.intersection(theirs.inputs))
+        if shared or theirs.op == node.op:
+            found.append((-2 * shared - 3 * (theirs.op == node.op), place, theirs))
+    return [theirs for _, _, theirs in sorted(found, key=lambda f: f[:2])]
+
+
+def _made(view: View, node: Node, theirs: Node) -> Iterator[Edit]:
+    """The one-device op in place of the node, or between the node and what it reads."""
+    name, program = node.outputs[0], view.program
+    sources = [_sources(view, node, value) for value in theirs.inputs]
+    for count, operands in enumerate(product(*sources)):
+        if count == COMBINATIONS:
+            break
+        if len(node.outputs) == 1 and name not in operands:
+            for attrs in _local(program, theirs, node):
+                if theirs.op != node.op or operands != node.inputs or attrs != _given(node):
+                    yield Edit("replace", name, theirs.op, attrs, operands)
+        mine = [v for v in operands if v in node.inputs]
+        for value in dict.fromkeys(mine):
+            alone = (name,) if len(view.readers[value]) > 1 else ()
+            for attrs in _local(program, theirs, None):
+                edit = Edit("after", value, theirs.op, attrs, operands)
+                yield edit
+                if alone:
+                    yield Edit("after", value, theirs.op, attrs, operands, uses=alone)
+        if name in operands:
+            for attrs in _local(program, theirs, None):
+                yield Edit("after", name, theirs.op, attrs, operands)
+
+
+def _given(node: Node) -> Attrs:
+    return tuple(sorted(node.attrs.items()))
+
+
+def _sources(view: View, node: Node, value: str) -> list[str]:
+    """Distributed values that are a one-device value: those the node reads, then the last."""
+    found = view.covered[value]
+    mine = [v for v in (*node.inputs, *node.outputs) if v in found]
+    rest = [v for v in reversed(found) if v not in mine]
+    return [*dict.fromkeys(mine), *rest][:4]
+
+
+def _local(program: Program, theirs: Node, node: Node | None) -> list[Attrs]:
+    """The attributes of a one-device op for pieces: as written, with local shapes, with offsets."""
+    attrs: dict[str, Attr] = dict(theirs.attrs)
+    out: list[Attrs] = [tuple(sorted(attrs.items()))]
+    if node is not None:
+        if "shape" in attrs:
+            local = program.types[node.outputs[0]].shape
+            out.insert(0, tuple(sorted({**attrs, "shape": local}.items())))
+        if node.op == theirs.op:
+            out.insert(0, _given(node))
+    if "offset" in lookup(theirs.op).attrs:
+        sizes: Sequence[int] = sorted({n for t in program.types.values() for n in t.shape if n > 1})
+        for name in program.mesh.names:
+            for size in sizes[:6]:
+                moved = {**attrs, "offset": Affine.of(0, {name: size})}
+                out.append(tuple(sorted(moved.items())))
+    return list(dict.fromkeys(out))

@@ -1,0 +1,381 @@
+"""Best-first search over sequences of edits: numbers first, then relations, then the verdict.
+
+An edit is kept where it takes the program further: a value that was no piece of anything becomes
+one, or an output comes right. What agrees with one device on numbers is verified, and only a
+`Proof` is a repair.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice
+
+import numpy as np
+
+from verifier.contract import Contract, ContractError, check, output_key
+from verifier.domains.base import Array
+from verifier.ir.errors import IRError
+from verifier.ir.program import Node, Program
+from verifier.ops import lookup
+from verifier.refute import too_large
+from verifier.repair.edits import Edit, apply, without_dead
+from verifier.repair.guided import factors, guided, settled
+from verifier.repair.near import near, returned, scaled
+from verifier.repair.numbers import Numbers, State
+from verifier.repair.view import Device, View, block, device, root
+from verifier.verdict import Proof, Unknown, Verdict
+from verifier.verify import verify, well_formed
+
+Cost = Callable[[Program], float]
+
+SMALL = 200
+"""Programs of at most this many nodes are run to their end for every edit."""
+REACH = 12
+"""Nodes that are run for an edit of a larger program before it is given up or run whole."""
+CHUNK = 60
+"""Edits that are tried at one program before another is looked at."""
+WHOLE = 6
+"""Edits of a chunk that are run whole, the most promising ones."""
+KEPT = 6
+"""Edits of a chunk that are built upon."""
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A program that is proved, and the edits that lead to it."""
+
+    program: Program
+    edits: tuple[Edit, ...]
+    verdict: Proof
+    tried: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NotRepaired:
+    """Why no repair was found. `best` are the edits that took the program furthest."""
+
+    reason: str
+    best: tuple[Edit, ...]
+    tried: int
+    seconds: float
+
+
+def repair(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    *,
+    max_edits: int = 3,
+    seconds: float = 30.0,
+    cost: Cost | None = None,
+    consts: Mapping[str, Array] | None = None,
+) -> Repaired | NotRepaired:
+    """The fewest edits after which the distributed program is proved, the cheapest among equals.
+
+    The one-device program and the contract stay as they are. `cost` compares programs of equally
+    many edits; by default it is the bytes that ranks exchange.
+
+    Raises:
+        IRError: a program that is not well formed.
+        ContractError: a contract that does not fit the programs.
+    """
+    sequential, distributed = well_formed(sequential), well_formed(distributed)
+    check(sequential, distributed, contract)
+    question = _Question(sequential, distributed, contract, consts or {}, cost or traffic)
+    return _Search(question, max_edits, seconds).run()
+
+
+def traffic(program: Program) -> float:
+    """Bytes that ranks hand to collectives and messages, and a little for every node."""
+    total = 0.0
+    for node in program.nodes:
+        if node.body is not None:
+            total += traffic(node.body) * int(str(node.attrs["length"]))
+        elif lookup(node.op).kind in ("collective", "movement") and node.op != "on_coord":
+            total += sum(program.types[v].nbytes for v in node.inputs)
+        total += 1e-3
+    return total
+
+
+@dataclass(frozen=True)
+class _Question:
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: Mapping[str, Array]
+    cost: Cost
+
+    def verdict(self, program: Program) -> Verdict:
+        with np.errstate(all="ignore"):
+            return verify(
+                self.sequential, program, self.contract, consts=self.consts, simpler=False
+            )
+
+
+@dataclass
+class _Point:
+    """A program on the way, with the edits that led to it."""
+
+    program: Program
+    edits: tuple[Edit, ...]
+    state: State
+    wrong: set[str]
+    before: View | None
+    chunks: int = 0
+    view: View | None = None
+    candidates: Iterator[tuple[View, Edit]] | None = None
+    tried: set[Edit] = field(default_factory=set[Edit])
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """An edit that was tried: how much further it goes, as far as it was run."""
+
+    edit: Edit
+    gain: float
+    state: State | None
+    """The whole run, where it was run whole."""
+
+
+class _Search:
+    def __init__(self, question: _Question, most: int, seconds: float) -> None:
+        self.question, self.most = question, most
+        self.begin = time.perf_counter()
+        self.deadline = self.begin + seconds
+        self.tried = 0
+        self.unproved = 0
+        self.best: tuple[int, float, tuple[Edit, ...]] = (1 << 30, 0.0, ())
+        self.numbers: Numbers
+        self.one: Device
+
+    def run(self) -> Repaired | NotRepaired:
+        q = self.question
+        first = q.verdict(q.distributed)
+        if isinstance(first, Proof):
+            return self._found(q.distributed, (), first)
+        if too_large(q.sequential, q.distributed):
+            return self._none("the programs are too large to be run on numbers")
+        self.numbers = Numbers(q.sequential, q.distributed, q.contract, q.consts)
+        self.one = device(self.numbers)
+        state = self.numbers.machine.run(q.distributed, self.numbers.empty)
+        wrong = self.numbers.wrong(state)
+        start = _Point(q.distributed, (), state, wrong, None)
+        if not wrong:
+            return self._unproved(start, first)
+        return self._best_first(start)
+
+    def _best_first(self, start: _Point) -> Repaired | NotRepaired:
+        order = count()
+        queue = [((0, len(start.wrong), 0.0), next(order), start)]
+        while queue and not self.late():
+            (_, _, gain), _, point = heapq.heappop(queue)
+            trials, more = self._chunk(point)
+            found = self._solved(point, trials)
+            if found is not None:
+                return found
+            if len(point.edits) + 1 < self.most:
+                for child, better in self._children(point, trials):
+                    key = (len(child.edits), len(child.wrong), -better)
+                    heapq.heappush(queue, (key, next(order), child))
+            if more:
+                point.chunks += 1
+                key = (len(point.edits) + point.chunks, len(point.wrong), gain)
+                heapq.heappush(queue, (key, next(order), point))
+        if self.late():
+            return self._none("the time is up")
+        return self._none(f"no {self.most} edits of the known kinds lead to a proof")
+
+    def late(self) -> bool:
+        return time.perf_counter() > self.deadline
+
+    def _chunk(self, point: _Point) -> tuple[list[_Trial], bool]:
+        """Try the next edits at a program; whether there are more."""
+        if point.candidates is None:
+            point.view = root(self.numbers, self.one, point.state, point.before)
+            point.before = None
+            point.candidates = candidates(point.view, self.question.contract, self._wanted())
+        trials: list[_Trial] = []
+        some = False
+        for view, edit in islice(point.candidates, CHUNK):
+            some = True
+            named = replace(edit, scope=view.scope)
+            if self.late():
+                break
+            if named in point.tried:
+                continue
+            point.tried.add(named)
+            trial = self._try(point, view, edit)
+            if trial is not None:
+                trials.append(trial)
+        trials.sort(key=lambda t: -t.gain)
+        whole = [self._whole(point, t) for t in trials[:WHOLE]]
+        return [t for t in whole if t is not None] + [t for t in trials[WHOLE:] if t.state], some
+
+    def _wanted(self) -> dict[str, str]:
+        return {output_key(o): o.value for o in self.question.sequential.outputs}
+
+    def _try(self, point: _Point, view: View, edit: Edit) -> _Trial | None:
+        """The edit, run as far as it says something; None where it is no program or no gain."""
+        try:
+            program = apply(view.program, edit)
+        except IRError:
+            return None
+        self.tried += 1
+        small = len(program.nodes) <= SMALL
+        state = view.machine.run(program, view.state, 1 << 30 if small else REACH)
+        gain = gained(view, state)
+        named = replace(edit, scope=view.scope)
+        if view.scope or not small:
+            return _Trial(named, gain, None) if gain > 0 else None
+        wrong = self.numbers.wrong(state)
+        gain += 2 * (len(point.wrong) - len(wrong))
+        if gain <= 0 and wrong:
+            return None
+        return _Trial(named, gain + 100 * (not wrong), state)
+
+    def _whole(self, point: _Point, trial: _Trial) -> _Trial | None:
+        if trial.state is not None:
+            return trial
+        try:
+            program = apply(point.program, trial.edit)
+        except IRError:
+            return None
+        state = self.numbers.machine.run(program, point.state)
+        return _Trial(trial.edit, trial.gain, state)
+
+    def _solved(self, point: _Point, trials: list[_Trial]) -> Repaired | None:
+        """The cheapest edit after which the program is proved."""
+        right = [t.state for t in trials if t.state and not self.numbers.wrong(t.state)]
+        edits = [t.edit for t in trials if t.state and not self.numbers.wrong(t.state)]
+        priced = sorted((self.question.cost(s.program), i, s.program) for i, s in enumerate(right))
+        for _, index, program in priced:
+            if self.late():
+                return None
+            found = self._proved(program, (*point.edits, edits[index]))
+            if found is not None:
+                return found
+        return None
+
+    def _proved(self, program: Program, edits: tuple[Edit, ...]) -> Repaired | None:
+        for fewer in self._fewer(edits):
+            found = self._proved(*fewer)
+            if found is not None:
+                return found
+        program = without_dead(self.question.distributed, program)
+        try:
+            verdict = self.question.verdict(program)
+        except (IRError, ContractError):
+            return None
+        if isinstance(verdict, Proof):
+            return self._found(program, edits, verdict)
+        self.unproved += isinstance(verdict, Unknown)
+        return None
+
+    def _fewer(self, edits: tuple[Edit, ...]) -> Iterator[tuple[Program, tuple[Edit, ...]]]:
+        """The program after all edits but one, where that still agrees on numbers."""
+        if len(edits) < 2:
+            return
+        for left in range(len(edits)):
+            rest = (*edits[:left], *edits[left + 1 :])
+            program = self.question.distributed
+            try:
+                for edit in rest:
+                    program = apply(program, edit)
+            except IRError:
+                continue
+            state = self.numbers.machine.run(program, self.numbers.empty)
+            if not self.numbers.wrong(state):
+                yield program, rest
+
+    def _children(self, point: _Point, trials: list[_Trial]) -> Iterator[tuple[_Point, float]]:
+        """The programs that go further, best first."""
+        found: list[tuple[tuple[int, float], int, _Point]] = []
+        for index, trial in enumerate(trials):
+            if trial.state is None or trial.gain <= 0:
+                continue
+            wrong = self.numbers.wrong(trial.state)
+            edits = (*point.edits, trial.edit)
+            child = _Point(trial.state.program, edits, trial.state, wrong, point.view)
+            found.append(((len(wrong), -trial.gain), index, child))
+            self.best = min(self.best, (len(wrong), -trial.gain, edits), key=lambda b: b[:2])
+        for (_, gain), _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
+            yield child, -gain
+
+    def _unproved(self, start: _Point, first: Verdict) -> Repaired | NotRepaired:
+        """The program agrees on numbers: one edit that keeps that and leads to a proof."""
+        view = root(self.numbers, self.one, start.state)
+        late = [n for n in view.program.nodes if n.timing.asynchronous]
+        waits = (Edit("after", n.outputs[0], "wait") for n in late)
+        for edit in waits:
+            if self.late():
+                break
+            try:
+                program = apply(view.program, edit)
+            except IRError:
+                continue
+            self.tried += 1
+            found = self._proved(program, (edit,))
+            if found is not None:
+                return found
+        said = first.reason if isinstance(first, Unknown) else "it is refuted for another reason"
+        return self._none(f"the program agrees with one device on numbers: {said}")
+
+    def _found(self, program: Program, edits: tuple[Edit, ...], verdict: Proof) -> Repaired:
+        return Repaired(program, edits, verdict, self.tried, time.perf_counter() - self.begin)
+
+    def _none(self, reason: str) -> NotRepaired:
+        if self.unproved:
+            reason += f"; {self.unproved} edited programs agree on numbers and are not proved"
+        seconds = time.perf_counter() - self.begin
+        return NotRepaired(reason, self.best[2], self.tried, seconds)
+
+
+def worth(view: View, state: State, value: str) -> float:
+    """1 for a value that is a piece of something, half for a multiple, 0 else."""
+    found = view.device.index.claims(state.parts(value))
+    return _worth([c.scale == 1 for c in found])
+
+
+def _worth(exact: list[bool]) -> float:
+    return 1.0 if any(exact) else 0.5 if exact else 0.0
+
+
+def gained(view: View, state: State) -> float:
+    """How many more values are pieces of something than before, of those that were run again."""
+    gain = 0.0
+    for value in state.dirty[:REACH]:
+        if value in view.claims:
+            before = _worth([c.scale == 1 for c in view.claims[value]])
+            gain += worth(view, state, value) - before
+    return gain
+
+
+def candidates(
+    view: View, contract: Contract, wanted: dict[str, str]
+) -> Iterator[tuple[View, Edit]]:
+    """Edits of a program, likeliest first; those of a repeated block beside its scan."""
+    yield from ((view, e) for e in settled(view, contract, wanted))
+    yield from ((view, e) for e in returned(view.program, view.wrong))
+    yield from _around(view)
+
+
+def _around(view: View) -> Iterator[tuple[View, Edit]]:
+    for node in view.suspects():
+        inside: Iterator[tuple[View, Edit]] = iter(())
+        if node.body is not None:
+            inner = block(view, node)
+            if inner is not None:
+                inside = _around(inner)
+        yield from chain(((view, e) for e in _edits(view, node)), inside)
+
+
+def _edits(view: View, node: Node) -> Iterator[Edit]:
+    yield from guided(view, node)
+    yield from near(view.program, node)
+    yield from factors(view, node)
+    if view.program.types[node.outputs[0]].is_float:
+        yield from scaled(view.program.mesh, node.outputs[0])
