@@ -31,7 +31,7 @@ from verifier.ir.tokens import Tokens, value
 from verifier.ir.types import Affine, Attr, Mesh, Source, TensorType
 from verifier.ir.where import EVERYWHERE, Where
 
-__all__ = ["parse_text", "to_text"]
+__all__ = ["parse_attrs", "parse_text", "to_text"]
 
 
 def parse_text(text: str, filename: str = "<text>") -> Program:
@@ -47,6 +47,20 @@ def parse_text(text: str, filename: str = "<text>") -> Program:
     if tokens.kind != "end":
         raise tokens.fail("text after the end of the program", "nothing")
     return program
+
+
+def parse_attrs(text: str, op: str, filename: str = "<text>") -> dict[str, Attr]:
+    """Read attributes alone, `mesh_dim=tp, reduce=sum`, with or without their braces.
+
+    Raises:
+        MalformedError: one message with file, line and column.
+    """
+    bare = text.strip()
+    tokens = Tokens(bare if bare.startswith("{") else f"{{{bare}}}", filename)
+    attrs = _attrs(tokens, op)
+    if tokens.kind != "end":
+        raise tokens.fail(f"text after the attributes of {op}", "nothing")
+    return attrs
 
 
 def _word(tokens: Tokens, what: str) -> str:

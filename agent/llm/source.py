@@ -1,0 +1,179 @@
+"""Source under translation, made fit for a prompt: it was written by someone we do not know.
+
+Comments, docstrings, long strings, hidden characters and anything that looks like a key are taken
+out; what is left is cut to a budget at a line, and lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import secrets
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from agent.errors import InputError
+from agent.llm.hygiene import clean, one_line
+from agent.llm.secret import redacted
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Source
+
+LONGEST_STRING = 48
+"""Characters of a string literal that is kept; what a model computes is not in longer ones."""
+LONGEST_SOURCE = 2_000_000
+CUT = "..."
+
+
+def boundary() -> str:
+    """A word that the author of a text cannot guess."""
+    return f"B{secrets.token_hex(16)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Source for a prompt."""
+
+    text: str
+    """Numbered lines."""
+    cut: int
+    """Lines left out at the end."""
+    lines: int
+    """Lines of the file."""
+
+
+def prepared(source: str, file: str, budget: int) -> Prepared:
+    """Source as at most `budget` characters of code.
+
+    Raises:
+        InputError: it is not Python, or far too long.
+    """
+    if len(source) > LONGEST_SOURCE:
+        raise InputError("source too long to translate", where=one_line(file), got=f"{len(source)}")
+    try:
+        bare = _without_strings(_without_comments(source))
+    except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        where = f"{one_line(file)}:{line}" if line else one_line(file)
+        raise InputError(
+            "source that is not Python", where=where, got=type(error).__name__
+        ) from None
+    numbered = [
+        f"{number:4d}| {clean(redacted(line)).rstrip()}"
+        for number, line in enumerate(bare.split("\n"), 1)
+        if line.strip()
+    ]
+    kept: list[str] = []
+    size = 0
+    for line in numbered:
+        size += len(line) + 1
+        if size > budget:
+            break
+        kept.append(line)
+    return Prepared("\n".join(kept), len(numbered) - len(kept), source.count("\n") + 1)
+
+
+def _without_comments(source: str) -> str:
+    """Blanks for comments; every other character stays at its line and column."""
+    source = source.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines = source.replace("\f", " ").split("\n")
+    text = "\n".join(lines)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(lines)
+
+
+def _without_strings(source: str) -> str:
+    """Docstrings and other strings that are statements go; long literals become `"..."`."""
+    rows = [line.encode() for line in source.split("\n")]
+    for node, text in sorted(_strings(ast.parse(source)), key=lambda n: _start(n[0]), reverse=True):
+        _put(rows, node, text.encode())
+    return "\n".join(row.decode() for row in rows)
+
+
+def _start(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _strings(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """Strings to replace, and what by; none inside another."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str | bytes):
+                yield node.value, CUT
+            continue
+        if isinstance(node, ast.JoinedStr):
+            if _extent(node) > LONGEST_STRING:
+                yield node, f'"{CUT}"'
+            continue
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str | bytes) and _extent(node) > LONGEST_STRING:
+                prefix = "b" if isinstance(node.value, bytes) else ""
+                yield node, f'{prefix}"{CUT}"'
+            continue
+        todo += ast.iter_child_nodes(node)
+
+
+def _extent(node: ast.expr) -> int:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    if node.end_lineno != node.lineno:
+        return LONGEST_STRING + 1
+    return node.end_col_offset - node.col_offset
+
+
+def _put(rows: list[bytes], node: ast.expr, text: bytes) -> None:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    first, last = node.lineno - 1, node.end_lineno - 1
+    tail = rows[last][node.end_col_offset :]
+    rows[first] = rows[first][: node.col_offset] + text + (tail if first == last else b"")
+    for row in range(first + 1, last + 1):
+        rows[row] = tail if row == last else b""
+    if first != last and tail.strip():
+        rows[first] += tail
+        rows[last] = b""
+
+
+def bare(program: Program) -> Program:
+    """The program without the owner's source lines: places stay, what stands there does not."""
+
+    def plain(node: Node) -> Node:
+        file = one_line(node.source.file, 80)
+        body = bare(node.body) if node.body is not None else None
+        return replace(node, source=Source(file, node.source.line), body=body)
+
+    return replace(program, nodes=tuple(plain(n) for n in program.nodes))
+
+
+def excerpt(text: str, budget: int, focus: str = "") -> str:
+    """Text cut at lines to about `budget` characters: its start, and what surrounds `focus`."""
+    if len(text) <= budget:
+        return text
+    lines = text.split("\n")
+    at = next((i for i, line in enumerate(lines) if focus and focus in line), 0)
+    keep = set(_upto(range(len(lines)), lines, budget // 3))
+    near = sorted(range(len(lines)), key=lambda i: (abs(i - at), i))
+    keep |= set(_upto(near, lines, budget - budget // 3))
+    out: list[str] = []
+    skipped = 0
+    for index, line in enumerate(lines):
+        if index in keep:
+            out += [f"... {skipped} lines left out ..."] if skipped else []
+            out.append(line)
+            skipped = 0
+        else:
+            skipped += 1
+    return "\n".join([*out, f"... {skipped} lines left out ..."] if skipped else out)
+
+
+def _upto(order: range | list[int], lines: list[str], budget: int) -> Iterator[int]:
+    for index in order:
+        budget -= len(lines[index]) + 1
+        if budget < 0:
+            return
+        yield index
