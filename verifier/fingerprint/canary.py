@@ -1,0 +1,69 @@
+"""Payloads of canary runs, and what their fingerprints are, known before running."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.mix import key as make_key
+from verifier.fingerprint.movement import Fp, colors, common_width, coverage, fingerprint
+from verifier.fingerprint.partition import GAY_SEED, TensorPartition
+from verifier.fingerprint.region import Array, Region, checked
+
+
+def expected_fingerprint(
+    seed: int,
+    n_tokens: int,
+    hidden_dim: int,
+    layer: int = 1,
+    *,
+    kind: Literal["canary", "coverage"] = "canary",
+    dtype: np.dtype | str = "float32",
+) -> Fp:
+    """The fingerprint of the hidden states of a layer, known before running.
+
+    `canary`: of the colors of `color_hidden_states`, which the shards of a run on colors add up to.
+    `coverage`: of the places, which the claims of all ranks add up to. No one can know that of
+    model data. (`legacy.expected_fingerprint` has the published formula, which ignores the token.)
+    """
+    region, salt = Region.whole((n_tokens, hidden_dim)), layer_key(seed, layer)
+    if kind == "coverage":
+        return coverage(region, salt)
+    if kind != "canary":
+        raise FingerprintError(f"expected_fingerprint: kind {kind!r}; canary or coverage")
+    return fingerprint(colors(region, salt, dtype), region, salt)
+
+
+def layer_key(seed: int, layer: int) -> int:
+    """The key of the hidden states of a layer."""
+    return make_key(seed, "hidden", layer)
+
+
+def color_hidden_states(
+    local: Array, partition: TensorPartition, *, seed: int = GAY_SEED, layer: int = 1
+) -> Array:
+    """Colors of the shape and dtype of a piece of hidden states, for a canary run."""
+    return _color(local, partition, layer_key(seed, layer))
+
+
+def color_logits(logits: Array, partition: TensorPartition, *, seed: int = GAY_SEED) -> Array:
+    """Colors of the shape and dtype of a shard of logits, for a canary run.
+
+    They take the place of the data: added to it, they would change it and could not be told apart
+    from it.
+    """
+    return _color(logits, partition, make_key(seed, "logits"))
+
+
+def color_embeddings(local: Array, partition: TensorPartition, *, seed: int = GAY_SEED) -> Array:
+    """Colors of the shape and dtype of a shard of embeddings, for a canary run."""
+    return _color(local, partition, make_key(seed, "embeddings"))
+
+
+def _color(local: Array, partition: TensorPartition, salt: int) -> Array:
+    local = checked(local, "a canary run")
+    region = partition.region(local.shape)
+    width = common_width(partition.siblings(), local.dtype.itemsize, region.global_shape)
+    return colors(region, salt, local.dtype, width=width)

@@ -1,0 +1,282 @@
+"""One check per collective: from what was sent, or from colors, what must have arrived.
+
+Every check has two modes. *Live*: the senders hand over fingerprints of their real pieces, and what
+arrived has to add up to them. *Canary*: the plan's real collectives are run once on colors
+(`color_logits` and the like), and what must arrive is known before running; give no fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.mix import key as make_key
+from verifier.fingerprint.movement import (
+    Fp,
+    colors,
+    common_width,
+    decode,
+    fingerprint,
+    total,
+)
+from verifier.fingerprint.outcome import Verdict
+from verifier.fingerprint.partition import GAY_SEED, TensorPartition
+from verifier.fingerprint.region import Array, Region, checked, raw_words
+
+DIAGNOSED = 64
+"""Pieces that are compared with each other to name a fault."""
+
+
+def verify_allgather(
+    gathered: Array,
+    partitions: Sequence[TensorPartition],
+    *,
+    seed: int = GAY_SEED,
+    shard_fps: Sequence[Fp] | None = None,
+    key: int | None = None,
+    rank: int | None = None,
+) -> Verdict:
+    """Whether a gathered tensor holds every shard in its place.
+
+    Live: `shard_fps` are `fingerprint(shard, partition, key)` of the senders, with the `key` given
+    here. Canary: without them, the colors of `color_logits` (or of the `key`) are expected.
+
+    Sees what `fingerprint` sees: flips, shards dropped, repeated, swapped, stale, or gathered along
+    the wrong dim; names the ranks whose places are wrong and, where it can, what is there instead.
+    In canary mode a wrong place tells which elements it holds. Does not see shards that were wrong
+    when they were sent.
+
+    Raises:
+        FingerprintError: partitions that are not all shards of this tensor, or fingerprints of
+            another key or number.
+    """
+    gathered = checked(gathered, "verify_allgather")
+    parts = _all_shards("verify_allgather", partitions)
+    salt = make_key(seed, "logits") if key is None else key
+    regions = [p.of_whole(gathered.shape) for p in parts]
+    width = common_width(regions, gathered.dtype.itemsize)
+    if shard_fps is None:
+        want = [
+            fingerprint(colors(r, salt, gathered.dtype, width=width), r, salt, width=width)
+            for r in regions
+        ]
+    else:
+        want = list(shard_fps)
+        if len(want) != len(parts):
+            raise FingerprintError(
+                f"verify_allgather: {len(parts)} shards, {len(want)} fingerprints"
+            )
+        width = want[0].width
+        if want[0].key != salt:
+            raise FingerprintError(
+                f"verify_allgather: fingerprints of key {want[0].key:016x}, the key here is "
+                f"{salt:016x}"
+            )
+    got = fingerprint(gathered, None, salt, width=width)
+    expected = total(want)
+    if expected == got:
+        return Verdict("passed", "all_gather", "H", str(expected), str(got), rank=rank)
+    pieces = [np.ascontiguousarray(r.cut(gathered)) for r in regions]
+    return _blame("all_gather", want, pieces, regions, salt, width, shard_fps is None, rank)
+
+
+def _all_shards(where: str, partitions: Sequence[TensorPartition]) -> tuple[TensorPartition, ...]:
+    if not partitions:
+        raise FingerprintError(f"{where}: no partitions")
+    want = partitions[0].siblings()
+    if set(partitions) != set(want) or len(partitions) != len(want):
+        ids = sorted(p.shard_id for p in partitions)
+        raise FingerprintError(
+            f"{where}: expected shards 0..{len(want) - 1} of one partition, got shards {ids}"
+        )
+    return tuple(partitions)
+
+
+def _blame(
+    op: str,
+    want: Sequence[Fp],
+    pieces: Sequence[Array],
+    regions: Sequence[Region],
+    salt: int,
+    width: int,
+    canary: bool,
+    rank: int | None,
+) -> Verdict:
+    """Which pieces differ, and what the first of them is instead."""
+    got = [fingerprint(p, r, salt, width=width) for p, r in zip(pieces, regions, strict=True)]
+    bad = [i for i, (a, b) in enumerate(zip(want, got, strict=True)) if a != b]
+    if not bad:
+        return Verdict(
+            "failed", op, "H", str(total(want)), str(total(got)), rank=rank,
+            probable_fault="the pieces are right, their sum is not",
+        )  # fmt: skip
+    first = bad[0]
+    spans = [regions[i].bounds for i in bad]
+    return Verdict(
+        "failed",
+        op,
+        "H",
+        str(want[first]),
+        str(got[first]),
+        tuple(bad),
+        (min(a for a, _ in spans), max(b for _, b in spans)),
+        _what_is_there(first, want, pieces, regions, salt, width, canary),
+        rank,
+    )
+
+
+def _what_is_there(
+    at: int,
+    want: Sequence[Fp],
+    pieces: Sequence[Array],
+    regions: Sequence[Region],
+    salt: int,
+    width: int,
+    canary: bool,
+) -> str:
+    piece = pieces[at]
+    for i, (region, fp) in enumerate(zip(regions[:DIAGNOSED], want, strict=False)):
+        if i == at or region.shape != piece.shape:
+            continue
+        if fingerprint(piece, region, salt, width=width) == fp:
+            return f"the place of rank {at} holds the shard of rank {i}"
+    if not np.any(raw_words(piece, 1)):
+        return f"the place of rank {at} holds zeros: nothing was written"
+    if canary and width == 8:
+        return f"the place of rank {at} {_decoded(piece, regions[at], salt)}"
+    return f"the place of rank {at} holds other bits than were sent"
+
+
+def _decoded(piece: Array, region: Region, salt: int) -> str:
+    """What the colors in a piece say of where they came from."""
+    size = piece.dtype.itemsize
+    per_word = max(1, 8 // size)
+    found = decode(piece, salt)
+    runs = region.runs().words(size, 8)
+    mine = (runs.bases[:, None] + np.arange(runs.length, dtype=np.uint64)[None, :]).reshape(-1)
+    wrong = found != mine
+    end = -(-int(np.prod(region.global_shape)) * size // 8)
+    known = wrong & (found < np.uint64(end))
+    if not np.any(known):
+        return f"has {int(np.sum(wrong))} words that are no color of this run"
+    at = int(np.argmax(known))
+    came, belongs = int(found[at]) * per_word, int(mine[at]) * per_word
+    return (
+        f"has element {came} of the tensor where element {belongs} belongs "
+        f"({int(np.sum(known))} words from another place)"
+    )
+
+
+def verify_broadcast(received: Array, sent_fp: Fp, key: int, *, rank: int | None = None) -> Verdict:
+    """Whether a whole tensor arrived as it was sent. Sees and misses what `fingerprint` does."""
+    got = fingerprint(checked(received, "verify_broadcast"), None, key, width=sent_fp.width or None)
+    culprits = () if rank is None else (rank,)
+    if got == sent_fp:
+        return Verdict("passed", "broadcast", "H", str(sent_fp), str(got), rank=rank)
+    span = (0, received.size)
+    return Verdict(
+        "failed", "broadcast", "H", str(sent_fp), str(got), culprits, span, "other bits", rank
+    )
+
+
+def verify_alltoall(
+    received: Sequence[Array],
+    regions: Sequence[Region],
+    sent_fps: Sequence[Fp],
+    key: int,
+    *,
+    rank: int | None = None,
+) -> Verdict:
+    """Whether the piece of every sender arrived. `regions` are the pieces' boxes in the tensor that
+    is exchanged, `sent_fps` the senders' fingerprints of them. Sees what `fingerprint` sees, and
+    pieces in each other's place. Raises FingerprintError where numbers of pieces differ."""
+    if not len(received) == len(regions) == len(sent_fps):
+        raise FingerprintError(
+            f"verify_alltoall: {len(received)} pieces, {len(regions)} regions, "
+            f"{len(sent_fps)} fingerprints"
+        )
+    pieces = [checked(p, f"verify_alltoall, piece {i}") for i, p in enumerate(received)]
+    widths = {fp.width for fp in sent_fps}
+    if len(widths) != 1 or not pieces:
+        raise FingerprintError("verify_alltoall: the pieces were hashed in words of one size each")
+    width = widths.pop()
+    got = [fingerprint(p, r, key, width=width) for p, r in zip(pieces, regions, strict=True)]
+    if got == list(sent_fps):
+        return Verdict(
+            "passed", "all_to_all", "H", str(total(sent_fps)), str(total(got)), rank=rank
+        )
+    return _blame("all_to_all", sent_fps, pieces, regions, key, width, False, rank)
+
+
+def verify_send_buffer(before: Fp, after: Fp, rank: int) -> Verdict:
+    """Whether a buffer was left alone while it was sent. Sees any write between the two hashes that
+    changed a byte and was not undone."""
+    if before == after:
+        return Verdict("passed", "send buffer", "pre/post", str(before), str(after), rank=rank)
+    return Verdict(
+        "failed", "send buffer", "pre/post", str(before), str(after), (rank,),
+        probable_fault="race: the buffer was written while the collective read it", rank=rank,
+    )  # fmt: skip
+
+
+def verify_coverage(claims: Sequence[Fp], expected: Fp) -> Verdict:
+    """Whether what the ranks claim is all of the tensor, once (see `coverage`)."""
+    got = total(claims)
+    if got == expected:
+        return Verdict("passed", "partition", "C", str(expected), str(got))
+    short = expected.count - got.count
+    why = f"{short} places unclaimed" if short > 0 else f"{-short} places too many"
+    return Verdict(
+        "failed", "partition", "C", str(expected), str(got),
+        probable_fault=why if short else "some places are claimed twice, others not at all",
+    )  # fmt: skip
+
+
+def handoff_key(
+    seed: int, from_rank: int, to_rank: int, layer: int, micro_batch: int = 0, step: int = 0
+) -> int:
+    """The key of one message between pipeline stages; all of what it is for is in it."""
+    return make_key(seed, "handoff", from_rank, to_rank, layer, micro_batch, step)
+
+
+def verify_pipeline_handoff(
+    activations: Array,
+    from_rank: int,
+    to_rank: int,
+    layer: int,
+    *,
+    seed: int = GAY_SEED,
+    sent_fp: Fp | None = None,
+    micro_batch: int = 0,
+    step: int = 0,
+) -> Verdict:
+    """Whether activations arrived as they were sent, and are those that belong here.
+
+    Live: `sent_fp` is the sender's `fingerprint(activations, None, handoff_key(...))`. Canary:
+    without it, `colors` of that key are expected.
+
+    Sees changed bits, and activations of another stage, layer, micro-batch or step, since all of
+    that is in the key. Does not see a wrong value that was sent as it is.
+    """
+    activations = checked(activations, "verify_pipeline_handoff")
+    salt = handoff_key(seed, from_rank, to_rank, layer, micro_batch, step)
+    op = f"handoff of layer {layer} from rank {from_rank} to rank {to_rank}"
+    got = fingerprint(activations, None, salt)
+    if sent_fp is not None and sent_fp.key != salt:
+        return Verdict(
+            "failed", op, "H", f"key {salt:016x}", f"key {sent_fp.key:016x}", (from_rank,), None,
+            "sent for another stage, layer, micro-batch or step", to_rank,
+        )  # fmt: skip
+    want = sent_fp or fingerprint(
+        colors(Region.whole(activations.shape), salt, activations.dtype), None, salt
+    )
+    if got == want:
+        return Verdict("passed", op, "H", str(want), str(got), rank=to_rank)
+    why = "other bits than were sent"
+    if sent_fp is None and activations.nbytes % 8 == 0:
+        why = _decoded(activations, Region.whole(activations.shape), salt)
+    return Verdict(
+        "failed", op, "H", str(want), str(got), (from_rank,), (0, activations.size), why, to_rank
+    )

@@ -1,0 +1,286 @@
+"""Sums checked bit by bit: integer canaries, replicas (R), and sums in a fixed order (T3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.floats import format_of
+from verifier.fingerprint.mix import key as make_key
+from verifier.fingerprint.movement import Fp, colors, fingerprint
+from verifier.fingerprint.outcome import Verdict, combined, same
+from verifier.fingerprint.region import Array, Region, checked, raw_words
+
+Pieces = list[Array]
+AllToAll = Callable[[list[Pieces]], list[Pieces]]
+AllGather = Callable[[Pieces], list[Pieces]]
+
+
+def check_replicas(op: str, fps: Sequence[Fp]) -> Verdict:
+    """R: that all ranks hold the same bits, by the fingerprints of their copies.
+
+    Sees: any fault that reaches some ranks and not others, with the certainty of `fingerprint`; by
+    majority it names them. Does not see a fault that reaches all ranks alike, nor whether the value
+    is right. It needs a backend that gives all ranks the same bits, as NCCL and gloo do.
+    """
+    return same(op, "R", fps, "the copies of the ranks differ")
+
+
+def canary_limit(n_ranks: int, digits: int) -> int:
+    """The largest integer that n ranks may each hold so that no sum needs rounding: 2^p / n."""
+    return (1 << digits) // n_ranks
+
+
+def _digits(dtype: np.dtype, precision: str | None) -> int:
+    if dtype.kind in "iu":
+        return 8 * dtype.itemsize - 2
+    return format_of(dtype, precision, "sum canary").digits
+
+
+def sum_canary(
+    shape: Sequence[int],
+    n_ranks: int,
+    rank: int,
+    key: int,
+    dtype: np.dtype | str = "float32",
+    *,
+    precision: str | None = None,
+) -> Array:
+    """The payload of one rank for a sum collective: integers whose sums are exact in any order.
+
+    They are not 0 and at most floor(2^p / n) in size, p the bits of the significand, so every
+    partial sum is an integer that the format holds: whatever order, tree or accumulator, the result
+    is known before running, to the bit. With more than 2^p ranks each element is held by one rank.
+
+    Sees: all wiring faults: a rank missing, counted twice, left out of the reduction, reduced
+    again, chunks swapped or left unprocessed, a stale buffer (take a key per step).
+    Does not see: faults of another run than the canary's; an average of one value over equal ranks.
+
+    Raises:
+        FingerprintError: no such rank, or a dtype that is neither float nor integer.
+    """
+    if not 0 <= rank < n_ranks:
+        raise FingerprintError(f"sum canary: rank {rank} is not one of {n_ranks}")
+    dtype = np.dtype(dtype)
+    limit = canary_limit(n_ranks, _digits(dtype, precision))
+    region = Region.whole(shape)
+    drawn = colors(region, make_key(key, "sum canary", rank if limit else "owner"), "u8")
+    if limit:
+        size = drawn % np.uint64(limit) + np.uint64(1)
+        if dtype.kind == "u":
+            return size.astype(dtype)
+        sign = np.where(drawn >> np.uint64(63), -1, 1)
+        return (size.astype(np.int64) * sign).astype(dtype)
+    mine = drawn % np.uint64(n_ranks) == np.uint64(rank)
+    return np.where(mine, drawn >> np.uint64(63), 0).astype(dtype) + mine.astype(dtype)
+
+
+def expected_sum(
+    shape: Sequence[int],
+    n_ranks: int,
+    key: int,
+    dtype: np.dtype | str = "float32",
+    *,
+    precision: str | None = None,
+) -> Array:
+    """What the sum of all canaries is, in any order."""
+    result = sum_canary(shape, n_ranks, 0, key, dtype, precision=precision)
+    for rank in range(1, n_ranks):
+        result = result + sum_canary(shape, n_ranks, rank, key, dtype, precision=precision)
+    return result + np.zeros((), result.dtype)
+
+
+def check_canary_sum(
+    op: str,
+    reduced: Array,
+    n_ranks: int,
+    key: int,
+    *,
+    region: Region | None = None,
+    precision: str | None = None,
+) -> Verdict:
+    """Whether a sum of canaries (or this region of it) is what it has to be. -0 counts as 0."""
+    reduced = checked(reduced, op)
+    region = region or Region.whole(reduced.shape)
+    want = region.cut(
+        expected_sum(region.global_shape, n_ranks, key, reduced.dtype, precision=precision)
+    )
+    got = reduced + np.zeros((), reduced.dtype)
+    expected, actual = fingerprint(want, region, key), fingerprint(got, region, key)
+    if expected == actual:
+        return Verdict("passed", op, "canary", str(expected), str(actual))
+    wrong = np.flatnonzero(want.reshape(-1) != got.reshape(-1))
+    return Verdict(
+        "failed",
+        op,
+        "canary",
+        str(expected),
+        str(actual),
+        (),
+        _span(region, wrong),
+        _explain(got, want, region, n_ranks, key, precision),
+    )
+
+
+def _span(region: Region, wrong: Array) -> tuple[int, int]:
+    at = np.unravel_index(wrong, region.shape)
+    there = [i + s for i, s in zip(at, region.start, strict=True)]
+    g = np.ravel_multi_index(there, region.global_shape)
+    return int(g.min()), int(g.max()) + 1
+
+
+def _explain(
+    got: Array, want: Array, region: Region, n: int, key: int, precision: str | None
+) -> str:
+    """Which single mistake gives what was got, tried one by one."""
+    shares = [
+        region.cut(sum_canary(region.global_shape, n, r, key, got.dtype, precision=precision))
+        for r in range(n)
+    ]
+    if got.dtype.kind == "f":
+        off = got.astype(np.float64) - want
+        shares = [s.astype(np.float64) for s in shares]
+    else:
+        off = got - want
+    for rank, share in enumerate(shares):
+        for what, shift in (("missing", -share), ("counted twice", share)):
+            if np.array_equal(off, shift):
+                return f"rank {rank} is {what}"
+        if np.array_equal(got, share):
+            return f"rank {rank}'s share as it was: not reduced"
+    if np.array_equal(got, want * n):
+        return "reduced twice"
+    if got.dtype.kind == "f" and np.allclose(got, want.astype(np.float64) / n, rtol=0.02):
+        return "an average, not a sum"
+    differ = int(np.sum(got != want))
+    return f"{differ} of {got.size} elements differ"
+
+
+def ordered_sum(pieces: Sequence[Array]) -> Array:
+    """The sum of the ranks' pieces in the order of the ranks, in their dtype: one result to the
+    bit. Raises FingerprintError where there are none or their shapes or dtypes differ."""
+    kinds = {(p.dtype, p.shape) for p in pieces}
+    if len(kinds) != 1:
+        named = ", ".join(sorted(f"{d}{list(s)}" for d, s in kinds)) or "nothing"
+        raise FingerprintError(f"ordered sum: pieces of one dtype and shape, got {named}")
+    result = pieces[0].copy()
+    with np.errstate(all="ignore"):
+        for piece in pieces[1:]:
+            result += piece
+    return result
+
+
+def check_exact_sum(op: str, inputs: Sequence[Array], reduced: Array, key: int) -> Verdict:
+    """T3 from whole inputs: the result is, to the bit, their sum in the order of the ranks.
+
+    Sees: every fault, with the certainty of `fingerprint`. Asks for an all-reduce that adds in that
+    order (`exact_all_reduce`); of any other it says nothing, and floats will differ.
+    """
+    want = ordered_sum([checked(x, op) for x in inputs])
+    if (want.shape, want.dtype) != (reduced.shape, reduced.dtype):
+        raise FingerprintError(
+            f"{op}: inputs of {want.dtype}{list(want.shape)}, output {reduced.dtype}"
+            f"{list(reduced.shape)}"
+        )
+    expected, actual = fingerprint(want, None, key), fingerprint(reduced, None, key)
+    if expected == actual:
+        return Verdict("passed", op, "T3", str(expected), str(actual))
+    differs = raw_words(want, 1) != raw_words(reduced, 1)
+    wrong = np.flatnonzero(np.any(differs.reshape(want.size, want.itemsize), axis=1))
+    span = (int(wrong[0]), int(wrong[-1]) + 1) if wrong.size else None
+    return Verdict(
+        "failed",
+        op,
+        "T3",
+        str(expected),
+        str(actual),
+        (),
+        span,
+        f"{wrong.size} of {want.size} elements are not the sum in the order of the ranks",
+    )
+
+
+@dataclass(frozen=True)
+class ExactSum:
+    """The outputs of all ranks, and what the three steps of the sum said of themselves."""
+
+    outputs: Pieces
+    verdict: Verdict
+    steps: tuple[Verdict, ...]
+
+
+def _exchange(pieces: list[Pieces]) -> list[Pieces]:
+    return [[row[r] for row in pieces] for r in range(len(pieces))]
+
+
+def _everyone(pieces: Pieces) -> list[Pieces]:
+    return [list(pieces) for _ in pieces]
+
+
+def exact_all_reduce(
+    inputs: Sequence[Array],
+    key: int,
+    *,
+    all_to_all: AllToAll = _exchange,
+    all_gather: AllGather = _everyone,
+    add: Callable[[int, Sequence[Array]], Array] = lambda rank, pieces: ordered_sum(pieces),
+) -> ExactSum:
+    """T3: an all-reduce of movement and local sums only, each checked to the bit.
+
+    Chunk j of every rank goes to rank j (fingerprints of what was sent and of what arrived), rank j
+    adds them in the order of the ranks (and again; the two have to agree), and all chunks go to all
+    ranks (fingerprints again). It moves as many bytes as a ring, and has one result to the bit.
+
+    `all_to_all`, `all_gather` and `add` are those of the machine; they are plain moves here.
+
+    Sees: every fault on the way, naming the step and the rank. An adder that errs the same way
+    twice is not seen; `add` on another rank for the second sum finds it.
+    """
+    flat = [checked(x, "exact_all_reduce").reshape(-1) for x in inputs]
+    ordered_sum([x[:0] for x in flat])
+    n, size = len(flat), flat[0].size
+    cuts = [min(size, -(-size // n) * r) for r in range(n + 1)]
+    where = [Region((size,), (a,), (b - a,)) for a, b in pairwise(cuts)]
+    rows = [[r.cut(x) for r in where] for x in flat]
+
+    def tag(sender: int) -> int:
+        return make_key(key, "T3", sender)
+
+    sent = [
+        [fingerprint(p, where[j], tag(i)) for j, p in enumerate(row)] for i, row in enumerate(rows)
+    ]
+    arrived = all_to_all(rows)
+    steps = [
+        _moved("all_to_all", sent[i][j], p, where[j], tag(i), i)
+        for j, row in enumerate(arrived)
+        for i, p in enumerate(row)
+    ]
+    sums = [add(j, row) for j, row in enumerate(arrived)]
+    for j, row in enumerate(arrived):
+        again = fingerprint(ordered_sum(row), where[j], tag(n))
+        steps.append(_moved("local sum", again, sums[j], where[j], tag(n), j))
+    results = [fingerprint(p, where[j], tag(n)) for j, p in enumerate(sums)]
+    gathered = all_gather(sums)
+    steps += [
+        _moved("all_gather", results[j], p, where[j], tag(n), j)
+        for row in gathered
+        for j, p in enumerate(row)
+    ]
+    outputs = [np.concatenate(row).reshape(inputs[0].shape) for row in gathered]
+    return ExactSum(outputs, combined(steps), tuple(steps))
+
+
+def _moved(op: str, want: Fp, data: Array, where: Region, key: int, rank: int) -> Verdict:
+    if data.shape != where.shape:
+        got = f"{list(data.shape)} elements"
+        return Verdict("failed", op, "T3", str(want), got, (rank,), where.bounds, "wrong size")
+    got = fingerprint(data, where, key)
+    if got == want:
+        return Verdict("passed", op, "T3", str(want), str(got))
+    return Verdict(
+        "failed", op, "T3", str(want), str(got), (rank,), where.bounds, f"what rank {rank} gave"
+    )

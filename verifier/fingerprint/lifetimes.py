@@ -1,0 +1,100 @@
+"""Kernels that run for a while: the color of every work item after N iterations, known at once.
+
+A kernel that keeps a color per work item and advances it each iteration ends on the color that
+`eventual_color` gives without running it. The fingerprint of all items is their sum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.mix import GOLDEN, MASK, Words, unsplitmix64
+from verifier.fingerprint.mix import key as make_key
+from verifier.fingerprint.movement import Fp, colors
+from verifier.fingerprint.outcome import Verdict
+from verifier.fingerprint.region import Array, Region
+
+
+def _salt(seed: int) -> int:
+    return make_key(seed, "kernel")
+
+
+def eventual_color(seed: int, item: int, iterations: int) -> int:
+    """The color of work item `item` (from 0) after that many iterations: its first color plus
+    `iterations` times GOLDEN, modulo 2^64. All counts below 2^64 give different colors."""
+    first = int(colors(Region((item + 1,), (item,), (1,)), _salt(seed), "u8")[0])
+    return (first + iterations * GOLDEN) & MASK
+
+
+def eventual_fingerprint(seed: int, n_items: int, iterations: int) -> Fp:
+    """The sum of the colors of work items 0..n_items-1 after that many iterations.
+
+    Sees, missed with 2^-64 unless said otherwise: items that did not run, ran twice over another's
+    place, or ran too few or too many times (one item alone: for certain).
+    Does not see: miscounts that cancel, an iteration more in one item and one less in another
+    (`verify_items` does), and nothing of what the kernel computes beside its color.
+    """
+    first = colors(Region.whole((n_items,)), _salt(seed), "u8")
+    value = (int(first.sum(dtype=np.uint64)) + n_items * iterations * GOLDEN) & MASK
+    return Fp(value, n_items, _salt(seed), 8)
+
+
+class KernelColorContext:
+    """The colors of the work items of a kernel, carried along while it runs."""
+
+    def __init__(self, n_items: int, seed: int) -> None:
+        if n_items < 1:
+            raise FingerprintError(f"KernelColorContext: {n_items} work items; at least 1")
+        self.seed = seed
+        self.colors: Words = colors(Region.whole((n_items,)), _salt(seed), "u8")
+
+
+def kernel_color(context: KernelColorContext, items: Array | slice | int = slice(None)) -> Words:
+    """One more iteration of these work items; their colors. An item that is named twice in an array
+    of numbers advances twice."""
+    if isinstance(items, np.ndarray) and items.dtype.kind in "iu":
+        np.add.at(context.colors, items, np.uint64(GOLDEN))
+    else:
+        context.colors[items] += np.asarray(GOLDEN, np.uint64)
+    return np.atleast_1d(context.colors[items])
+
+
+def kernel_finalize(context: KernelColorContext) -> Fp:
+    """The fingerprint of all items, to be held against `eventual_fingerprint`."""
+    value = int(context.colors.sum(dtype=np.uint64))
+    return Fp(value & MASK, len(context.colors), _salt(context.seed), 8)
+
+
+def verify_items(context: KernelColorContext, iterations: int) -> Verdict:
+    """Whether every work item ran exactly that many iterations; names the first that did not, and
+    how often it ran."""
+    want = colors(Region.whole((len(context.colors),)), _salt(context.seed), "u8")
+    with np.errstate(over="ignore"):
+        want += np.asarray(iterations * GOLDEN & MASK, np.uint64)
+    wrong = np.flatnonzero(want != context.colors)
+    if not wrong.size:
+        return Verdict("passed", "kernel", "eventual color")
+    at = int(wrong[0])
+    off = (int(context.colors[at]) - int(want[at])) & MASK
+    ran = iterations + _signed(off * pow(GOLDEN, -1, 1 << 64) & MASK)
+    why = f"ran {ran} times" if 0 <= ran < 1 << 32 else "has a color of no iteration"
+    return Verdict(
+        "failed",
+        "kernel",
+        "eventual color",
+        f"{int(want[at]):016x}",
+        f"{int(context.colors[at]):016x}",
+        index_range=(at, int(wrong[-1]) + 1),
+        probable_fault=f"work item {at} {why}, not {iterations}",
+    )
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >> 63 else x
+
+
+def item_of(color: int, seed: int, iterations: int) -> int:
+    """The work item that a color after that many iterations belongs to (its inverse)."""
+    first = (color - iterations * GOLDEN) & MASK
+    return unsplitmix64(unsplitmix64(first) ^ _salt(seed))

@@ -1,0 +1,238 @@
+"""Fingerprints of data that moves and of places that are claimed; colors that tell their place.
+
+A fingerprint of a tensor is the sum of one term per word modulo 2^64, so fingerprints of pieces add
+up to that of the whole, in any order, and a part is taken out by subtraction. XOR would combine as
+well, but a set of equal terms vanishes in pairs under it: a shard that arrives twice, or twice not
+at all, could go unseen. A sum keeps how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from operator import index
+from typing import Any, cast
+
+import numpy as np
+
+from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
+from verifier.fingerprint.partition import TensorPartition
+from verifier.fingerprint.region import Array, Region, checked, raw_words, word_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fp:
+    """The fingerprint of a piece, or of several pieces together."""
+
+    value: int
+    count: int
+    """Words for data, elements for coverage."""
+    key: int
+    width: int
+    """Bytes of a word; 0 for coverage."""
+
+    def _with(self, other: Fp) -> None:
+        if (self.key, self.width) != (other.key, other.width):
+            raise FingerprintError(
+                f"{self} and {other} do not combine: they were taken with different keys, or in "
+                "words of different sizes (say the width of `common_width` to both)"
+            )
+
+    def __add__(self, other: Fp) -> Fp:
+        self._with(other)
+        return Fp((self.value + other.value) & MASK, self.count + other.count, self.key, self.width)
+
+    def __sub__(self, other: Fp) -> Fp:
+        self._with(other)
+        return Fp((self.value - other.value) & MASK, self.count - other.count, self.key, self.width)
+
+    def __str__(self) -> str:
+        return f"{self.value:016x} of {self.count} x {self.width or 'places'}"
+
+    def to_json(self) -> dict[str, int | str]:
+        """As hexadecimal, since JSON readers lose digits of large integers."""
+        return {
+            "value": f"{self.value:016x}",
+            "count": self.count,
+            "key": f"{self.key:016x}",
+            "width": self.width,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Fp:
+        """Raises FingerprintError where it is not what `to_json` writes."""
+        try:
+            fields = cast("dict[str, Any]", data)
+            value, key = (int(fields[name], 16) for name in ("value", "key"))
+            count, width = (index(fields[name]) for name in ("count", "width"))
+            if not (0 <= value <= MASK and 0 <= key <= MASK and count >= 0 and 0 <= width <= 8):
+                raise ValueError
+        except (TypeError, KeyError, ValueError):
+            raise FingerprintError(
+                f"a reported fingerprint: expected value, count, key and width, got {data!r:.80}"
+            ) from None
+        return cls(value, count, key, width)
+
+
+def total(fps: Iterable[Fp]) -> Fp:
+    """The fingerprint of all pieces together. Raises FingerprintError where there are none."""
+    result: Fp | None = None
+    for fp in fps:
+        result = fp if result is None else result + fp
+    if result is None:
+        raise FingerprintError("the fingerprint of no pieces has no key; give at least one")
+    return result
+
+
+def box(data: Array, where: TensorPartition | Region | None) -> Region:
+    """The box that an array fills. Raises FingerprintError where the shapes differ."""
+    if where is None:
+        return Region.whole(data.shape)
+    region = where.region(data.shape) if isinstance(where, TensorPartition) else where
+    if region.shape != data.shape:
+        raise FingerprintError(
+            f"data of shape {list(data.shape)} for a region of shape {list(region.shape)}"
+        )
+    return region
+
+
+def common_width(
+    pieces: Iterable[TensorPartition | Region], itemsize: int, shape: tuple[int, ...] | None = None
+) -> int:
+    """The word size in which all pieces of a tensor (of this global shape) can be read."""
+    regions: list[Region] = []
+    for piece in pieces:
+        if isinstance(piece, Region):
+            regions.append(piece)
+        else:
+            regions.append(piece.region() if shape is None else piece.of_whole(shape))
+    return word_bytes(regions, itemsize)
+
+
+def default_width(data: Array, where: TensorPartition | Region | None) -> int:
+    """The word size that all shards of a partition share, or that a region allows."""
+    if isinstance(where, TensorPartition):
+        shape = where.region(data.shape).global_shape
+        return common_width(where.siblings(), data.dtype.itemsize, shape)
+    return word_bytes([box(data, where)], data.dtype.itemsize)
+
+
+def fingerprint(
+    data: Array,
+    where: TensorPartition | Region | None = None,
+    key: int = 0,
+    *,
+    width: int | None = None,
+) -> Fp:
+    """The movement hash of a piece of a tensor: of its raw bits, salted with global indices.
+
+        F = sum over words w at index g of fmix(w ^ fmix(g * GOLDEN + key))   modulo 2^64
+
+    `where` says which piece of the global tensor it is (all of it by default). A word is 8 bytes
+    where all shards of the partition allow it, else one element; `width` says it outright (see
+    `common_width`) where pieces of different partitions are compared.
+
+    Sees, with certainty: any change inside one word, since `fmix` is a bijection. Any other fixed
+    change of bits or places (swapped, dropped, duplicated, stale or shifted pieces, the wrong dim)
+    is missed with a chance of 2^-64 if the mixer is taken for a random function. -0 and 0, and
+    every NaN, are told apart: bits are compared, so there are no false alarms.
+
+    Does not see: a wrong value that was computed before the hash; a change that is the same in all
+    pieces that are compared; an adversary, who can find collisions for a key that he knows.
+
+    Raises:
+        FingerprintError: a dtype without fixed bits, or a shape that is not that of the piece.
+    """
+    data = checked(data, "fingerprint")
+    region = box(data, where)
+    size = data.dtype.itemsize
+    width = default_width(data, where) if width is None else width
+    if width not in (8, min(size, 8)) or (width > size and word_bytes([region], size) != width):
+        raise FingerprintError(
+            f"fingerprint: {size}-byte elements of this region cannot be read in words of {width} "
+            "bytes"
+        )
+    words = raw_words(data, width)
+    runs = region.runs().words(size, width)
+    spare = np.empty(min(len(words), 1 << 15), np.uint64)
+    value = 0
+    for place, salt in runs.blocks(GOLDEN, key):
+        part = spare[: len(salt)]
+        fmix_into(salt, part)
+        if width == 8:
+            np.bitwise_xor(salt, words[place], out=salt)
+        else:
+            np.copyto(part, words[place])
+            np.bitwise_xor(salt, part, out=salt)
+        fmix_into(salt, part)
+        value += int(salt.sum(dtype=np.uint64))
+    return Fp(value & MASK, len(words), key & MASK, width)
+
+
+def coverage(where: TensorPartition | Region, key: int = 0) -> Fp:
+    """A fingerprint of the places that a rank claims: the sum of splitmix64(key ^ splitmix64(g)).
+
+    It reads no data, so that of the whole tensor is known before anything runs, and the claims of
+    all ranks must add up to it.
+
+    Sees: places that nobody claims, or two ranks, whatever the partition (missed: 2^-64).
+    Does not see: anything about the data.
+    """
+    region = where if isinstance(where, Region) else where.region()
+    value = 0
+    for _, g in region.runs().blocks():
+        _colors_into(g, key)
+        value += int(g.sum(dtype=np.uint64))
+    return Fp(value & MASK, region.count, key & MASK, 0)
+
+
+def _colors_into(g: Words, key: int) -> None:
+    spare = np.empty_like(g)
+    g += np.uint64(GOLDEN)
+    fmix_into(g, spare)
+    g ^= np.uint64(key & MASK)
+    g += np.uint64(GOLDEN)
+    fmix_into(g, spare)
+
+
+def colors(
+    where: TensorPartition | Region, key: int, dtype: np.dtype | str, *, width: int | None = None
+) -> Array:
+    """A payload that tells its place: word g holds splitmix64(key ^ splitmix64(g)).
+
+    In words of 8 bytes `decode` gets g back; narrower words hold the low bits, and are compared
+    only. The bits of float dtypes may be those of NaNs; they are to be moved, not computed with.
+    """
+    kind = np.dtype(dtype)
+    checked(np.empty(0, kind), "colors")
+    region = where if isinstance(where, Region) else where.region()
+    if width is None:
+        pieces = [region] if isinstance(where, Region) else where.siblings()
+        width = common_width(pieces, kind.itemsize)
+    runs = region.runs().words(kind.itemsize, width)
+    words = np.empty(len(runs.bases) * runs.length, f"u{width}")
+    for place, g in runs.blocks():
+        _colors_into(g, key)
+        words[place] = g.astype(words.dtype)
+    if kind.kind == "b":
+        words &= 0x0101010101010101 & (1 << 8 * width) - 1
+    return words.view(np.uint8)[: region.count * kind.itemsize].view(kind).reshape(region.shape)
+
+
+def decode(words: Array, key: int) -> Words:
+    """The index g that each 8-byte color came from; some index of no element where it is none."""
+    g = unfmix_array(raw_words(words, 8)) - np.uint64(GOLDEN)
+    return unfmix_array(g ^ np.uint64(key & MASK)) - np.uint64(GOLDEN)
+
+
+def sources(words: Array, key: int, shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """First and one past the last row-major element that the colors in `words` came from, or None
+    where any of them is no color of a tensor of this shape."""
+    g = decode(words, key)
+    per_word = max(1, 8 // words.dtype.itemsize)
+    end = -(-prod(shape) // per_word)
+    if not g.size or np.any(g >= np.uint64(end)):
+        return None
+    return int(g.min()) * per_word, min(prod(shape), (int(g.max()) + 1) * per_word)

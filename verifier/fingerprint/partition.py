@@ -1,0 +1,186 @@
+"""How one tensor is split over ranks, and which layers a rank runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.region import Array, Region, checked
+
+GAY_SEED = 1069
+"""The seed where none is given."""
+
+
+@dataclass(frozen=True)
+class TensorPartition:
+    """Shard `shard_id` of `n_shards`, of a tensor split along `dim` (counted from 0).
+
+    Say `global_size`, the extent of that dim, or `global_shape`; with the extent alone, the other
+    dims are those of the data. Shards are those of `torch.chunk`: all of ceil(extent / n_shards)
+    but the last ones. Where that does not give equal shards, `uneven=True` says it is meant.
+
+    Raises:
+        FingerprintError: no such dim or shard, or shards that are not equal.
+    """
+
+    dim: int
+    n_shards: int
+    shard_id: int
+    global_size: int = -1
+    global_shape: tuple[int, ...] | None = None
+    uneven: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        where = f"TensorPartition of dim {self.dim} over {self.n_shards} ranks"
+        if self.dim < 0:
+            raise FingerprintError(f"{where}: dims are counted from 0")
+        if self.global_shape is not None:
+            shape = tuple(self.global_shape)
+            if self.dim >= len(shape):
+                raise FingerprintError(f"{where}: a tensor of shape {list(shape)} has no such dim")
+            if self.global_size not in (-1, shape[self.dim]):
+                raise FingerprintError(
+                    f"{where}: global_size is {self.global_size}, but dim {self.dim} of "
+                    f"{list(shape)} is {shape[self.dim]}"
+                )
+            object.__setattr__(self, "global_shape", shape)
+            object.__setattr__(self, "global_size", shape[self.dim])
+        if self.global_size < 0:
+            raise FingerprintError(f"{where}: give global_size or global_shape")
+        if self.n_shards < 1:
+            raise FingerprintError(f"{where}: at least one shard")
+        if not 0 <= self.shard_id < self.n_shards:
+            raise FingerprintError(
+                f"{where}: shard {self.shard_id} is not one of 0..{self.n_shards - 1}"
+            )
+        if not self.uneven and self.n_shards > self.global_size:
+            raise FingerprintError(
+                f"{where}: {self.n_shards} shards of {self.global_size} rows leave ranks without "
+                "any; use fewer ranks, or say uneven=True"
+            )
+        if not self.uneven and self.global_size % self.n_shards:
+            sizes = [self.bounds(i)[1] - self.bounds(i)[0] for i in range(self.n_shards)]
+            raise FingerprintError(
+                f"{where}: {self.global_size} is not a multiple of {self.n_shards}; torch.chunk "
+                f"gives shards of {sizes}: say uneven=True if that is meant"
+            )
+
+    def bounds(self, shard_id: int) -> tuple[int, int]:
+        """First and one past the last index along `dim` of a shard."""
+        size = -(-self.global_size // self.n_shards)
+        return (
+            min(self.global_size, shard_id * size),
+            min(self.global_size, (shard_id + 1) * size),
+        )
+
+    @property
+    def offset(self) -> int:
+        """Where this shard begins along `dim`."""
+        return self.bounds(self.shard_id)[0]
+
+    @property
+    def local_size(self) -> int:
+        """The extent of this shard along `dim`."""
+        first, end = self.bounds(self.shard_id)
+        return end - first
+
+    def siblings(self) -> tuple[TensorPartition, ...]:
+        """All shards of this tensor, in order."""
+        return tuple(
+            TensorPartition(
+                self.dim, self.n_shards, i, self.global_size, self.global_shape, uneven=self.uneven
+            )
+            for i in range(self.n_shards)
+        )
+
+    def region(self, local_shape: tuple[int, ...] | None = None) -> Region:
+        """The box of this shard. `local_shape` is that of the data, and must be this shard's.
+
+        Raises:
+            FingerprintError: a shape that is not this shard's, or none where one is needed.
+        """
+        shape = self.global_shape
+        if shape is None and local_shape is None:
+            raise FingerprintError(
+                f"shard {self.shard_id} of {self.n_shards}: give global_shape, the extent of dim "
+                f"{self.dim} alone does not say where the elements are"
+            )
+        if shape is None and local_shape is not None:
+            if self.dim >= len(local_shape):
+                raise FingerprintError(
+                    f"shard {self.shard_id} of {self.n_shards}: data of shape {list(local_shape)} "
+                    f"has no dim {self.dim}"
+                )
+            shape = (*local_shape[: self.dim], self.global_size, *local_shape[self.dim + 1 :])
+        assert shape is not None
+        mine = (*shape[: self.dim], self.local_size, *shape[self.dim + 1 :])
+        if local_shape is not None and tuple(local_shape) != mine:
+            raise FingerprintError(
+                f"shard {self.shard_id} of {self.n_shards} along dim {self.dim} of {list(shape)}: "
+                f"expected shape {list(mine)}, got {list(local_shape)}"
+            )
+        start = tuple(self.offset if d == self.dim else 0 for d in range(len(shape)))
+        return Region(shape, start, mine)
+
+    def of_whole(self, shape: tuple[int, ...]) -> Region:
+        """The box of this shard in a gathered tensor of this shape.
+
+        Raises:
+            FingerprintError: the shape is not that of the gathered tensor.
+        """
+        if self.global_shape is not None:
+            fits = tuple(shape) == self.global_shape
+        else:
+            fits = self.dim < len(shape) and shape[self.dim] == self.global_size
+        if not fits:
+            expected = list(self.global_shape or ()) or f"{self.global_size} along dim {self.dim}"
+            raise FingerprintError(f"gathered tensor: expected {expected}, got {list(shape)}")
+        return self.region((*shape[: self.dim], self.local_size, *shape[self.dim + 1 :]))
+
+
+@dataclass(frozen=True)
+class ShardedTensor:
+    """A piece on one rank, and where it belongs."""
+
+    data: Array
+    partition: TensorPartition
+    seed: int = GAY_SEED
+
+    def __post_init__(self) -> None:
+        data = checked(self.data, f"ShardedTensor, shard {self.partition.shard_id}")
+        self.partition.region(data.shape)
+
+    @property
+    def region(self) -> Region:
+        """Its box in the global tensor."""
+        return self.partition.region(self.data.shape)
+
+
+@dataclass(frozen=True)
+class DistributedContext:
+    """Which layers one rank of a pipeline runs, counted from 1.
+
+    Layers go round as `torch.chunk` splits: ceil(n_layers / world_size) each but the last ranks.
+    """
+
+    rank: int
+    world_size: int
+    seed: int = GAY_SEED
+    n_layers: int = 32
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
+            raise FingerprintError(
+                f"DistributedContext: rank {self.rank} is not one of {self.world_size} ranks"
+            )
+
+    @property
+    def layer_range(self) -> range:
+        """The layers of this rank; empty where there are fewer layers than ranks."""
+        size = -(-self.n_layers // self.world_size)
+        first = min(self.n_layers, self.rank * size)
+        return range(first + 1, min(self.n_layers, first + size) + 1)
+
+    def __contains__(self, layer: Any) -> bool:
+        return layer in self.layer_range
