@@ -75,6 +75,44 @@ def test_pieces_that_cancel_are_no_start_at_zero(silent: bool) -> None:
     assert not isinstance(found, Proof)
 
 
+DOUBLED = """
+program one
+  input %w: f32[4]
+  %z = full {shape=[4], value=0}
+  %c, %d = scan %z, %w {length=3, carry=2, xs=0} {
+    carry %c: f32[4]
+    carry %d: f32[4]
+    %n = add %d, %d
+    return carry %n, carry %n
+  }
+  return %c
+"""
+HALF_OF_A_PENDING_ZERO = """
+program many mesh(tp=2)
+  input %w: f32[4]
+  %z = full {shape=[4], value=0} on(tp=1)
+  %v = only %w on(tp=0)
+  %d0 = merge %v, %z
+  %c0 = only %z on(tp=1)
+  %c, %d = scan %c0, %d0 {length=3, carry=2, xs=0} {
+    carry %c: f32[4]
+    carry %d: f32[4]
+    %m = neg %d
+    %p = neg %m
+    %n = add %p, %d
+    return carry %n, carry %n
+  }
+  %o = only %c
+  return output %o "c"
+"""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_carry_on_some_ranks_is_no_share_of_a_pending_sum(silent: bool) -> None:
+    found = judged(DOUBLED, HALF_OF_A_PENDING_ZERO, "output c on(tp=1)", silent=silent)
+    assert not isinstance(found, Proof)
+
+
 ODD = """
   %n = neg %x
   %t = tanh %n

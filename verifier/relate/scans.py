@@ -227,7 +227,8 @@ def _guess_zero_starts(
             for found in related.facts.get(body.outputs[k].value, []):
                 part = weights.get(found.ref.id, Fraction(0)) * target.coef
                 ratio = found.ref.coef / part if part else Fraction(1)
-                if ratio and _same_shape(found.layout, fact.layout):
+                alike = _same_shape(found.layout, fact.layout)
+                if ratio and alike and _covers(fact.where, found.layout):
                     ref = Ref(ratio, fact.ref.id)
                     guesses.append(Fact(ref, found.layout, (), "enter", fact.where))
         entry[k] = (guesses or entry[k])[:MAX_FACTS]
@@ -274,6 +275,8 @@ def _matching_gains(
             where = common(found.where, held)
             if where is None or found.layout.local_shape != carry.type.shape:
                 continue
+            if not _covers(where, found.layout):
+                continue
             if found.layout.global_shape == inner.terms.shape(theirs):
                 ref = Ref(found.ref.coef / gain.coef, theirs.id)
                 out.append(Fact(ref, found.layout, (), "enter", where))
@@ -283,7 +286,16 @@ def _matching_gains(
 def _held(facts: list[Fact], region: Where) -> list[Fact]:
     """The facts, of the ranks that run the block."""
     wheres = [common(f.where, region) for f in facts]
-    return [replace(f, where=w) for f, w in zip(facts, wheres, strict=True) if w is not None]
+    return [
+        replace(f, where=w)
+        for f, w in zip(facts, wheres, strict=True)
+        if w is not None and _covers(w, f.layout)
+    ]
+
+
+def _covers(where: Where, layout: Layout) -> bool:
+    """Whether these ranks hold all parts of every pending fold."""
+    return not layout.pending & set(dict(where))
 
 
 def _slots(inner: Sequential, theirs: Program) -> dict[int, int]:
@@ -361,6 +373,7 @@ def _invariant(
                     if r.ref.id == target.id and target.coef:
                         ref = Ref(r.ref.coef / target.coef, fact.ref.id)
                         same = ref.coef and _same_shape(r.layout, fact.layout)
+                        same = same and _covers(fact.where, r.layout)
                         if same and (ref, r.layout) != (fact.ref, fact.layout):
                             good.append(Fact(ref, r.layout, (), "enter", fact.where))
         kept.append(good[:MAX_FACTS])
