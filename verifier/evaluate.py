@@ -142,35 +142,38 @@ def _scan(
     length, carries = node.attrs["length"], node.attrs["carry"]
     assert isinstance(length, int)
     assert isinstance(carries, int)
-    carry_part, xs_part, const_part = scan_parts(node.attrs, len(node.inputs))
+    carry_part, xs_part, _ = scan_parts(node.attrs, len(node.inputs))
     inside = places.inside(node) if places else None
-    everyone, region = state, _place(places, node.outputs[0])
-    state = [s for s, where in zip(everyone, coords, strict=True) if contains(region, where)]
-    here = [i for i, where in enumerate(coords) if contains(region, where)]
-    carry = [[s[v] for v in node.inputs[carry_part]] for s in state]
-    collected: list[list[dict[int, Array]]] = [[{} for _ in node.outputs[carries:]] for _ in state]
+    items = body.inputs
+    holds = [[contains(_place(inside, i.name), where) for i in items] for where in coords]
+    carry = [
+        {k: outer[v] for k, v in enumerate(node.inputs[carry_part]) if held[k]}
+        for outer, held in zip(state, holds, strict=True)
+    ]
+    made: list[list[dict[int, Array]]] = [[{} for _ in node.outputs[carries:]] for _ in state]
     steps = range(length - 1, -1, -1) if node.attrs.get("reverse") else range(length)
     for step in steps:
         inner: Ranks = []
         for rank, outer in enumerate(state):
-            passed = [
-                *carry[rank],
-                *(outer[v][step] for v in node.inputs[xs_part]),
-                *(outer[v] for v in node.inputs[const_part]),
-            ]
-            inner.append({i.name: a for i, a in zip(body.inputs, passed, strict=True)})
-        everywhere: Ranks = [{} for _ in everyone]
-        for rank, local in zip(here, inner, strict=True):
-            everywhere[rank] = local
+            local: Values = {}
+            for k, (item, value) in enumerate(zip(items, node.inputs, strict=True)):
+                if k < carries and k in carry[rank]:
+                    local[item.name] = carry[rank][k]
+                elif k >= carries and holds[rank][k]:
+                    sliced = k in range(len(node.inputs))[xs_part]
+                    local[item.name] = outer[value][step] if sliced else outer[value]
+            inner.append(local)
         for child in body.nodes:
-            run_node(child, everywhere, mesh, coords, domain, inside)
+            run_node(child, inner, mesh, coords, domain, inside)
         for rank, local in enumerate(inner):
-            results = [local[o.value] for o in body.outputs]
-            carry[rank] = results[:carries]
-            for slot, value in zip(collected[rank], results[carries:], strict=True):
-                slot[step] = value
+            carry[rank] = {k: local[body.outputs[k].value] for k in carry[rank]}
+            for slot, result in zip(made[rank], body.outputs[carries:], strict=True):
+                if result.value in local:
+                    slot[step] = local[result.value]
     for rank, outer in enumerate(state):
-        for name, value in zip(node.outputs[:carries], carry[rank], strict=True):
-            outer[name] = value
-        for name, slot in zip(node.outputs[carries:], collected[rank], strict=True):
-            outer[name] = np.stack([slot[i] for i in range(length)])
+        for k, name in enumerate(node.outputs[:carries]):
+            if k in carry[rank]:
+                outer[name] = carry[rank][k]
+        for name, slot in zip(node.outputs[carries:], made[rank], strict=True):
+            if len(slot) == length:
+                outer[name] = np.stack([slot[i] for i in range(length)])

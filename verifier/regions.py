@@ -48,12 +48,16 @@ def regions(
     bodies = {} if bodies is None else bodies
     held: dict[str, Where] = {}
     for item in program.inputs:
-        held[item.name] = common(base, item.where) or base
+        where = common(base, item.where)
+        held[item.name] = base if where is None else where
     out = Regions(held)
     if not _restricted(program) and not base:
         held |= dict.fromkeys(program.types, EVERYWHERE)
         return out
     for node in program.nodes:
+        if node.body is not None:
+            _scan(node, program.mesh, base, bodies, out)
+            continue
         try:
             region = region_of(node, [held[v] for v in node.inputs], program.mesh, base)
         except Refused as refusal:
@@ -61,11 +65,53 @@ def regions(
             region = node.where
         for name in node.outputs:
             held[name] = region
-        if node.body is not None:
-            key = id(node.body), region
-            inner = bodies.get(key) or regions(node.body, region, bodies)
-            out.bodies[node.outputs[0]] = bodies[key] = inner
     return out
+
+
+def _scan(
+    node: Node,
+    mesh: Mesh,
+    base: Where,
+    bodies: dict[tuple[int, Where], Regions],
+    out: Regions,
+) -> None:
+    """The ranks of a repeated block: where its inputs say `on(...)`, each on ranks of its own."""
+    body = node.body
+    assert body is not None
+    apart = any(item.where for item in body.inputs)
+    wheres = [EVERYWHERE if apart else out.values[v] for v in node.inputs]
+    region = node.where
+    try:
+        region = region_of(node, wheres, mesh, base)
+    except Refused as refusal:
+        out.wrong.append(Misplaced(node, refusal.reason, refusal.mesh_dim))
+    key = id(body), region
+    inner = bodies.get(key) or regions(body, region, bodies)
+    out.bodies[node.outputs[0]] = bodies[key] = inner
+    for item, value in zip(body.inputs, node.inputs, strict=True):
+        mine, given = inner.values[item.name], out.values[value]
+        if common(region, item.where) is None:
+            reason = f"%{item.name} is read on {show(item.where)}, outside {show(region)}"
+            out.wrong.append(Misplaced(node, reason))
+        elif not within(mine, given):
+            reason = (
+                f"%{item.name} is read on {show(mine) or 'all'}, %{value} lives on {show(given)}"
+            )
+            out.wrong.append(Misplaced(node, reason))
+    carries = node.attrs["carry"]
+    assert isinstance(carries, int)
+    for k, name in enumerate(node.outputs):
+        made = inner.values[body.outputs[k].value]
+        if k < carries:
+            mine = inner.values[body.inputs[k].name]
+            if not within(mine, made):
+                reason = (
+                    f"the next step reads %{body.inputs[k].name} on {show(mine) or 'all'}, this "
+                    f"one leaves it on {show(made)}"
+                )
+                out.wrong.append(Misplaced(node, reason))
+            made = mine
+        out.values[name] = made
 
 
 def _restricted(program: Program) -> bool:

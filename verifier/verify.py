@@ -13,14 +13,13 @@ from verifier.explain import locate
 from verifier.explain import relations as every_relation
 from verifier.fallback import Unrelated, decide_small, refute_large, smallest
 from verifier.inline import inline
-from verifier.ir.assemble import Assembly, mesh_of, tensor_type
-from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.program import Program
 from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.repair import repairs
 from verifier.verdict import Counterexample, Proof, Relation, Unknown, Verdict
+from verifier.wellformed import shared, well_formed
 
 Progress = Callable[[str], None]
 
@@ -34,45 +33,6 @@ AGAIN = 6
 clipping, shows a fault in some samples only."""
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
-
-
-def well_formed(
-    program: Program, depth: int = 0, bodies: dict[int, Program] | None = None
-) -> Program:
-    """The program with types inferred anew. Raises IRError where it is not well formed.
-
-    A body that several nodes share is read once, and shared again.
-    """
-    bodies = {} if bodies is None else bodies
-    parts = Assembly(program.name, mesh_of(program.mesh.dims), depth)
-    for item in program.inputs:
-        kind = tensor_type(item.type.dtype, item.type.shape)
-        parts.input(item.name, kind, item.role, item.path, parts.where(item.where))
-    for node in program.nodes:
-        body = None
-        if node.body is not None:
-            body = bodies.get(id(node.body)) or well_formed(node.body, depth + 1, bodies)
-            bodies[id(node.body)] = body
-        if body is not None and body.mesh != program.mesh:
-            raise IRError(f"{program.name}: the body of {node.op} has another mesh")
-        where = parts.where(node.where)
-        try:
-            parts.node(
-                node.op,
-                node.inputs,
-                node.outputs,
-                node.attrs,
-                node.source,
-                body,
-                None,
-                where,
-                node.timing,
-            )
-        except MalformedError as error:
-            raise error.at(f"{node.source}  %{node.outputs[0]} = {node.op}".strip()) from None
-    for out in program.outputs:
-        parts.output(out.value, out.role, out.path)
-    return parts.build()
 
 
 def verify(
@@ -122,7 +82,9 @@ def _decide(
     tell: Progress,
     named: list[Relation] | None,
 ) -> Verdict:
-    sequential, distributed = inline(well_formed(sequential)), inline(well_formed(distributed))
+    sequential, distributed = (
+        inline(well_formed(shared(program))) for program in (sequential, distributed)
+    )
     check(sequential, distributed, contract)
     stats: dict[str, float] = {}
     stuck = illegal(distributed, contract) or late(distributed)

@@ -29,7 +29,7 @@ from verifier.elementwise_certificate import KIND, ReplayError, replay
 from verifier.inline import inline
 from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.jsondata import Cursor
-from verifier.ir.jsonio import digest, from_json, to_json
+from verifier.ir.jsonio import digest
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, show, within
 from verifier.ops import lookup
@@ -38,6 +38,7 @@ from verifier.ops.control import scan_parts
 from verifier.regions import Regions, regions
 from verifier.relate import Sequential, as_terms
 from verifier.terms import Ref
+from verifier.wellformed import shared, well_formed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,7 @@ def _again(
 
 def _prepared(program: Program) -> Program:
     """The program with all its types inferred anew, in primitive ops."""
-    fresh = from_json(to_json(program))
-    for holder, _ in fresh.walk():
-        need(holder.mesh == fresh.mesh, "the body of a scan has another mesh")
-    program = inline(fresh)
+    program = inline(well_formed(shared(program)))
     real(program)
     return program
 
@@ -189,6 +187,8 @@ class _Walk:
     def __init__(self, program: Program, contract: Contract) -> None:
         self.program, self.contract, self.mesh = program, contract, program.mesh
         self.count = 0
+        self.steps: dict[tuple[int, int, int, str], Known] = {}
+        """Claims inside repeated blocks that were shown once, by block, body, ranks and text."""
         self.places = regions(program)
         for fault in self.places.faults():
             raise NotShownError(f"{fault.node.op} {fault.reason}")
@@ -382,20 +382,27 @@ class _Walk:
         if scan is None or not likewise(scan.node, node):
             raise _BrokenError(f"%{block} is no repeated block of this length", f"%{label}")
         inner: Known = {}
+        held = places.inside(node)
         for item, value in zip(body.inputs, node.inputs, strict=True):
             shown = enters(one, scan, node, len(inner), known[value])
             inner[item.name] = self._stated(
-                scan.inner, body, item.name, inside, "enter", shown, places.inside(node)
+                scan.inner, body, item.name, inside, "enter", shown, held
             )
         entered = list(inner.values())
-        self._body(scan.inner, body, inside, inner, places.inside(node))
-        results = [inner[o.value] for o in body.outputs]
         carries = scan_parts(node.attrs, len(node.inputs))[0].stop
-        for k in range(carries):
-            if not all(kept(scan, claim, results[k]) for claim in entered[k]):
-                raise _BrokenError(
-                    "a step does not keep a claim about a carry", f"%{body.inputs[k].name}"
-                )
+        said = json.dumps([inside["values"].value, inside["bodies"].value], sort_keys=True)
+        key = (id(scan.inner), id(body), id(held), said)
+        if key in self.steps:
+            inner = self.steps[key]
+        else:
+            self._body(scan.inner, body, inside, inner, held)
+            for k in range(carries):
+                if not all(kept(scan, c, inner[body.outputs[k].value]) for c in entered[k]):
+                    raise _BrokenError(
+                        "a step does not keep a claim about a carry", f"%{body.inputs[k].name}"
+                    )
+            self.steps[key] = inner
+        results = [inner[o.value] for o in body.outputs]
         for k, name in enumerate(node.outputs):
             claims = entered[k] if k < carries else results[k]
             shown = follows(one, scan, node, k < carries, claims)

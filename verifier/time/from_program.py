@@ -214,14 +214,12 @@ class _Rank:
     def _nodes(self, program: Program, places: Regions) -> None:
         for node in program.nodes:
             begin = len(self.events)
-            region = places.values[node.outputs[0]]
-            if node.body is not None:
-                if contains(region, self.coords) and _is_plain(node.body, self.mesh):
-                    self._compute(node)
-                elif contains(region, self.coords):
-                    self._scan(node, places)
+            if node.body is None:
+                self._node(program, node, places, places.values[node.outputs[0]])
+            elif all(v in self.held for v in node.inputs) and _is_plain(node.body, self.mesh):
+                self._compute(node)
             else:
-                self._node(program, node, places, region)
+                self._scan(node, places)
             for index in range(begin, len(self.events)):
                 if self.events[index].source == NOWHERE:
                     self.events[index] = replace(self.events[index], source=_source(node))
@@ -390,24 +388,30 @@ class _Rank:
         assert body is not None
         attrs = lookup(node.op).with_defaults(node.attrs)
         carries, _, _ = scan_parts(attrs, len(node.inputs))
-        given = [self.held[v] for v in node.inputs]
         inside = places.inside(node)
+        mine = [contains(inside.values[item.name], self.coords) for item in body.inputs]
+        pairs = zip(node.inputs, mine, strict=True)
+        given = [self.held[v] if here else None for v, here in pairs]
         outer = self.held
         state = given[carries]
         rest = given[carries.stop :]
-        made: list[list[Access]] = []
+        made: list[list[Access | None]] = []
         for _ in range(_length(node)):
-            names = [item.name for item in body.inputs]
-            self.held = dict(zip(names, [*state, *rest], strict=True))
+            passed = zip(body.inputs, [*state, *rest], strict=True)
+            self.held = {item.name: access for item, access in passed if access is not None}
             self._nodes(body, inside)
-            results = [self.held[o.value] for o in body.outputs]
+            results = [self.held.get(o.value) for o in body.outputs]
             state = results[carries]
             made.append(results[carries.stop :])
         self.held = outer
-        for value, access in zip(node.outputs, state, strict=False):
-            self.held[value] = access
+        for value, access, here in zip(node.outputs, state, mine, strict=False):
+            if access is not None and here:
+                self.held[value] = access
         for index, value in enumerate(node.outputs[carries.stop :]):
-            reads = tuple(dict.fromkeys(step[index] for step in made))
+            steps = [step[index] for step in made]
+            reads = tuple(dict.fromkeys(a for a in steps if a is not None))
+            if not reads:
+                continue
             label = self._label(value)
             self._write(Compute(reads=reads), value, self._fresh(value), label)
 
