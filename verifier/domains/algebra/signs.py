@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction
 
-from verifier.domains.algebra.expressions import Budget, Expr, Expressions
+from verifier.domains.algebra.expressions import SHORT, Budget, Expr, Expressions
 
 
 class Signs(Expressions):
@@ -101,7 +101,8 @@ class Signs(Expressions):
         if atom in self._nonzero or self.positive_atom(atom):
             return True
         if kind.kind == "sum":
-            return self.sign(self.base(atom)) != 0
+            base = self.base(atom)
+            return self.sign(base) != 0 or self._square_nonzero(base)
         if kind.kind == "root":
             _, m, p = self.primitive(self.base(atom))
             inner = [a for a, _ in self.monomials[m][0]]
@@ -109,6 +110,16 @@ class Signs(Expressions):
                 inner.append(self.atom("sum", "", (p,)))
             return all(self.nonzero(a) for a in inner)
         return False
+
+    def _square_nonzero(self, e: Expr) -> bool:
+        """Whether the square of a short sum is among what differs from 0."""
+        if not self._nonzero or len(e.terms) > SHORT:
+            return False
+        _, m, p = self.primitive(self.mul(e, e))
+        atoms = [a for a, _ in self.monomials[m][0]]
+        if p is not self.one:
+            atoms.append(self.atom("sum", "", (self.same(p),)))
+        return all(a in self._nonzero for a in atoms)
 
     def positive_atom(self, atom: int) -> bool:
         kind = self.atoms[atom]
