@@ -120,11 +120,11 @@ def _environment() -> Environment:
         autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=False,
+        keep_trailing_newline=True,
     )
 
 
-def render(name: str, *, boundary: str, **variables: object) -> Rendered:
+def render(name: str, /, *, boundary: str, **variables: object) -> Rendered:
     """Fill a prompt.
 
     Raises:

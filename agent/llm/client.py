@@ -43,6 +43,10 @@ class Form:
 
     name: str
     schema: rungs.Schema
+    template: str = ""
+    """Hash of the prompt as written, for transcripts."""
+    rendering: str = ""
+    """Hash of the prompt as sent."""
 
 
 class Model(Protocol):

@@ -1,0 +1,131 @@
+"""The role of a planner: tactics and placements as starting points of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.llm import vocabulary
+from agent.llm.client import Form, Model
+from agent.llm.dialogue import Result, put
+from agent.llm.hygiene import one_line
+from agent.llm.replies import Proposal, Proposals, ReplyError, read, schema
+from agent.llm.source import boundary
+from prompts import render
+from synthesis.assign import Point, options
+from synthesis.roles import Module
+from synthesis.tactics import TACTICS
+from verifier.ir.types import Mesh
+
+
+@dataclass(frozen=True)
+class Task:
+    """The model to place, as the search sees it."""
+
+    modules: tuple[Module, ...]
+    mesh: Mesh
+    tp: str
+    """Mesh dim of tensor parallelism."""
+    cluster: str = ""
+    rejected: tuple[tuple[str, str], ...] = ()
+    """Proposal and why it did not hold."""
+    most: int = 3
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A point of the search: every module has a style that fits it."""
+
+    point: Point
+    tactic: str
+    reason: str
+
+
+def propose(model: Model, task: Task) -> Result[tuple[Proposed, ...]]:
+    """Ask for points. They are prices and proofs away from a plan."""
+    form = Form(
+        "proposals",
+        schema(
+            Proposals,
+            {
+                "Proposal.tactic": sorted(TACTICS),
+                "Proposal.stream": list(vocabulary.STREAMS),
+                "Placement.style": list(vocabulary.STYLES),
+            },
+        ),
+    )
+    prompt = render(
+        "propose",
+        boundary=boundary(),
+        mesh=", ".join(f"{name}={size}" for name, size in task.mesh.dims)
+        + f"; tensor parallelism on {task.tp}",
+        cluster=one_line(task.cluster) or "not described",
+        modules=[_row(m, task.mesh[task.tp]) for m in task.modules],
+        tactics=vocabulary.tactics(),
+        styles=vocabulary.styles(),
+        streams=vocabulary.streams(),
+        rejected=[{"proposal": one_line(p), "why": one_line(w)} for p, w in task.rejected],
+        most=task.most,
+    )
+    return put(model, prompt, form, lambda text: _read(task, text))
+
+
+def _row(module: Module, tp: int) -> dict[str, str]:
+    return {
+        "path": one_line(module.path, 120),
+        "kind": one_line(module.kind, 60),
+        "use": module.use,
+        "shape": "x".join(map(str, module.weight.shape)),
+        "styles": "|".join(options(module, tp)),
+    }
+
+
+def _read(task: Task, text: str) -> tuple[Proposed, ...]:
+    reply = read(Proposals, text)
+    problems: list[str] = []
+    if not reply.proposals:
+        problems.append("proposals: empty")
+    if len(reply.proposals) > task.most:
+        problems.append(f"proposals: {len(reply.proposals)}; at most {task.most}")
+    found: list[Proposed] = []
+    for index, proposal in enumerate(reply.proposals[: task.most]):
+        wrong = _problems(task, proposal, f"proposals[{index}]")
+        problems += wrong
+        if not wrong:
+            found.append(_point(task, proposal))
+    if problems:
+        raise ReplyError(problems[:8])
+    return tuple(found)
+
+
+def _problems(task: Task, proposal: Proposal, where: str) -> list[str]:
+    problems: list[str] = []
+    if proposal.tactic not in TACTICS:
+        problems.append(f"{where}.tactic: {_unknown(proposal.tactic, sorted(TACTICS))}")
+    if proposal.stream not in vocabulary.STREAMS:
+        problems.append(f"{where}.stream: {_unknown(proposal.stream, list(vocabulary.STREAMS))}")
+    modules = {m.path: m for m in task.modules}
+    for at, placement in enumerate(proposal.placements):
+        place = f"{where}.placements[{at}]"
+        module = modules.get(placement.module)
+        if module is None:
+            problems.append(f"{place}.module: {_unknown(placement.module, list(modules))}")
+            continue
+        fits = options(module, task.mesh[task.tp])
+        if placement.style not in fits:
+            problems.append(f"{place}.style: {_unknown(placement.style, fits)}")
+    return problems
+
+
+def _unknown(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 3) or list(known)[:6]
+    return f"{one_line(word, 60)!r} does not fit; expected one of {', '.join(near)}"
+
+
+def _point(task: Task, proposal: Proposal) -> Proposed:
+    point = TACTICS[proposal.tactic](task.modules, task.mesh[task.tp])
+    for placement in proposal.placements:
+        point = point.with_style(placement.module, placement.style)
+    return Proposed(Point(point.styles, proposal.stream), proposal.tactic, proposal.reason)

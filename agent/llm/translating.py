@@ -1,0 +1,139 @@
+"""The role of a translator: source that cannot be captured, to a one-device program.
+
+What comes back is a guess about code. It is compared with the code, values and gradients on random
+inputs, before anything is proved from it; that is not done here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent.errors import InputError
+from agent.llm import vocabulary
+from agent.llm.answers import Usage
+from agent.llm.client import Form, Model
+from agent.llm.dialogue import Malformed, Result, put
+from agent.llm.hygiene import clean, one_line
+from agent.llm.replies import ReplyError, Translation, Unsupported, read, schema
+from agent.llm.source import boundary, prepared
+from prompts import render
+from verifier.ir.errors import IRError
+from verifier.ir.program import IN_ORDER, Input, Node, Program
+from verifier.ir.text import parse_text, to_text
+from verifier.ir.types import NOWHERE, Source
+from verifier.ir.where import EVERYWHERE
+from verifier.ops import lookup
+
+FORM = Form("translation", schema(Translation))
+MOST_NODES = 20_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be translated. The inputs and outputs are fixed by the caller."""
+
+    name: str
+    source: str
+    file: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[tuple[str, str], ...]
+    """Role and path of each, in order."""
+    problem: str = ""
+    """Why capture did not work."""
+    budget: int = 60_000
+    """Characters of source in the prompt."""
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A program that is well formed and has the inputs and outputs asked for, and no more."""
+
+    program: Program | None
+    """None where the model said what it could not express."""
+    unsupported: tuple[Unsupported, ...] = ()
+
+
+def translate(model: Model, task: Task) -> Result[Translated]:
+    """Ask for a program. It runs on one device, communicates nothing, and names no file."""
+    try:
+        source = prepared(task.source, task.file, task.budget)
+    except InputError as error:
+        return Malformed((f"{error.where}: {error.what}",), Usage())
+    prompt = render(
+        "translate",
+        boundary=boundary(),
+        name=task.name,
+        inputs=_declared(task),
+        outputs=[f'{role} %VALUE "{clean(path)}"' for role, path in task.outputs],
+        ops=vocabulary.one_device_ops(),
+        source=source.text,
+        cut=source.cut,
+        problem=one_line(task.problem),
+    )
+    return put(model, prompt, FORM, lambda text: _read(task, source.lines, text))
+
+
+def _declared(task: Task) -> list[str]:
+    """The input lines as the text form has them."""
+    empty = Program(task.name, task.inputs, (), (), {i.name: i.type for i in task.inputs})
+    return [clean(line).strip() for line in to_text(empty).split("\n")[1 : 1 + len(task.inputs)]]
+
+
+def _read(task: Task, lines: int, text: str) -> Translated:
+    reply = read(Translation, text)
+    if not reply.program.strip():
+        if not reply.unsupported:
+            raise ReplyError(["program: empty, and nothing in unsupported says why"])
+        return Translated(None, tuple(reply.unsupported))
+    try:
+        program = parse_text(reply.program, "program")
+    except (IRError, RecursionError) as error:
+        raise ReplyError([one_line(str(error) or type(error).__name__)]) from None
+    problems = [*_interface(task, program), *_nodes(program)]
+    if problems:
+        raise ReplyError(problems)
+    return Translated(_placed(task, lines, program), tuple(reply.unsupported))
+
+
+def _interface(task: Task, program: Program) -> list[str]:
+    """The program must have the inputs and outputs of the task, no fewer and no others."""
+    problems: list[str] = []
+    if program.mesh.dims:
+        problems.append("program: a one-device program has no mesh")
+    if program.name != task.name:
+        problems.append(f"program: its name is {task.name}, got {one_line(program.name, 60)}")
+    found = {i.name: i for i in program.inputs}
+    for item in task.inputs:
+        got = found.pop(item.name, None)
+        if got != item:
+            problems.append(f"program: the input %{one_line(item.name, 60)} is not as given")
+    problems += [f"program: no input %{one_line(name, 60)} is given" for name in found]
+    if [(o.role, o.path) for o in program.outputs] != list(task.outputs):
+        problems.append("program: its outputs are not those given, by role, path and order")
+    return problems
+
+
+def _nodes(program: Program) -> list[str]:
+    problems: list[str] = []
+    if len(program.nodes) > MOST_NODES:
+        problems.append(f"program: {len(program.nodes)} ops; at most {MOST_NODES}")
+    for node in program.nodes:
+        name = f"%{one_line(node.outputs[0], 60)}" if node.outputs else node.op
+        if lookup(node.op).kind not in vocabulary.ONE_DEVICE:
+            problems.append(f"{name}: {node.op} is not an op of one-device programs")
+        elif node.where != EVERYWHERE or node.timing != IN_ORDER:
+            problems.append(f"{name}: on(...), async, stream and into mean nothing on one device")
+    return problems[:8]
+
+
+def _placed(task: Task, lines: int, program: Program) -> Program:
+    """Sources say the line of the task's file and nothing else that the model wrote."""
+    text = task.source.split("\n")
+
+    def place(node: Node) -> Node:
+        line = node.source.line
+        if not 1 <= line <= min(lines, len(text)):
+            return replace(node, source=NOWHERE)
+        return replace(node, source=Source(task.file, line, "", text[line - 1].strip()))
+
+    return replace(program, nodes=tuple(place(n) for n in program.nodes))
