@@ -116,10 +116,14 @@ class _Writer:
             for box in self.boxes(bits):
                 taken.append(self.local("only", [name], name, box))
         hint = hint or self.whole.values[pieces[0][0]].name
-        return self.local("merge", self._order(taken), hint, EVERYWHERE, where)
+        order = self._order(taken)
+        while order is None:
+            taken = self._paired(taken, hint)
+            order = self._order(taken)
+        return self.local("merge", order, hint, EVERYWHERE, where)
 
-    def _order(self, names: list[str]) -> list[str]:
-        """The pieces in an order in which each union is a product."""
+    def _order(self, names: list[str]) -> list[str] | None:
+        """The pieces in an order in which each union is a product, if there is one."""
         for start in names:
             order, whole = [start], self.held[start]
             left = [n for n in names if n != start]
@@ -133,7 +137,22 @@ class _Writer:
                 left.remove(found[0])
             if not left:
                 return order
-        raise UnwrittenError("a value is made up of pieces whose ranks make no product one by one")
+        return None
+
+    def _paired(self, names: list[str], hint: str) -> list[str]:
+        """The pieces with two of them merged, those that make up the fewest ranks."""
+        best: tuple[int, str, str, Where] | None = None
+        for i, a in enumerate(names):
+            for b in names[i + 1 :]:
+                both = joined(self.held[a], self.held[b], self.mesh)
+                if both is not None:
+                    size = self.members(both).bit_count()
+                    best = min(best, (size, a, b, both)) if best else (size, a, b, both)
+        if best is None:
+            raise UnwrittenError("a value is made up of pieces whose ranks make no product")
+        _, a, b, both = best
+        made = self.local("merge", [a, b], hint, EVERYWHERE, both)
+        return [n for n in names if n not in (a, b)] + [made]
 
     def node(self, item: United) -> None:
         out = item.outputs[0]

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from verifier.ingest.classes import TextClass, actual, text
+from verifier.ingest.classes import Line, TextClass, actual, text
 from verifier.ingest.form import Ints, Lines
 from verifier.ingest.groups import Grid, Regions
 from verifier.ir.types import Affine
@@ -49,6 +49,13 @@ def hosts(classes: Sequence[TextClass], table: Lines, grid: Grid) -> None:
                 best, small.host = alike, large
         while small.host is not None and small.host.host is not None:
             small.host = small.host.host
+
+
+def _varies(line: Line) -> bool:
+    """Whether ranks of a class have unlike texts on a line."""
+    if line.group is not None or line.peer is not None:
+        return True
+    return any(isinstance(n, Affine) for n in line.numbers)
 
 
 def adopt(owner: TextClass, grid: Grid) -> None:
@@ -97,12 +104,10 @@ def first_difference(
         unlike = [
             j
             for j in range(len(mine))
-            if owner.rows[row, j] != host.rows[0, j]
+            if (owner.rows[row, j] != host.rows[0, j] or _varies(host.lines[j]))
             and text(host.lines[j], rank, grid) != actual(owner, row, j, table)
         ]
-        if not unlike:
-            return 0, "", actual(owner, row, 0, table), 0
-        j = unlike[0]
+        j = unlike[0] if unlike else 0
         return j, text(host.lines[j], rank, grid), actual(owner, row, j, table), len(unlike)
     want = [text(line, rank, grid) for line in host.lines]
     got = [actual(owner, row, j, table) for j in range(len(mine))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from verifier.ir.errors import MalformedError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 
@@ -52,13 +51,6 @@ class InputError(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
         self.finding = finding
-
-
-def malformed(error: MalformedError, where: str, rank: int | None, mesh: Mesh) -> Finding:
-    """The finding of a line that is no statement."""
-    message = "; ".join(part for part in (error.what, error.hint) if part)
-    coords = coordinates(mesh, rank) if rank is not None else {}
-    return Finding("malformed", message, where, rank, coords, error.expected, error.got)
 
 
 def coordinates(mesh: Mesh, rank: int) -> dict[str, int]:

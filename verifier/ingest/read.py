@@ -20,7 +20,6 @@ from verifier.ingest.findings import (
     InputError,
     RankClass,
     coordinates,
-    malformed,
 )
 from verifier.ingest.form import BLANK, Lines, read_header
 from verifier.ingest.groups import Grid, Regions
@@ -92,11 +91,11 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
     findings: list[Finding] = []
     classes: list[TextClass] = []
     for raw in read.raw:
-        try:
-            classes += split(raw, read.table, read.grid)
-        except MalformedError as error:
-            rank = int(raw.ranks[0])
-            findings.append(malformed(error, read.place(raw, 0, 0), rank, read.grid.mesh))
+        stray = _not_utf8(read, raw)
+        if stray is not None:
+            findings.append(stray)
+            continue
+        classes += split(raw, read.table, read.grid)
     classes.sort(key=lambda c: c.first)
     hosts(classes, read.table, read.grid)
     for owner in classes:
@@ -109,7 +108,8 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
     program: Program | None = None
     if not any(f.kind == "malformed" for f in findings):
         program, more = _whole(read, classes)
-        findings = [*more, *findings]
+        told = [f for f in more if f.kind == "mismatch"]
+        findings = [*(f for f in more if f.kind != "mismatch"), *findings, *told]
     stats["unite_s"] = time.perf_counter() - begin
     shown = tuple(
         RankClass(tuple(int(r) for r in c.ranks), len(c.lines), read.place(c, 0, 0))
@@ -206,6 +206,15 @@ def _section(
             Finding("malformed", "the program is empty", where, rank, coordinates(grid.mesh, rank))
         )
     return rank, ids[kept], kept + np.int32(start + 1)
+
+
+def _not_utf8(read: _Read, raw: TextClass) -> Finding | None:
+    for j, skeleton in enumerate(read.table.skeleton(raw.rows[0])):
+        try:
+            read.table.tokens(int(skeleton))
+        except MalformedError as error:
+            return read.finding("malformed", raw, 0, j, error.what)
+    return None
 
 
 def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:

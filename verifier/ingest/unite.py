@@ -151,36 +151,39 @@ class Uniting:
     def _local(self, i: int, step: Step, node: Node) -> None:
         operands = tuple(self._read(i, step, v) for v in node.inputs)
         types = tuple(self.programs[i].program.types[v] for v in node.outputs)
-        outputs = self._unite(i, node, operands, types, self.masks[i], self.masks[i])
+        outputs = self._unite((i,), node, operands, types, self.masks[i], self.masks[i])
         self.env[i] |= zip(node.outputs, outputs, strict=True)
 
     def _unite(
         self,
-        i: int,
+        members: Sequence[int],
         node: Node,
         operands: tuple[int, ...],
         types: tuple[TensorType, ...],
         runs: int,
         region: int,
         more: Hashable = None,
+        dims: tuple[str, ...] = (),
     ) -> tuple[int, ...]:
-        """The same node of another class, with this one's ranks added; else a new one."""
+        """The same node of other classes, with the ranks of these added; else a new one."""
         read = tuple(sorted(operands)) if node.op in COMMUTATIVE else operands
         key = (node.op, read, frozen(node.attrs), types, node.timing, shape(node.body), more)
+        begun = max(self.last[i] for i in members)
         for other in self.known.get(key, ()):
             if (
-                i not in other.classes
-                and (other.names == node.outputs or self._kin(i, other.classes))
-                and (other.index > self.last[i] or not self.timed)
+                other.classes.isdisjoint(members)
+                and (other.names == node.outputs or self._kin(members, other.classes))
+                and (other.index > begun or not self.timed)
             ):
-                other.classes.add(i)
+                other.classes.update(members)
                 other.runs |= runs
                 for value in other.outputs:
                     self.whole.values[value].region |= region
-                self.last[i] = other.index
+                for i in members:
+                    self.last[i] = other.index
                 return other.outputs
         outputs = tuple(self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True))
-        made = United(node, operands, runs, outputs, types, node.outputs, {i})
+        made = United(node, operands, runs, outputs, types, node.outputs, set(members), dims=dims)
         self.known.setdefault(key, []).append(made)
         self._append(made)
         return outputs
@@ -191,8 +194,9 @@ class Uniting:
         for i in made.classes:
             self.last[i] = made.index
 
-    def _kin(self, i: int, others: set[int]) -> bool:
-        return any(self.family[i] == self.family[k] for k in others)
+    def _kin(self, members: Sequence[int], others: set[int]) -> bool:
+        families = {self.family[i] for i in members}
+        return any(self.family[k] in families for k in others)
 
     def _moved(self, mask: int, name: str, coordinate: int) -> int:
         """The ranks across a mesh dim from these, at one coordinate of it."""
@@ -213,7 +217,7 @@ class Uniting:
         node = Node("send", (), (hint,), attrs, timing=step.timing)
         region = self._moved(self.masks[i], name, theirs)
         channel = (name, mine, theirs, step.tag)
-        (out,) = self._unite(i, node, (value,), (kind,), self.masks[i], region, step.tag)
+        (out,) = self._unite((i,), node, (value,), (kind,), self.masks[i], region, step.tag)
         self.sent.setdefault((i, channel), []).append(out)
 
     def _receive(self, i: int, step: Step) -> bool:
@@ -248,7 +252,7 @@ class Uniting:
         node = Node("recv", (), (step.input.name,), attrs, timing=step.timing)
         got: list[Piece] = []
         for value, mask in pieces:
-            (out,) = self._unite(i, node, (value,), (step.input.type,), mask, mask)
+            (out,) = self._unite((i,), node, (value,), (step.input.type,), mask, mask)
             got.append((out, mask))
         self.env[i][step.input.name] = self._join(got, step.input.name)
         return True
@@ -358,9 +362,8 @@ class Uniting:
             index = lookup(node.op).with_defaults(node.attrs)["index"]
             region = self._moved(runs, waiting[leader].dims[0], index) & runs
         types = tuple(self.programs[leader].program.types[v] for v in node.outputs)
-        outputs = tuple(self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True))
-        dims, names = waiting[leader].dims, node.outputs
-        self._append(United(node, operands, runs, outputs, types, names, set(members), dims=dims))
+        dims = waiting[leader].dims
+        outputs = self._unite(members, node, operands, types, runs, region, "together", dims)
         for i in members:
             mine = waiting[i].node
             assert mine is not None
