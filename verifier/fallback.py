@@ -27,6 +27,8 @@ class Unrelated:
     outputs: tuple[str, ...]
     related: tuple[str, ...] = ()
     """The outputs for which one was found."""
+    values: frozenset[str] = frozenset()
+    """The values for which one was found."""
 
 
 def decide_small(given: Unrelated) -> Proof | Difference | str:
@@ -61,7 +63,9 @@ def refute_large(given: Unrelated) -> Difference | str:
         given.distributed,
         given.contract,
         given.consts or None,
-        relates=_related,
+        relates=lambda one, many, contract: (
+            given.values if many is given.distributed else _related(one, many, contract)
+        ),
         proved=given.related,
     )
     if found is None:

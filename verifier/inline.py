@@ -14,7 +14,7 @@ def inline(program: Program, bodies: dict[int, Program] | None = None) -> Progra
     A body that several nodes share is rewritten once, and shared again.
     """
     bodies = {} if bodies is None else bodies
-    if all(lookup(n.op).expand is None and n.body is None for n in program.nodes):
+    if all(lookup(n.op).expand is None for _, n in program.walk()):
         return program
     b = Builder(program.name, program.mesh)
     for item in program.inputs:

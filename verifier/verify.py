@@ -134,8 +134,9 @@ def _decide(
         tell("decide")
         start = time.perf_counter()
         keys = {output_key(o) for o in distributed.outputs} - set(wrong)
+        held = frozenset(name for name, facts in related.facts.items() if facts)
         open_ = Unrelated(
-            sequential, distributed, contract, consts or {}, tuple(wrong), tuple(sorted(keys))
+            sequential, distributed, contract, consts or {}, tuple(wrong), tuple(sorted(keys)), held
         )
         second = decide_small(open_) if ran else refute_large(open_)
         stats["decide_s"] = time.perf_counter() - start
