@@ -16,7 +16,7 @@ from verifier.ir.types import Affine, Attr
 from verifier.layout import Layout, bound
 from verifier.ops import lookup
 from verifier.repair.edits import Attrs, Edit
-from verifier.repair.near import collectives
+from verifier.repair.near import attributes, collectives, dropped, reordered
 from verifier.repair.view import View
 
 FRONTIER = 8
@@ -78,26 +78,36 @@ def settled(view: View, contract: Contract, wanted: dict[str, str]) -> Iterator[
 
 def guided(view: View, node: Node) -> Iterator[Edit]:
     """Edits around a node that the claims of its operands and of the rest suggest."""
-    yield from _operands(view, node)
+    for value in dict.fromkeys(node.inputs):
+        pending = {n for c in view.exact(value) for n in c.layout.pending}
+        yield from _closed(view, node, value, pending)
+        off = view.claims.get(value) and not view.exact(value)
+        if off and value in view.producers:
+            yield from dropped(view.program, view.producers[value])
+            yield from attributes(view.program, view.producers[value])
     yield from _constants(view, node)
+    yield from dropped(view.program, node)
+    yield from attributes(view.program, node)
+    yield from reordered(view.program, node)
+    for reader in view.readers.get(node.outputs[0], ()):
+        yield from reordered(view.program, reader)
     for theirs in frontier(view, node)[:FRONTIER]:
         yield from _made(view, node, theirs)
-
-
-def _operands(view: View, node: Node) -> Iterator[Edit]:
-    """Pending sums and splits of the operands, closed: for all readers, or for this one."""
-    program = view.program
     for value in dict.fromkeys(node.inputs):
         claims = view.exact(value)
-        if not program.types[value].is_float or (claims and not claims[0].layout.mentioned):
-            continue
-        alone = (node.outputs[0],) if len(view.readers[value]) > 1 else ()
-        pending = {n for c in claims for n in c.layout.pending}
-        for edit in collectives(program, value):
-            over = dict(edit.attrs)["mesh_dim"]
-            names = {over} if isinstance(over, str) else set(over)  # pyright: ignore[reportArgumentType]
-            if claims and pending and not names <= pending:
-                continue
+        if not claims or claims[0].layout.sharded:
+            yield from _closed(view, node, value, set(view.program.mesh.names))
+
+
+def _closed(view: View, node: Node, value: str, over: set[str]) -> Iterator[Edit]:
+    """Collectives over some mesh dims for an operand: for all its readers, or for this one."""
+    if not view.program.types[value].is_float:
+        return
+    alone = (node.outputs[0],) if len(view.readers[value]) > 1 else ()
+    for edit in collectives(view.program, value):
+        found = dict(edit.attrs)["mesh_dim"]
+        names = {found} if isinstance(found, str) else set(found)  # pyright: ignore[reportArgumentType]
+        if names <= over:
             yield edit
             if alone:
                 yield Edit(edit.kind, value, edit.op, edit.attrs, uses=alone)
@@ -122,6 +132,8 @@ def factors(view: View, node: Node) -> Iterator[Edit]:
 def frontier(view: View, node: Node) -> list[Node]:
     """One-device ops that could come next, those most like a node first."""
     held = {c.of for v in node.inputs for c in view.claims.get(v, ())}
+    above = {v for u in node.inputs if u in view.producers for v in view.producers[u].inputs}
+    early = {c.of for v in above for c in view.claims.get(v, ())} - held
     found: list[tuple[int, int, Node]] = []
     for place, theirs in enumerate(view.device.nodes):
         if theirs.outputs[0] in view.covered:
@@ -129,8 +141,9 @@ def frontier(view: View, node: Node) -> list[Node]:
         if not all(v in view.covered for v in theirs.inputs):
             continue
         shared = len(held.intersection(theirs.inputs))
+        shared = 2 * shared + len(early.intersection(theirs.inputs))
         if shared or theirs.op == node.op:
-            found.append((-2 * shared - 3 * (theirs.op == node.op), place, theirs))
+            found.append((-shared - 3 * (theirs.op == node.op), place, theirs))
     return [theirs for _, _, theirs in sorted(found, key=lambda f: f[:2])]
 
 

@@ -185,9 +185,11 @@ def exchanged(program: Program, node: Node) -> Iterator[Edit]:
     for group in EXCHANGED:
         if node.op in group:
             for op in group:
-                if op != node.op:
-                    attrs = _fitting(op, node)
-                    yield Edit("replace", node.outputs[0], op, attrs)
+                attrs = _fitting(op, node)
+                folds = FOLDS if "reduce" in lookup(op).attrs else ()
+                for fold in () if op == node.op else folds or ("",):
+                    more = (("reduce", fold),) if fold else ()
+                    yield Edit("replace", node.outputs[0], op, (*attrs, *more))
     if lookup(node.op).kind in ("collective", "movement") and "mesh_dim" in node.attrs:
         over = node.attrs["mesh_dim"]
         rank = len(program.types[node.inputs[0]].shape)
@@ -198,7 +200,8 @@ def exchanged(program: Program, node: Node) -> Iterator[Edit]:
 
 def _fitting(op: str, node: Node) -> Attrs:
     known = lookup(op).attrs
-    return tuple((k, v) for k, v in sorted(node.attrs.items()) if k in known)
+    kept = ((k, v) for k, v in sorted(node.attrs.items()) if k in known and k != "reduce")
+    return tuple(kept)
 
 
 def _communications(rank: int, full: bool) -> Iterator[tuple[str, Attrs]]:

@@ -35,10 +35,16 @@ SMALL = 200
 """Programs of at most this many nodes are run to their end for every edit."""
 REACH = 12
 """Nodes that are run for an edit of a larger program before it is given up or run whole."""
+FAR = 60
+"""Values that are looked at to compare edits that were run whole."""
 CHUNK = 60
 """Edits that are tried at one program before another is looked at."""
 WHOLE = 6
 """Edits of a chunk that are run whole, the most promising ones."""
+SHARE = 1.5
+"""How much more time programs of one edit fewer get."""
+SEEDS = (11, 12, 13, 14, 15, 16)
+"""Random inputs that are tried until they show a fault."""
 KEPT = 6
 """Edits of a chunk that are built upon."""
 
@@ -125,7 +131,6 @@ class _Point:
     state: State
     wrong: set[str]
     before: View | None
-    chunks: int = 0
     view: View | None = None
     candidates: Iterator[tuple[View, Edit]] | None = None
     tried: set[Edit] = field(default_factory=set[Edit])
@@ -159,32 +164,48 @@ class _Search:
             return self._found(q.distributed, (), first)
         if too_large(q.sequential, q.distributed):
             return self._none("the programs are too large to be run on numbers")
-        self.numbers = Numbers(q.sequential, q.distributed, q.contract, q.consts)
+        state, wrong = self._seen()
         self.one = device(self.numbers)
-        state = self.numbers.machine.run(q.distributed, self.numbers.empty)
-        wrong = self.numbers.wrong(state)
         start = _Point(q.distributed, (), state, wrong, None)
         if not wrong:
             return self._unproved(start, first)
         return self._best_first(start)
 
+    def _seen(self) -> tuple[State, set[str]]:
+        """The first run on numbers that shows an output to be wrong, or the last of a few."""
+        q = self.question
+        for seed in SEEDS:
+            self.numbers = Numbers(q.sequential, q.distributed, q.contract, q.consts, seed)
+            state = self.numbers.machine.run(q.distributed, self.numbers.empty)
+            wrong = self.numbers.wrong(state)
+            if wrong:
+                break
+        return state, wrong  # pyright: ignore[reportPossiblyUnboundVariable]
+
     def _best_first(self, start: _Point) -> Repaired | NotRepaired:
+        """Chunks of edits at the most promising programs; fewer edits get more of the time."""
         order = count()
-        queue = [((0, len(start.wrong), 0.0), next(order), start)]
-        while queue and not self.late():
-            (_, _, gain), _, point = heapq.heappop(queue)
+        queues: list[list[tuple[tuple[int, int, float], int, _Point]]] = []
+        queues += ([] for _ in range(self.most))
+        spent = [0.0] * self.most
+        heapq.heappush(queues[0], ((0, len(start.wrong), 0.0), next(order), start))
+        while any(queues) and not self.late():
+            depth = min(
+                (d for d in range(self.most) if queues[d]), key=lambda d: spent[d] * SHARE**d
+            )
+            (chunks, wrong, gain), _, point = heapq.heappop(queues[depth])
+            begin = time.perf_counter()
             trials, more = self._chunk(point)
             found = self._solved(point, trials)
             if found is not None:
                 return found
-            if len(point.edits) + 1 < self.most:
+            if depth + 1 < self.most:
                 for child, better in self._children(point, trials):
-                    key = (len(child.edits), len(child.wrong), -better)
-                    heapq.heappush(queue, (key, next(order), child))
+                    key = (0, len(child.wrong), -better)
+                    heapq.heappush(queues[depth + 1], (key, next(order), child))
             if more:
-                point.chunks += 1
-                key = (len(point.edits) + point.chunks, len(point.wrong), gain)
-                heapq.heappush(queue, (key, next(order), point))
+                heapq.heappush(queues[depth], ((chunks + 1, wrong, gain), next(order), point))
+            spent[depth] += time.perf_counter() - begin
         if self.late():
             return self._none("the time is up")
         return self._none(f"no {self.most} edits of the known kinds lead to a proof")
@@ -227,7 +248,7 @@ class _Search:
         self.tried += 1
         small = len(program.nodes) <= SMALL
         state = view.machine.run(program, view.state, 1 << 30 if small else REACH)
-        gain = gained(view, state)
+        gain = gained(view, state, REACH)
         named = replace(edit, scope=view.scope)
         if view.scope or not small:
             return _Trial(named, gain, None) if gain > 0 else None
@@ -245,7 +266,10 @@ class _Search:
         except IRError:
             return None
         state = self.numbers.machine.run(program, point.state)
-        return _Trial(trial.edit, trial.gain, state)
+        gain = trial.gain
+        if not trial.edit.scope and point.view is not None:
+            gain = gained(point.view, state, FAR)
+        return _Trial(trial.edit, gain, state)
 
     def _solved(self, point: _Point, trials: list[_Trial]) -> Repaired | None:
         """The cheapest edit after which the program is proved."""
@@ -344,10 +368,10 @@ def _worth(exact: list[bool]) -> float:
     return 1.0 if any(exact) else 0.5 if exact else 0.0
 
 
-def gained(view: View, state: State) -> float:
+def gained(view: View, state: State, most: int) -> float:
     """How many more values are pieces of something than before, of those that were run again."""
     gain = 0.0
-    for value in state.dirty[:REACH]:
+    for value in state.dirty[:most]:
         if value in view.claims:
             before = _worth([c.scale == 1 for c in view.claims[value]])
             gain += worth(view, state, value) - before

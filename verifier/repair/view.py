@@ -98,13 +98,22 @@ class View:
     @cached_property
     def lost(self) -> set[str]:
         """Values without a claim from which no claimed value leads to a wrong result."""
-        out: set[str] = {v for v in self.wrong if not self.claims.get(v)}
+        return self._leading({v for v in self.program.types if not self.claims.get(v)})
+
+    @cached_property
+    def off(self) -> set[str]:
+        """The same of values that are at most a multiple of something."""
+        return self._leading({v for v in self.program.types if not self.exact(v)})
+
+    def _leading(self, bad: set[str]) -> set[str]:
+        """Bad values that lead to a wrong result through bad values alone."""
+        out = bad & self.wrong
         for node in reversed(self.program.nodes):
-            name = node.outputs[0]
-            if name in self.cone and any(not self.claims.get(v) for v in node.outputs):
-                after = self.readers.get(name, ())
+            mine = bad.intersection(node.outputs) & self.cone
+            if mine:
+                after = (n for v in mine for n in self.readers.get(v, ()))
                 if any(not out.isdisjoint(n.outputs) for n in after):
-                    out.update(v for v in node.outputs if not self.claims.get(v))
+                    out |= mine
         return out
 
     def strays(self) -> list[Node]:
@@ -115,7 +124,10 @@ class View:
         first = [
             n
             for n in self.program.nodes
-            if not self.lost.isdisjoint(n.outputs) and self.lost.isdisjoint(n.inputs)
+            if any(
+                not bad.isdisjoint(n.outputs) and bad.isdisjoint(n.inputs)
+                for bad in (self.lost, self.off)
+            )
         ]
         ends = [self.producers[v] for v in self.wrong - self.lost if v in self.producers]
         seen = {n.outputs[0]: n for n in (*first, *ends)}

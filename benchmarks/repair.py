@@ -1,0 +1,273 @@
+"""`python -m benchmarks.repair`: wrong programs, repaired by structured edits and proved.
+
+The wrong programs of the corpus, and mutants with one, two or three faults of the campaign's bases
+and of training steps of every strategy. A mutant counts where float64 simulation of every rank says
+that it is wrong; a repaired program is simulated too, and one that is wrong though proved is a
+false accept. Outcomes are appended to a file, so that a run goes on where the last one stopped.
+Exits 1 on a false accept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import verifier.campaign.messages  # noqa: F401  (declares its kinds)
+from verifier.campaign.corpus import cases
+from verifier.campaign.mutants import Mutation, mutations
+from verifier.campaign.truth import equal
+from verifier.campaign.zoo import bases
+from verifier.contract import Contract, ContractError, check
+from verifier.domains.base import Array
+from verifier.inline import inline
+from verifier.ir.errors import IRError
+from verifier.ir.program import Program
+from verifier.refute import refute
+from verifier.repair import Repaired, repair
+from verifier.verify import well_formed
+
+KEPT = Path("build/repair")
+FAULTS = (1, 1, 2, 2, 3)
+"""How many faults the mutants have, in turn."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A right pair of programs to put faults into."""
+
+    name: str
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: dict[str, Array]
+    right: Callable[[Program], bool]
+    """Whether every rank computes what one device does, by float64 simulation."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One wrong program and what became of it."""
+
+    source: str
+    faults: int
+    """Faults that were put in; 0 where nobody counted them."""
+    what: list[str]
+    repaired: bool
+    edits: list[str]
+    right: bool
+    """The repaired program, simulated."""
+    tried: int
+    seconds: float
+    reason: str
+
+
+def sources() -> Iterator[Source]:
+    yield from zoo()
+    yield from training()
+
+
+def zoo() -> Iterator[Source]:
+    for base in bases():
+
+        def right(program: Program, base=base) -> bool:
+            return _safely(lambda: equal(base, program))
+
+        one, many = base.sequential, base.distributed
+        yield Source(f"zoo: {base}", one, many, base.contract, {}, right)
+
+
+def training() -> Iterator[Source]:
+    from synthesis.training.strategies import STRATEGIES
+    from synthesis.training.truth import agrees
+
+    for strategy in STRATEGIES:
+        step = strategy.step()
+
+        def trained(program: Program, step=step) -> bool:
+            return _safely(lambda: agrees(step, program))
+
+        yield Source(
+            f"training: {strategy}",
+            step.sequential,
+            step.distributed,
+            step.contract,
+            step.preconditions,
+            trained,
+        )
+
+
+def _safely(judge: Callable[[], bool]) -> bool:
+    """A program that some rank cannot run computes nothing."""
+    try:
+        return judge()
+    except (IRError, KeyError, ValueError):
+        return False
+
+
+def mutant(
+    source: Source, faults: int, rng: np.random.Generator
+) -> tuple[Program, list[str]] | None:
+    """A wrong program with some faults in a row, each of a kind and at a place drawn evenly."""
+    program, what = source.distributed, list[str]()
+    for _ in range(faults):
+        pools: dict[str, list[Mutation]] = defaultdict(list)
+        for mutation in mutations(program):
+            pools[mutation.kind].append(mutation)
+        edited: Program | None = None
+        for _ in range(20):
+            kinds = sorted(pools)
+            pool = pools[kinds[int(rng.integers(len(kinds)))]]
+            mutation = pool[int(rng.integers(len(pool)))]
+            edited = mutation.edit()
+            if edited is not None and _admitted(source, edited) and not source.right(edited):
+                what.append(f"{mutation.kind}: {mutation.text}")
+                break
+            edited = None
+        if edited is None:
+            return None
+        program = edited
+    return program, what
+
+
+def _admitted(source: Source, program: Program) -> bool:
+    try:
+        check(source.sequential, well_formed(program), source.contract)
+    except (IRError, ContractError):
+        return False
+    return True
+
+
+def mended(source: Source, program: Program, faults: int, what: list[str], most: float) -> Outcome:
+    begin = time.perf_counter()
+    found = repair(
+        source.sequential,
+        program,
+        source.contract,
+        max_edits=max(faults, 3),
+        seconds=most,
+        consts=source.consts,
+    )
+    seconds = time.perf_counter() - begin
+    if isinstance(found, Repaired):
+        edits, right = [str(e) for e in found.edits], source.right(inline(found.program))
+        return Outcome(source.name, faults, what, True, edits, right, found.tried, seconds, "")
+    best = [str(e) for e in found.best]
+    return Outcome(
+        source.name, faults, what, False, best, False, found.tried, seconds, found.reason
+    )
+
+
+def corpus(most: float) -> Iterator[Outcome]:
+    """The wrong side of every case whose programs can be read."""
+    for case in cases():
+        if case.kind != "program" or "wrong" not in case.sides:
+            continue
+        name = f"corpus: {case.path.parent.name}/{case.path.stem}"
+        begin = time.perf_counter()
+        try:
+            one, many, contract = case.programs("wrong")
+
+            def right(program: Program, one=one, contract=contract) -> bool:
+                with np.errstate(all="ignore"):
+                    return _safely(lambda: refute(one, program, contract, seed=91) is None)
+
+            source = Source(name, one, many, contract, {}, right)
+            yield mended(source, many, 0, [case.about["title"]], most)
+        except (IRError, ContractError) as error:
+            seconds = time.perf_counter() - begin
+            reason = f"no program: {error}"
+            yield Outcome(name, 0, [case.about["title"]], False, [], False, 0, seconds, reason)
+
+
+def mutated(count: int, seed: int, most: float, done: Counter[str]) -> Iterator[Outcome]:
+    """`count` mutants, spread evenly over sources; those in `done` are drawn and left out."""
+    every = list(sources())
+    each = -(-count // len(every))
+    for source in every:
+        for number in range(done[source.name], each):
+            rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), number])
+            made = mutant(source, FAULTS[(number + seed) % len(FAULTS)], rng)
+            if made is not None:
+                program, what = made
+                yield mended(source, program, len(what), what, most)
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | int]]:
+    """By number of faults, 0 for the corpus: shares repaired with 1, 2, 3 edits, and seconds."""
+    out: dict[str, dict[str, float | int]] = {}
+    for faults in sorted({o.faults for o in outcomes}):
+        mine = [o for o in outcomes if o.faults == faults]
+        done = [o for o in mine if o.repaired]
+        times = sorted(o.seconds for o in mine)
+        out[str(faults) if faults else "corpus"] = {
+            "programs": len(mine),
+            "no program": sum(o.reason.startswith("no program") for o in mine),
+            "repaired and proved": len(done),
+            "share": round(len(done) / len(mine), 4),
+            **{f"with at most {k} edits": sum(len(o.edits) <= k for o in done) for k in (1, 2, 3)},
+            "no more edits than faults": sum(len(o.edits) <= max(faults, 1) for o in done),
+            "false accepts": sum(not o.right for o in done),
+            "median s": round(statistics.median(times), 3),
+            "p95 s": round(times[min(len(times) - 1, int(0.95 * len(times)))], 3),
+        }
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.repair", description=__doc__)
+    parser.add_argument("--count", type=int, default=528, help="mutants")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=15.0, help="for one program at most")
+    parser.add_argument("--stop", type=float, help="seconds after which to stop, and go on later")
+    parser.add_argument("--folder", type=Path, default=KEPT, help="where outcomes are kept")
+    parser.add_argument("--fresh", action="store_true", help="forget outcomes that are kept")
+    parser.add_argument("--write", type=Path, help="a JSON file for the results")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    path = given.folder / f"outcomes.{given.seed}.jsonl"
+    if given.fresh:
+        path.unlink(missing_ok=True)
+    kept = _lines(path)
+    begin = time.perf_counter()
+    with path.open("a", encoding="utf-8") as file:
+        for outcome in _all(given.count, given.seed, given.seconds, kept):
+            file.write(json.dumps(asdict(outcome)) + "\n")
+            file.flush()
+            if given.stop and time.perf_counter() - begin > given.stop:
+                break
+    outcomes = _lines(path)
+    found = summary(outcomes)
+    for name, row in found.items():
+        sys.stdout.write(f"faults {name}: {json.dumps(row)}\n")
+    if given.write:
+        data = {"summary": found, "outcomes": [asdict(o) for o in outcomes]}
+        given.write.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(o.repaired and not o.right for o in outcomes) else 0
+
+
+def _all(count: int, seed: int, most: float, kept: Sequence[Outcome]) -> Iterator[Outcome]:
+    done = Counter(o.source for o in kept)
+    if not any(name.startswith("corpus") for name in done):
+        yield from corpus(most)
+    yield from mutated(count, seed, most, done)
+
+
+def _lines(path: Path) -> list[Outcome]:
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    return [Outcome(**json.loads(line)) for line in whole.splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
