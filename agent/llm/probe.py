@@ -30,7 +30,10 @@ SCHEMA: rungs.Schema = {
 }
 _ASK = "Say hello to the reader in a short sentence."
 _ASK_JSON = "Choose a colour and a number; answer as JSON."
-_HOPELESS = frozenset({Trouble.KEY, Trouble.QUOTA, Trouble.RATE, Trouble.REDIRECT})
+_SAYS_NOTHING = frozenset(
+    {Trouble.KEY, Trouble.QUOTA, Trouble.RATE, Trouble.REDIRECT, Trouble.TIMEOUT, Trouble.CUT}
+)
+"""Failures that say nothing about a rung."""
 
 
 @dataclass(frozen=True)
@@ -53,28 +56,26 @@ def climb(client: Client, start: Profile, steps: list[Step] | None = None) -> Pr
     form = Form("probe", SCHEMA)
     profile = start
     for rung in rungs.RUNGS:
-        if rung == rungs.TEXT:
-            break
         profile = replace(profile, rung=rung)
         ask = _ASK if rung == rungs.JSON_SCHEMA else _ASK_JSON
-        messages = [{"role": "user", "content": ask}]
-        profile, answer = _settled(client, messages, form, profile)
+        profile, answer = _settled(client, [{"role": "user", "content": ask}], form, profile)
         if isinstance(answer, Completion):
             why = _wrong(answer.text, rung)
-        elif isinstance(answer, Failed) and answer.kind not in _HOPELESS and answer.status != 404:
+        elif isinstance(answer, Failed) and not _ends(answer, rung):
             why = answer.message
         else:
             return answer
         if steps is not None:
             steps.append(Step(rung, not why, why))
         if not why:
-            client.profiles.keep(client.endpoint, profile)
-            return profile
-    profile = replace(profile, rung=rungs.TEXT)
-    if steps is not None:
-        steps.append(Step(rungs.TEXT, True, ""))
+            break
     client.profiles.keep(client.endpoint, profile)
     return profile
+
+
+def _ends(failure: Failed, rung: str) -> bool:
+    """Whether a failure is about the endpoint and not about the rung."""
+    return rung == rungs.TEXT or failure.status == 404 or failure.kind in _SAYS_NOTHING
 
 
 def _settled(
@@ -93,6 +94,8 @@ def _settled(
 
 def _wrong(text: str, rung: str) -> str:
     """Why a reply does not show that the rung holds; empty where it does."""
+    if rung == rungs.TEXT:
+        return ""
     try:
         data = json.loads(text.strip())
     except ValueError:

@@ -21,6 +21,8 @@ class Server:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.released = threading.Event()
+        self.how = ""
+        """For a test to say how it should fail."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -130,7 +130,7 @@ def test_hashes_name_template_and_content() -> None:
 
 
 def test_unknown_prompt_is_named() -> None:
-    with pytest.raises(PromptError, match="no prompt '../secret'"):
+    with pytest.raises(PromptError, match=r"no prompt '\.\./secret'"):
         load("../secret")
 
 
