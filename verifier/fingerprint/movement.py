@@ -19,7 +19,15 @@ import numpy as np
 from verifier.fingerprint.errors import FingerprintError
 from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
 from verifier.fingerprint.partition import TensorPartition
-from verifier.fingerprint.region import Array, Region, checked, raw_words, word_bytes
+from verifier.fingerprint.region import (
+    BLOCK,
+    Array,
+    Region,
+    Runs,
+    checked,
+    raw_words,
+    word_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +94,6 @@ def total(fps: Iterable[Fp]) -> Fp:
     return result
 
 
-def box(data: Array, where: TensorPartition | Region | None) -> Region:
-    """The box that an array fills. Raises FingerprintError where the shapes differ."""
-    if where is None:
-        return Region.whole(data.shape)
-    region = where.region(data.shape) if isinstance(where, TensorPartition) else where
-    if region.shape != data.shape:
-        raise FingerprintError(
-            f"data of shape {list(data.shape)} for a region of shape {list(region.shape)}"
-        )
-    return region
-
-
 def common_width(
     pieces: Iterable[TensorPartition | Region], itemsize: int, shape: tuple[int, ...] | None = None
 ) -> int:
@@ -111,12 +107,52 @@ def common_width(
     return word_bytes(regions, itemsize)
 
 
-def default_width(data: Array, where: TensorPartition | Region | None) -> int:
-    """The word size that all shards of a partition share, or that a region allows."""
-    if isinstance(where, TensorPartition):
-        shape = where.region(data.shape).global_shape
-        return common_width(where.siblings(), data.dtype.itemsize, shape)
-    return word_bytes([box(data, where)], data.dtype.itemsize)
+def reading(
+    shape: tuple[int, ...],
+    itemsize: int,
+    where: TensorPartition | Region | None,
+    width: int | None = None,
+) -> tuple[Runs, int]:
+    """The words of a piece, as runs of indices, and their size: `width`, or what all shards of the
+    partition share. Raises FingerprintError where shape or width do not fit the piece."""
+    pieces: list[Region] = []
+    if where is None:
+        region = Region.whole(shape)
+    elif isinstance(where, TensorPartition):
+        region = where.region(shape)
+        pieces = [p.of_whole(region.global_shape) for p in where.siblings()]
+    else:
+        region = where
+    if region.shape != shape:
+        raise FingerprintError(
+            f"data of shape {list(shape)} for a region of shape {list(region.shape)}"
+        )
+    if width is None:
+        width = word_bytes(pieces or [region], itemsize)
+    elif width not in (8, min(itemsize, 8)) or (
+        width > itemsize and word_bytes([region], itemsize) != width
+    ):
+        raise FingerprintError(
+            f"{itemsize}-byte elements of this region cannot be read in words of {width} bytes"
+        )
+    return region.runs().words(itemsize, width), width
+
+
+def hash_words(words: Array, runs: Runs, key: int) -> int:
+    """The sum over words w at index g of fmix(w ^ fmix(g * GOLDEN + key)), modulo 2^64."""
+    spare = np.empty(min(len(words), BLOCK), np.uint64)
+    value = 0
+    for place, salt in runs.blocks(GOLDEN, key):
+        part = spare[: len(salt)]
+        fmix_into(salt, part)
+        if words.itemsize == 8:
+            np.bitwise_xor(salt, words[place], out=salt)
+        else:
+            np.copyto(part, words[place])
+            np.bitwise_xor(salt, part, out=salt)
+        fmix_into(salt, part)
+        value += int(salt.sum(dtype=np.uint64))
+    return value & MASK
 
 
 def fingerprint(
@@ -146,29 +182,9 @@ def fingerprint(
         FingerprintError: a dtype without fixed bits, or a shape that is not that of the piece.
     """
     data = checked(data, "fingerprint")
-    region = box(data, where)
-    size = data.dtype.itemsize
-    width = default_width(data, where) if width is None else width
-    if width not in (8, min(size, 8)) or (width > size and word_bytes([region], size) != width):
-        raise FingerprintError(
-            f"fingerprint: {size}-byte elements of this region cannot be read in words of {width} "
-            "bytes"
-        )
+    runs, width = reading(data.shape, data.dtype.itemsize, where, width)
     words = raw_words(data, width)
-    runs = region.runs().words(size, width)
-    spare = np.empty(min(len(words), 1 << 15), np.uint64)
-    value = 0
-    for place, salt in runs.blocks(GOLDEN, key):
-        part = spare[: len(salt)]
-        fmix_into(salt, part)
-        if width == 8:
-            np.bitwise_xor(salt, words[place], out=salt)
-        else:
-            np.copyto(part, words[place])
-            np.bitwise_xor(salt, part, out=salt)
-        fmix_into(salt, part)
-        value += int(salt.sum(dtype=np.uint64))
-    return Fp(value & MASK, len(words), key & MASK, width)
+    return Fp(hash_words(words, runs, key), len(words), key & MASK, width)
 
 
 def coverage(where: TensorPartition | Region, key: int = 0) -> Fp:
