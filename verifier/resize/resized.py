@@ -9,8 +9,8 @@ programs were made. What is not understood is declined, never guessed.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -237,20 +237,30 @@ class _Pair:
         count, _, system, values = min(enough or found, key=lambda one: one[:2])
         if not smallest:
             most = max(ENOUGH, count * 3 // 2)
-            values = spread(system, values, lambda v: self._elements(system, v) <= most)
+            count_at = self._counter(system)
+            values = spread(system, values, lambda v: count_at(v) <= most)
         return self._at(system, values)
 
     def _elements(self, system: System, values: Values) -> int:
-        def count(sizes: Sizes) -> int:
-            total = sum(
-                math.prod(values[system.root(v)] for v in dims) for dims in sizes.dims.values()
-            )
+        return self._counter(system)(values)
+
+    def _counter(self, system: System) -> Callable[[Values], int]:
+        """How many numbers one run of both programs holds, by the values of the unknowns."""
+        products: Counter[tuple[int, ...]] = Counter()
+
+        def collect(sizes: Sizes, times: tuple[int, ...], copies: int) -> None:
+            for dims in sizes.dims.values():
+                products[tuple(sorted((*times, *map(system.root, dims))))] += copies
             for sized, body in zip(sizes.attrs, sizes.bodies, strict=True):
                 if body is not None:
-                    total += count(body) * values[system.root(cast(int, sized["length"]))]
-            return total
+                    length = system.root(cast(int, sized["length"]))
+                    collect(body, (*times, length), copies)
 
-        return count(self.one) + self.mesh.size * count(self.many)
+        collect(self.one, (), 1)
+        collect(self.many, (), self.mesh.size)
+        return lambda values: sum(
+            copies * math.prod(values[v] for v in unknowns) for unknowns, copies in products.items()
+        )
 
     def _readings(self, smallest: bool) -> Iterator[System]:
         """Systems to solve, the most faithful first."""

@@ -173,7 +173,8 @@ def spread(system: System, values: Values, fits: Callable[[Values], bool]) -> Va
     An offset that counts by the wrong extent is wrong only where the extents differ.
     """
     search = _Search(system)
-    chosen = [v for v in search.leaves if v not in determined(system)]
+    settled = determined(system)
+    chosen = [v for v in search.leaves if v not in settled]
     kept: Values = {}
     for leaf in sorted(chosen, key=lambda v: -system.values[v]):
         now = system.values[leaf]

@@ -193,6 +193,7 @@ class _Rank:
         """Label -> the stream it ran on."""
         self.sent: list[str] = []
         self.used: set[tuple[str, str]] = set()
+        self.counts: dict[tuple[str, str], int] = {}
 
     def run(self, program: Program, places: Regions, stored: set[str]) -> None:
         """The whole program."""
@@ -457,11 +458,13 @@ class _Rank:
         return self._once("buffer", name)
 
     def _once(self, what: str, name: str) -> str:
-        out, number = name, 0
+        number = self.counts.get((what, name), 0)
+        out = f"{name}.{number}" if number else name
         while (what, out) in self.used:
             number += 1
             out = f"{name}.{number}"
         self.used.add((what, out))
+        self.counts[what, name] = number
         return out
 
 
