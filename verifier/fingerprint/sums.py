@@ -63,19 +63,37 @@ def signed_checksum(
     if block < 1:
         raise FingerprintError(f"signed_checksum: blocks of {block} elements; at least 1")
     n = -(-x.size // block)
-    values = np.zeros(n * block, np.float64)
-    values[: x.size] = x.reshape(-1)
-    values = values.reshape(n, block)
-    signs = np.unpackbits(
-        colors(Region.whole((-(-n * block // 64),)), key, "u8").view(np.uint8),
-        bitorder="little",
-    )[: n * block].reshape(n, block)
-    with np.errstate(all="ignore"):
-        peak = np.max(np.abs(values), axis=1, initial=0.0)
-        scale = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
-        norms = scale * np.sqrt(np.sum(np.square(values / scale[:, None]), axis=1))
-        sums = np.sum(np.where(signs, -values, values), axis=1)
+    bits = colors(Region.whole((-(-n * block // 64),)), key, "u8").view(np.uint8)
+    sums, norms, flat = np.empty(n), np.empty(n), x.reshape(-1)
+    step = max(1, (1 << 16) // block // 8 * 8)
+    buffer = np.zeros((min(step, n), block))
+    for first in range(0, n, step):
+        last = min(n, first + step)
+        values = buffer[: last - first]
+        piece = flat[first * block : last * block]
+        values.reshape(-1)[: piece.size] = piece
+        values.reshape(-1)[piece.size :] = 0
+        signs = np.unpackbits(
+            bits[first * block // 8 : -(-last * block // 8)],
+            count=values.size,
+            bitorder="little",
+        ).astype(np.float64)
+        sums[first:last], norms[first:last] = _signed(values, 1 - 2 * signs.reshape(values.shape))
     return Checksum(sums, norms, block, key & MASK, x.size, kind.name)
+
+
+def _signed(values: Floats, signs: Floats) -> tuple[Floats, Floats]:
+    """Signed sums and 2-norms of rows. The squares are scaled where they leave the range."""
+    with np.errstate(all="ignore"):
+        sums = np.einsum("ij,ij->i", values, signs)
+        norms = np.sqrt(np.einsum("ij,ij->i", values, values))
+        far = ~((norms > 1e-140) & (norms < 1e140))
+        if np.any(far):
+            some = values[far]
+            peak = np.max(np.abs(some), axis=1, initial=0.0)
+            scale = np.where((peak > 0) & np.isfinite(peak), peak, 1.0)
+            norms[far] = scale * np.sqrt(np.sum(np.square(some / scale[:, None]), axis=1))
+    return sums, norms
 
 
 def check_sums(
@@ -96,8 +114,9 @@ def check_sums(
     subnormals to zero add n times the smallest normal number.
 
     Sees: what shifts a block by more than the threshold: a rank that is missing or counted twice,
-    a partial result left as it is, a sum for an average, chunks in the wrong place. In f32 with
-    blocks of 1024 or in bf16 with blocks of 64 all of these were found wherever they were tried.
+    a partial result left as it is, a sum for an average, chunks in the wrong place. In f32 they
+    are found wherever they were tried; in bf16 take blocks of 64, and still a missing rank of
+    eight was overlooked in one of ten tensors of 2048 elements (a larger one has more blocks).
 
     Does not see: small changes. A flipped low bit, or any flip in bf16, may hide in the rounding
     that is allowed for, and a block where the lost part is tiny hides it too. It is no detector of
