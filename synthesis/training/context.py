@@ -42,7 +42,7 @@ def _local(b: Builder, q: str, k: str, v: str, model: Model, start: int | Affine
 def _masked(b: Builder, q: str, k: str, v: str, model: Model, mask: str) -> str:
     groups = b.types[q].shape[1] // b.types[k].shape[1]
     k, v = (blocks.repeated(b, y, groups) for y in (k, v))
-    return blocks.attend(b, q, k, v, mask, blocks.head_scale(model.head_dim))
+    return blocks.attend(b, q, k, v, mask, blocks.head_scale(model.score_dim))
 
 
 def _ulysses(b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees) -> str:
@@ -59,8 +59,9 @@ def _ring(
     b: Builder, q: str, k: str, v: str, model: Model, degrees: Degrees, label: str
 ) -> tuple[str, list[str]]:
     """Keys and values travel around the ring; softmax is kept online (Liu et al. 2023)."""
-    n, h, t, d = b.types[q].shape
-    groups, scale = h // b.types[k].shape[1], blocks.head_scale(model.head_dim)
+    n, h, t, _ = b.types[q].shape
+    wide = b.types[v].shape[3]
+    groups, scale = h // b.types[k].shape[1], blocks.head_scale(model.score_dim)
     rows = b.add("iota", shape=(t,), dim=0, offset=Affine.of(0, {"cp": t}), dtype="i64")
     cols, best, norm, out = rows, "", "", ""
     stopped: list[str] = []
@@ -75,11 +76,11 @@ def _ring(
         new = blocks.named(b, new, f"{label}.top{step}")
         stopped.append(new)
         e = b.add("exp", b.add("sub", s, new))
-        share = b.add("bmm", e, b.add("reshape", values, shape=(n * h, t, d)))
+        share = b.add("bmm", e, b.add("reshape", values, shape=(n * h, t, wide)))
         mass = b.add("sum", e, dims=(2,), keepdim=True)
         if step:
             fade = b.add("exp", b.add("sub", best, new))
             share = b.add("add", b.add("mul", out, fade), share)
             mass = b.add("add", b.add("mul", norm, fade), mass)
         best, norm, out = new, mass, share
-    return b.add("reshape", b.add("div", out, norm), shape=(n, h, t, d)), stopped
+    return b.add("reshape", b.add("div", out, norm), shape=(n, h, t, wide)), stopped

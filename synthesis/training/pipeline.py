@@ -157,16 +157,17 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
 
 def _loss(b: Builder, sums: list[dict[str, str]], degrees: Degrees) -> str:
     """The loss on all ranks: of the last stage, and what experts of other stages add to it."""
+    alone = [i for i, found in enumerate(sums) if "loss:loss" in found] == [degrees.pp - 1]
     shares: list[str] = []
     for i, found in enumerate(sums):
-        if "loss:loss" not in found:
-            continue
         with b.on(pp=i):
-            share = found["loss:loss"]
-            if degrees.data:
+            share = found.get("loss:loss", "")
+            if share and degrees.data:
                 share = b.add("all_reduce", share, mesh_dim=sync.over(degrees.data), reduce="sum")
-        shares.append(share)
-    if len(shares) == 1:
+            if not share and not alone:
+                share = b.add("full", shape=(), value=Fraction(0), dtype="f32")
+        shares += [share] if share else []
+    if alone:
         return b.add("broadcast", shares[0], mesh_dim="pp", index=degrees.pp - 1)
     return b.add("all_reduce", b.add("merge", *shares), mesh_dim="pp", reduce="sum")
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synthesis.training import blocks, context
+from synthesis.training import blocks, context, latent, routing
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint
 from synthesis.training.model import Degrees, Model, local_batch, table_type
-from synthesis.training.weights import Weight, layer_weights, layout, stage_layers, weights
+from synthesis.training.weights import Weight, layout, run_weights, stage_runs, weights
 from verifier.autodiff import grad
 from verifier.ir.builder import Builder
 from verifier.ir.types import Affine, Attr, TensorType
@@ -116,15 +116,12 @@ def stage_program(model: Model, degrees: Degrees, stage: int) -> Joint:
         r.table[w.name] = w
         b.param(w.name, local_type(w, degrees), w.path)
     state = State(_embedded(r) if first else "x")
-    if degrees.scan_layers:
-        state = _scanned(r, state, stage)
-    else:
-        for layer in stage_layers(model, degrees, stage):
-            names = {
-                w.name.rpartition(".")[2]: w.name
-                for w in layer_weights(model, degrees, stage, layer)
-            }
-            state = _layer(r, state, names, str(layer))
+    for run in stage_runs(model, degrees, stage):
+        table = run_weights(model, degrees, stage, run)
+        if degrees.scan_layers:
+            state = _scanned(r, state, table, len(run))
+        else:
+            state = _layer(r, state, {n: w.name for n, w in table.items()}, str(run.start))
     along: dict[str, str] = {}
     if last:
         loss = _loss(r, state.x)
@@ -158,19 +155,35 @@ def _layer(r: Rank, state: State, names: dict[str, str], label: str) -> State:
     """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
     x, b, m, d = state.x, r.b, r.model, r.degrees
     seen = b.add("rms_norm", x, r.weight(names["attn_norm"]), eps=m.eps)
-    seen = r.enter(seen, f"{label}.attention")
-    q = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wq"])), m.heads // d.tp)
-    k = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wk"])), m.kv_heads // d.tp)
-    v = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wv"])), m.kv_heads // d.tp)
-    q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
+    q, k, v = _projected(r, seen, names, f"{label}.attention")
     o, stopped = context.attention(b, q, k, v, m, d, f"{label}.attention")
     r.stopped += stopped
     o = blocks.linear(b, blocks.joined(b, o), r.weight(names["wo"]))
     x = b.add("add", x, r.leave(o))
     seen = b.add("rms_norm", x, r.weight(names["mlp_norm"]), eps=m.eps)
-    if m.moe is not None:
+    if "router" in names:
         return _experts(r, State(x, state.balance), seen, names, label)
-    return State(b.add("add", x, _feed_forward(r, seen, names, f"{label}.mlp")))
+    y = _feed_forward(r, seen, names, f"{label}.mlp")
+    return State(b.add("add", x, y), state.balance)
+
+
+def _projected(r: Rank, seen: str, names: dict[str, str], label: str) -> tuple[str, str, str]:
+    """Queries, keys and values of the heads of this rank, with positions."""
+    b, m, tp = r.b, r.model, r.degrees.tp
+    if m.mla is not None:
+        return latent.projected(
+            b,
+            seen,
+            lambda name: r.weight(names[name]),
+            m,
+            m.heads // tp,
+            lambda x, what: r.enter(x, f"{label}.{what}"),
+        )
+    seen = r.enter(seen, label)
+    q = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wq"])), m.heads // tp)
+    k = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wk"])), m.kv_heads // tp)
+    v = blocks.heads(b, blocks.linear(b, seen, r.weight(names["wv"])), m.kv_heads // tp)
+    return blocks.rotated(b, q, "cos", "sin"), blocks.rotated(b, k, "cos", "sin"), v
 
 
 def _feed_forward(r: Rank, seen: str, names: dict[str, str], label: str, prefix: str = "") -> str:
@@ -184,10 +197,9 @@ def _experts(r: Rank, state: State, seen: str, names: dict[str, str], label: str
     """Experts held by the ranks of ep: tokens go to them and come back by all_to_all."""
     b, moe, parallel = r.b, r.model.moe, r.degrees.ep > 1
     assert moe is not None
-    gates, mask, probs = b.add_node(
-        "top_k_gate", [seen, r.weight(names["router"])], {"k": moe.top_k}
-    )
-    dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": moe.capacity})
+    gates, mask, probs = routing.routed(b, seen, r.weight(names["router"]), moe)
+    places = moe.capacity or r.model.seq
+    dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": places})
     slots = r.enter(b.add("moe_dispatch", seen, dispatch), f"{label}.experts")
     if parallel:
         slots = b.add("all_to_all", slots, mesh_dim="ep", split_dim=1, concat_dim=0)
@@ -204,17 +216,16 @@ def _experts(r: Rank, state: State, seen: str, names: dict[str, str], label: str
     return State(x, b.add("add", state.balance, gain) if state.balance else gain)
 
 
-def _scanned(r: Rank, state: State, stage: int) -> State:
-    """The layers of a stage as one repeated block over stacked parameters.
+def _scanned(r: Rank, state: State, table: dict[str, Weight], length: int) -> State:
+    """A run of layers as one repeated block over stacked parameters.
 
     Names inside do not tell the stage, so that equal blocks of all stages are the same program.
     """
-    table = layer_weights(r.model, r.degrees, stage, 0)
     inner = Rank("layer", r.model, r.degrees)
     inner.in_block = True
-    inner.table = {w.name.rpartition(".")[2]: w for w in table}
+    inner.table = table
     carried = [state.x]
-    if r.model.balance_weight:
+    if r.model.balance_weight and "router" in table:
         carried.append(r.b.add("full", shape=(), value=Fraction(0), dtype="f32"))
     kinds = zip(("x", "balance"), carried, strict=False)
     before = [inner.b.input(n, r.b.types[v], "carry") for n, v in kinds]
@@ -225,10 +236,9 @@ def _scanned(r: Rank, state: State, stage: int) -> State:
     after = _layer(inner, State(*before), {n: n for n in inner.table}, "layer")
     for value in (after.x, after.balance)[: len(carried)]:
         inner.b.output(value, "carry")
-    length = len(stage_layers(r.model, r.degrees, stage))
     results = r.b.add_node(
         "scan",
-        [*carried, *(w.name for w in table), *r.degrees.tables],
+        [*carried, *(w.name for w in table.values()), *r.degrees.tables],
         {"length": length, "carry": len(carried), "xs": len(table), "reverse": False},
         body=inner.b.build(),
     )

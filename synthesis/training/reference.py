@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synthesis.training import blocks, optimizer
+from synthesis.training import blocks, latent, optimizer, routing
 from synthesis.training.include import forward_nodes, shared
 from synthesis.training.microbatch import Joint, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, table_type
 from synthesis.training.optimizer import State, adamw, clip_factor, squares
-from synthesis.training.weights import Weight, layer_weights, stage_layers, weights
+from synthesis.training.weights import Weight, run_weights, stage_runs, weights
 from verifier.autodiff import grad
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
@@ -76,17 +76,12 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
     table_copy = blocks.rounded(b, "embed", model.compute)
     state = _State(b.add("take", table_copy, "ids", dim=0))
     for stage in range(degrees.pp):
-        layers = stage_layers(model, degrees, stage)
-        if degrees.scan_layers:
-            table = layer_weights(model, degrees, stage, 0)
-            state = _scanned(b, state, model, table, len(layers))
-        else:
-            for layer in layers:
-                names = {
-                    w.name.rpartition(".")[2]: w.name
-                    for w in layer_weights(model, degrees, stage, layer)
-                }
-                state = _layer(b, state, model, names)
+        for run in stage_runs(model, degrees, stage):
+            held = run_weights(model, degrees, stage, run)
+            if degrees.scan_layers:
+                state = _scanned(b, state, model, held, len(run))
+            else:
+                state = _layer(b, state, model, {n: w.name for n, w in held.items()})
     norm = blocks.rounded(b, "norm", model.compute)
     x = b.add("rms_norm", state.x, norm, eps=model.eps)
     if model.tied:
@@ -116,15 +111,11 @@ class _State:
 
 def _layer(b: Builder, state: _State, model: Model, names: dict[str, str]) -> _State:
     """Attention and feed-forward block with their residuals, `[n, t, hidden]`."""
-    x, m, groups = state.x, model, model.heads // model.kv_heads
+    x, m = state.x, model
     names = {n: blocks.rounded(b, w, m.compute) for n, w in names.items()}
     seen = b.add("rms_norm", x, names["attn_norm"], eps=m.eps)
-    q = blocks.heads(b, blocks.linear(b, seen, names["wq"]), m.heads)
-    k = blocks.heads(b, blocks.linear(b, seen, names["wk"]), m.kv_heads)
-    v = blocks.heads(b, blocks.linear(b, seen, names["wv"]), m.kv_heads)
-    q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
-    k, v = (blocks.repeated(b, y, groups) for y in (k, v))
-    scale = blocks.head_scale(m.head_dim)
+    q, k, v = _projected(b, seen, model, names)
+    scale = blocks.head_scale(m.score_dim)
     if "positions" in b.types:
         mask = blocks.position_mask(b, "positions", "positions")
         o = blocks.attend(b, q, k, v, mask, scale)
@@ -132,11 +123,12 @@ def _layer(b: Builder, state: _State, model: Model, names: dict[str, str]) -> _S
         o = b.add("sdpa", q, k, v, causal=True, scale=scale)
     x = b.add("add", x, blocks.linear(b, blocks.joined(b, o), names["wo"]))
     seen = b.add("rms_norm", x, names["mlp_norm"], eps=m.eps)
-    if m.moe is None:
+    if m.moe is None or "router" not in names:
         inner = blocks.gated(b, seen, names["gate"], names["up"])
-        return _State(b.add("add", x, blocks.linear(b, inner, names["down"])))
-    gates, mask, probs = b.add_node("top_k_gate", [seen, names["router"]], {"k": m.moe.top_k})
-    dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": m.moe.capacity})
+        return _State(b.add("add", x, blocks.linear(b, inner, names["down"])), state.balance)
+    gates, mask, probs = routing.routed(b, seen, names["router"], m.moe)
+    places = m.moe.capacity or m.seq
+    dispatch, combine = b.add_node("moe_routes", [gates, mask], {"capacity": places})
     slots = b.add("moe_dispatch", seen, dispatch)
     y = b.add("expert_glu", slots, names["gate"], names["up"], names["down"])
     x = b.add("add", x, b.add("moe_combine", y, combine))
@@ -149,30 +141,43 @@ def _layer(b: Builder, state: _State, model: Model, names: dict[str, str]) -> _S
     return _State(x, b.add("add", state.balance, gain) if state.balance else gain)
 
 
-def _scanned(b: Builder, state: _State, model: Model, table: list[Weight], length: int) -> _State:
-    """The layers as one repeated block over stacked parameters."""
+def _projected(b: Builder, seen: str, m: Model, names: dict[str, str]) -> tuple[str, str, str]:
+    """Queries, keys and values, with positions."""
+    if m.mla is not None:
+        return latent.projected(b, seen, lambda name: names[name], m, m.heads)
+    q = blocks.heads(b, blocks.linear(b, seen, names["wq"]), m.heads)
+    k = blocks.heads(b, blocks.linear(b, seen, names["wk"]), m.kv_heads)
+    v = blocks.heads(b, blocks.linear(b, seen, names["wv"]), m.kv_heads)
+    q, k = (blocks.rotated(b, y, "cos", "sin") for y in (q, k))
+    k, v = (blocks.repeated(b, y, m.heads // m.kv_heads) for y in (k, v))
+    return q, k, v
+
+
+def _scanned(
+    b: Builder, state: _State, model: Model, table: dict[str, Weight], length: int
+) -> _State:
+    """A run of layers as one repeated block over stacked parameters."""
     inner = Builder("layer")
     carried = [state.x]
-    if model.balance_weight:
+    if model.balance_weight and "router" in table:
         carried.append(b.add("full", shape=(), value=Fraction(0), dtype=F32))
     before = [
         inner.input(n, b.types[v], "carry") for n, v in zip(("x", "balance"), carried, strict=False)
     ]
-    names = {w.name.rpartition(".")[2]: w for w in table}
-    for name, w in names.items():
+    for name, w in table.items():
         inner.input(name, TensorType(w.shape[1:]), "xs")
     tables = [name for name in ("cos", "sin", "positions") if name in b.types]
     for name in tables:
         inner.input(name, b.types[name], "const")
-    after = _layer(inner, _State(*before), model, {n: n for n in names})
+    after = _layer(inner, _State(*before), model, {n: n for n in table})
     for value in (after.x, after.balance)[: len(carried)]:
         inner.output(value, "carry")
     results = b.add_node(
         "scan",
-        [*carried, *(w.name for w in table), *tables],
+        [*carried, *(w.name for w in table.values()), *tables],
         {"length": length, "carry": len(carried), "xs": len(table), "reverse": False},
         body=inner.build(),
     )
-    if state.balance:
-        return _State(results[0], b.add("add", state.balance, results[1]))
-    return _State(*results)
+    if not state.balance or len(results) == 1:
+        return _State(results[0], results[1] if len(results) > 1 else state.balance)
+    return _State(results[0], b.add("add", state.balance, results[1]))

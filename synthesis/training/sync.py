@@ -98,7 +98,7 @@ def reduced(
         shares: list[str] = []
         for w in unit.weights:
             g = grads[w.name]
-            if degrees.sequence_parallel and w.is_norm:
+            if degrees.sequence_parallel and w.sees_part:
                 g = b.add("all_reduce", g, mesh_dim="tp", reduce="sum")
             shares.append(g)
         g = unit.joined(b, shares, degrees)

@@ -51,36 +51,55 @@ class Weight:
         )
 
     @property
-    def is_norm(self) -> bool:
-        return self.name.endswith("norm")
+    def sees_part(self) -> bool:
+        """Whether sequence parallelism runs it on a part of the sequence, as norms are."""
+        return self.name.endswith(("norm", "q_down", "kv_down"))
 
 
 Piece = tuple[tuple[int, ...], int | None, int | None]
 """Shape, tp dim and ep dim."""
 
 
-def _block(model: Model) -> dict[str, Piece]:
+def _block(model: Model, dense: bool) -> dict[str, Piece]:
     """The parameters of one layer."""
-    m, q, kv = model, model.heads * model.head_dim, model.kv_heads * model.head_dim
-    attention: dict[str, Piece] = {
-        "attn_norm": ((m.hidden,), None, None),
-        "wq": ((m.hidden, q), 1, None),
-        "wk": ((m.hidden, kv), 1, None),
-        "wv": ((m.hidden, kv), 1, None),
-        "wo": ((q, m.hidden), 0, None),
-        "mlp_norm": ((m.hidden,), None, None),
-    }
-    if m.moe is None:
+    m = model
+    norm: Piece = ((m.hidden,), None, None)
+    attention = {"attn_norm": norm} | _attention(model) | {"mlp_norm": norm}
+    if m.moe is None or dense:
         return attention | _gated("", m.hidden, m.ffn)
-    e = m.moe.experts
+    e, ffn = m.moe.experts, m.expert_ffn
     experts: dict[str, Piece] = {
         "router": ((m.hidden, e), None, None),
-        "gate": ((e, m.hidden, m.ffn), 2, 0),
-        "up": ((e, m.hidden, m.ffn), 2, 0),
-        "down": ((e, m.ffn, m.hidden), 1, 0),
+        "gate": ((e, m.hidden, ffn), 2, 0),
+        "up": ((e, m.hidden, ffn), 2, 0),
+        "down": ((e, ffn, m.hidden), 1, 0),
     }
-    shared = _gated("shared_", m.hidden, m.ffn * m.moe.shared) if m.moe.shared else {}
+    shared = _gated("shared_", m.hidden, ffn * m.moe.shared) if m.moe.shared else {}
     return attention | experts | shared
+
+
+def _attention(model: Model) -> dict[str, Piece]:
+    """Heads are split over the ranks of tp; the latents are whole."""
+    m, mla = model, model.mla
+    if mla is None:
+        q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
+        return {
+            "wq": ((m.hidden, q), 1, None),
+            "wk": ((m.hidden, kv), 1, None),
+            "wv": ((m.hidden, kv), 1, None),
+            "wo": ((q, m.hidden), 0, None),
+        }
+    latent: dict[str, Piece] = {
+        "q_down": ((m.hidden, mla.q_rank), None, None),
+        "q_norm": ((mla.q_rank,), None, None),
+    }
+    return (latent if mla.q_rank else {}) | {
+        "wq": ((mla.q_rank or m.hidden, m.heads * m.score_dim), 1, None),
+        "kv_down": ((m.hidden, mla.kv_rank + mla.rope), None, None),
+        "kv_norm": ((mla.kv_rank,), None, None),
+        "wkv": ((mla.kv_rank, m.heads * (mla.nope + mla.value)), 1, None),
+        "wo": ((m.heads * mla.value, m.hidden), 0, None),
+    }
 
 
 def _gated(prefix: str, hidden: int, ffn: int) -> dict[str, Piece]:
@@ -103,26 +122,34 @@ def stage_layers(model: Model, degrees: Degrees, stage: int) -> range:
     return range(sum(counts[:stage]), sum(counts[: stage + 1]))
 
 
-def layer_weights(model: Model, degrees: Degrees, stage: int, layer: int) -> list[Weight]:
-    """The parameters of one layer, or of all layers of its stage where they are stacked."""
-    out: list[Weight] = []
-    for name, (shape, tp, ep) in _block(model).items():
+def stage_runs(model: Model, degrees: Degrees, stage: int) -> list[range]:
+    """The layers of a stage in runs: of alike ones under `scan_layers`, else of one each."""
+    layers = stage_layers(model, degrees, stage)
+    if not degrees.scan_layers:
+        return [range(n, n + 1) for n in layers]
+    cut = next((n for n in layers if not model.is_dense(n)), layers.stop)
+    return [run for run in (range(layers.start, cut), range(cut, layers.stop)) if run]
+
+
+def run_weights(model: Model, degrees: Degrees, stage: int, run: range) -> dict[str, Weight]:
+    """The parameters of a run by their names in a layer, stacked under `scan_layers`."""
+    out: dict[str, Weight] = {}
+    dense = model.is_dense(run.start)
+    for name, (shape, tp, ep) in _block(model, dense).items():
         if degrees.scan_layers:
-            count = len(stage_layers(model, degrees, stage))
-            out.append(
-                Weight(
-                    f"stages.{stage}.{name}",
-                    (count, *shape),
-                    None if tp is None else tp + 1,
-                    (stage,),
-                    True,
-                    f"stages.{stage}.layers.*.{name}",
-                    None if ep is None else ep + 1,
-                )
+            part = "dense." if dense and model.moe is not None else ""
+            out[name] = Weight(
+                f"stages.{stage}.{part}{name}",
+                (len(run), *shape),
+                None if tp is None else tp + 1,
+                (stage,),
+                True,
+                f"stages.{stage}.{part}layers.*.{name}",
+                None if ep is None else ep + 1,
             )
         else:
-            full = f"layers.{layer}.{name}"
-            out.append(Weight(full, shape, tp, (stage,), path=full, ep=ep))
+            full = f"layers.{run.start}.{name}"
+            out[name] = Weight(full, shape, tp, (stage,), path=full, ep=ep)
     return out
 
 
@@ -132,11 +159,8 @@ def weights(model: Model, degrees: Degrees) -> list[Weight]:
     ends = (0, last) if model.tied and last else (0,)
     out = [Weight("embed", (model.vocab, model.hidden), 0, ends, path="embed")]
     for stage in range(degrees.pp):
-        if degrees.scan_layers:
-            out += layer_weights(model, degrees, stage, 0)
-        else:
-            for layer in stage_layers(model, degrees, stage):
-                out += layer_weights(model, degrees, stage, layer)
+        for run in stage_runs(model, degrees, stage):
+            out += run_weights(model, degrees, stage, run).values()
     out.append(Weight("norm", (model.hidden,), None, (last,), path="norm"))
     if not model.tied:
         out.append(Weight("head", (model.hidden, model.vocab), 1, (last,), path="head"))
