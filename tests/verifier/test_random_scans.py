@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,13 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.verifier.meaning import FLOATS, Meaning, holds
+from verifier.checker import Accepted, check
 from verifier.contract import Contract
 from verifier.evaluate import evaluate, simulate
 from verifier.ir import Attr, Builder, IRError, Mesh, Program, TensorType
-from verifier.layout import from_placements
+from verifier.ir.where import Where
+from verifier.layout import Layout, from_placements
 from verifier.regions import regions
 from verifier.relate import Rules, as_terms, describe, initial, relate
 from verifier.scatter import scatter
+from verifier.verdict import Proof
+from verifier.verify import verify
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
 SHAPES = {"a": (4,), "w": (4,), "x": (3, 4)}
@@ -124,16 +129,23 @@ class Case:
             return b.add("neg" if turned else "only", start)
 
 
-def untrue(seed: int) -> tuple[list[str], int]:
-    """The facts about a random block that are not true, and how many there are."""
+def programs(seed: int) -> tuple[Case, Program, Program] | None:
+    """A case with its two programs; None where the ranks cannot run theirs."""
     case = Case(seed)
     one = case.program(Mesh())
     try:
         many = case.program(case.mesh)
     except IRError:
+        return None
+    return None if regions(many).faults() else (case, one, many)
+
+
+def untrue(seed: int) -> tuple[list[str], int]:
+    """The facts about a random block that are not true, and how many there are."""
+    made = programs(seed)
+    if made is None:
         return [], 0
-    if regions(many).faults():
-        return [], 0
+    case, one, many = made
     terms, contract = as_terms(one), Contract(case.layouts, {})
     related = relate(terms, many, initial(contract, terms), contract, Rules(many.mesh))
     wholes = {name: case.rng.standard_normal(shape) for name, shape in SHAPES.items()}
@@ -153,6 +165,35 @@ def untrue(seed: int) -> tuple[list[str], int]:
     return wrong, sum(len(related.facts[v]) for n in scans for v in n.outputs)
 
 
+def proved(seed: int) -> bool:
+    """Whether outputs are proved where some fact says what they are; asserts that they are."""
+    made = programs(seed)
+    if made is None:
+        return False
+    case, one, many = made
+    terms, contract = as_terms(one), Contract(case.layouts, {})
+    related = relate(terms, many, initial(contract, terms), contract, Rules(many.mesh))
+    outputs: dict[str, Layout] = {}
+    wanted: dict[str, Where] = {}
+    for here, there in zip(one.outputs, many.outputs, strict=True):
+        for fact in related.facts[there.value]:
+            split = fact.layout.sharded & set(dict(fact.where))
+            if fact.ref == terms.values[here.value] and not split:
+                outputs[f"output:{here.path}"] = fact.layout
+                wanted[f"output:{here.path}"] = fact.where
+    if not outputs:
+        return False
+    one, many = (
+        replace(p, outputs=tuple(o for o in p.outputs if f"output:{o.path}" in outputs))
+        for p in (one, many)
+    )
+    asked = Contract(case.layouts, outputs, wanted={k: w for k, w in wanted.items() if w})
+    verdict = verify(one, many, asked)
+    assert isinstance(verdict, Proof), seed
+    assert isinstance(check(verdict.certificate, one, many, asked), Accepted), seed
+    return True
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_fact_about_a_repeated_block_is_true(seed: int) -> None:
@@ -160,5 +201,12 @@ def test_every_fact_about_a_repeated_block_is_true(seed: int) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_what_is_known_of_a_repeated_block_is_proved_and_replayed(seed: int) -> None:
+    proved(seed)
+
+
 def test_there_are_facts_about_repeated_blocks_to_test() -> None:
     assert sum(untrue(seed)[1] for seed in range(40)) > 40
+    assert sum(proved(seed) for seed in range(40)) > 5

@@ -126,7 +126,7 @@ def _induct(
                         ref = Ref(ratio * whole_ref.coef, whole_ref.id)
                         layout = Layout((whole(length), *fact.layout.dims), fact.layout.partial)
                         facts.append(Fact(ref, layout, (i,), "scan", fact.where))
-        results.append(facts)
+        results.append(_distinct(facts))
     return related, results
 
 
@@ -231,7 +231,7 @@ def _guess_zero_starts(
                 if ratio and alike and _covers(fact.where, found.layout):
                     ref = Ref(ratio, fact.ref.id)
                     guesses.append(Fact(ref, found.layout, (), "enter", fact.where))
-        entry[k] = (guesses or entry[k])[:MAX_FACTS]
+        entry[k] = _distinct(guesses or entry[k])[:MAX_FACTS]
 
 
 def _gains(scan: Scan) -> dict[int, list[tuple[Ref, Ref]]]:
@@ -286,11 +286,13 @@ def _matching_gains(
 def _held(facts: list[Fact], region: Where) -> list[Fact]:
     """The facts, of the ranks that run the block."""
     wheres = [common(f.where, region) for f in facts]
-    return [
-        replace(f, where=w)
-        for f, w in zip(facts, wheres, strict=True)
-        if w is not None and _covers(w, f.layout)
-    ]
+    held = [(f, w) for f, w in zip(facts, wheres, strict=True) if w is not None]
+    return _distinct([replace(f, where=w) for f, w in held if _covers(w, f.layout)])
+
+
+def _distinct(facts: list[Fact]) -> list[Fact]:
+    """The facts without those that say what an earlier one does."""
+    return list({(f.ref, f.layout, f.where): f for f in reversed(facts)}.values())[::-1]
 
 
 def _covers(where: Where, layout: Layout) -> bool:
@@ -338,7 +340,7 @@ def _enter(
                 continue
             ratio = fact.ref.coef / mine.coef if mine.coef else Fraction(1)
             out.append(Fact(Ref(ratio, var.id), layout, (), "enter", fact.where))
-    return out
+    return _distinct(out)
 
 
 def _invariant(
@@ -376,5 +378,5 @@ def _invariant(
                         same = same and _covers(fact.where, r.layout)
                         if same and (ref, r.layout) != (fact.ref, fact.layout):
                             good.append(Fact(ref, r.layout, (), "enter", fact.where))
-        kept.append(good[:MAX_FACTS])
+        kept.append(_distinct(good)[:MAX_FACTS])
     return kept
