@@ -70,6 +70,8 @@ def shared(program: Program, bodies: dict[str, Program] | None = None) -> Progra
 
 
 def _key(program: Program) -> str:
-    """Equal programs, and places in the source, have one key."""
+    """Equal programs, and places in the source, have one key; one that lacks types has its own."""
+    if any(v not in scope.types for scope, node in program.walk() for v in node.outputs):
+        return f"untyped {id(program)}"
     places = [repr(node.source) for _, node in program.walk()]
     return digest(program) + "\n".join(places)
