@@ -81,6 +81,8 @@ class Ingested:
     findings: tuple[Finding, ...]
     stats: dict[str, float]
     mesh: str = ""
+    majority: Program | None = None
+    """Where ranks deviate: what all ranks would run if these ran what the ranks around them do."""
 
     def of_kind(self, *kinds: str) -> Sequence[Finding]:
         """Findings of these kinds, in order."""

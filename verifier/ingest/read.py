@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -110,12 +110,14 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
         program, more = _whole(read, classes)
         told = [f for f in more if f.kind == "mismatch"]
         findings = [*(f for f in more if f.kind != "mismatch"), *findings, *told]
+    majority = _majority(read, classes)
     stats["unite_s"] = time.perf_counter() - begin
     shown = tuple(
         RankClass(tuple(int(r) for r in c.ranks), len(c.lines), read.place(c, 0, 0))
         for c in classes
     )
-    return Ingested(program, shown, tuple(findings), stats, str(read.grid.mesh))
+    mesh = str(read.grid.mesh)
+    return Ingested(program, shown, tuple(findings), stats, mesh, majority)
 
 
 def _read(path: Path, tell: Progress) -> _Read:
@@ -235,7 +237,10 @@ def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:
         yield Finding("deviates", f"{left} more ranks deviate")
 
 
-def _whole(read: _Read, classes: list[TextClass]) -> tuple[Program | None, list[Finding]]:
+def _whole(
+    read: _Read, classes: list[TextClass], explain: bool = True
+) -> tuple[Program | None, list[Finding]]:
+    """The program, or what stands in its way; `explain` names the ranks that wait for ever."""
     programs: list[ClassProgram] = []
     findings: list[Finding] = []
     for owner in classes:
@@ -249,7 +254,7 @@ def _whole(read: _Read, classes: list[TextClass]) -> tuple[Program | None, list[
     if any(f.kind == "malformed" for f in findings):
         return None, [f for f in findings if f.kind == "malformed"]
     if findings:
-        return None, _stuck(read, classes) or findings
+        return None, (explain and _stuck(read, classes)) or findings
     regions = Regions(read.grid)
     try:
         return build(Uniting(programs, regions).run(), regions, read.name), []
@@ -258,9 +263,9 @@ def _whole(read: _Read, classes: list[TextClass]) -> tuple[Program | None, list[
         found = _line(read, owner, error.error)
         if found.kind == "malformed":
             return None, [found]
-        return None, _stuck(read, classes) or [found]
+        return None, (explain and _stuck(read, classes)) or [found]
     except BlockedError as blocked:
-        waits = _stuck(read, classes)
+        waits = _stuck(read, classes) if explain else []
         if waits:
             return None, waits
         index, line = next(iter(blocked.waiting.items()))
@@ -268,6 +273,32 @@ def _whole(read: _Read, classes: list[TextClass]) -> tuple[Program | None, list[
         return None, [read.finding("unsupported", programs[index].owner, 0, line, what)]
     except UnwrittenError as error:
         return None, [Finding("unsupported", str(error))]
+
+
+def _majority(read: _Read, classes: list[TextClass]) -> Program | None:
+    """The program with every rank that deviates put back among the ranks around it."""
+    guests: dict[int, list[TextClass]] = {}
+    for owner in classes:
+        if owner.host is not None:
+            guests.setdefault(id(owner.host), []).append(owner)
+    if not guests:
+        return None
+    whole: list[TextClass] = []
+    for owner in classes:
+        if owner.host is not None:
+            continue
+        ranks = np.concatenate([owner.ranks, *(g.ranks for g in guests.get(id(owner), []))])
+        whole.append(TextClass(np.sort(ranks), owner.rows, owner.places, owner.lines))
+    program, found = _whole(replace(read, files=_first(read, whole, classes)), whole, False)
+    return None if found else program
+
+
+def _first(
+    read: _Read, whole: list[TextClass], classes: list[TextClass]
+) -> dict[int, tuple[str, int]]:
+    """Files by rank, with that of a rank with the text for the first rank of each class."""
+    hosts = {id(c.lines): c.first for c in classes if c.host is None}
+    return {**read.files, **{c.first: read.files[hosts[id(c.lines)]] for c in whole}}
 
 
 def _line(read: _Read, owner: TextClass, error: LineError) -> Finding:

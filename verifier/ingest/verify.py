@@ -73,10 +73,30 @@ def _judged(
         case Counterexample(location=place) if deviant:
             return replace(verdict, location=_named(place, deviant[0]))
         case Unknown(location=place, reason=reason) if deviant:
-            said = f"{deviant[0]}; with it, {reason}"
+            others = _others(sequential, read, contract, consts)
+            said = f"{deviant[0]}; with it, {reason}; {others}"
             return replace(verdict, reason=said, location=_named(place, deviant[0]))
         case _:
             return verdict
+
+
+def _others(
+    sequential: Program, read: Ingested, contract: Contract, consts: Mapping[str, Array] | None
+) -> str:
+    """What holds of the ranks that do not deviate."""
+    if read.majority is None:
+        return "no program was found for the other ranks alone"
+    try:
+        verdict = verify(sequential, read.majority, contract, consts=consts)
+    except (IRError, ContractError) as error:
+        return f"without it, the programs do not fit: {error}"
+    match verdict:
+        case Proof():
+            return "if it ran what the ranks around it run, all ranks would be proved"
+        case Counterexample():
+            return "without it, the programs are wrong too"
+        case Unknown():
+            return "without it, nothing is proved either"
 
 
 def _short(found: Finding) -> str:
