@@ -99,7 +99,8 @@ def _first_stray(
             continue
         facts = related.facts.get(node.outputs[0], [])
         lost = not facts and all(related.facts.get(v) for v in node.inputs)
-        if lost or (facts and not any(f.ref.id in one.known for f in facts)):
+        known = {f.where for f in facts if f.ref.id in one.known}
+        if lost or any(f.where not in known for f in facts):
             return node
     return None
 
