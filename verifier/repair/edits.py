@@ -301,14 +301,14 @@ def retyped(program: Program, nodes: Sequence[Node], outputs: Sequence[Output]) 
         IRError: operands that do not fit, or a value that depends on itself.
     """
     kept = {id(n) for n in program.nodes}
-    types = {i.name: i.type for i in program.inputs}
+    types = dict(program.types)
     changed: set[str] = set()
+    defined = {i.name for i in program.inputs}
     for node in nodes:
-        if any(v not in types for v in node.inputs):
+        if not defined.issuperset(node.inputs):
             return retyped(program, ordered(program, nodes), outputs)
-        if id(node) in kept and changed.isdisjoint(node.inputs):
-            for name in node.outputs:
-                types[name] = program.types[name]
+        defined.update(node.outputs)
+        if id(node) in kept and (not changed or changed.isdisjoint(node.inputs)):
             continue
         found = infer_types(
             node.op, [types[v] for v in node.inputs], node.attrs, program.mesh, node.body
@@ -319,6 +319,8 @@ def retyped(program: Program, nodes: Sequence[Node], outputs: Sequence[Output]) 
             types[name] = type
             if program.types.get(name) != type:
                 changed.add(name)
+    if len(types) != len(defined):
+        types = {name: type for name, type in types.items() if name in defined}
     for out in outputs:
         if out.value not in types:
             raise IRError(f"{program.name}: nothing defines the output %{out.value}")

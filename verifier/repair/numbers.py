@@ -75,7 +75,7 @@ class Machine:
         dirty: dict[str, None] = {}
         count = 0
         for node in program.nodes:
-            if id(node) in known and dirty.keys().isdisjoint(node.inputs):
+            if id(node) in known and (not dirty or dirty.keys().isdisjoint(node.inputs)):
                 continue
             if count == most:
                 break

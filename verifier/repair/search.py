@@ -35,6 +35,8 @@ SMALL = 200
 """Programs of at most this many nodes are run to their end for every edit."""
 REACH = 12
 """Nodes that are run for an edit of a larger program before it is given up or run whole."""
+CLEAR = 4
+"""An edit after which so many more values are right is run whole at once."""
 FAR = 60
 """Values that are looked at to compare edits that were run whole."""
 CHUNK = 60
@@ -43,6 +45,8 @@ WHOLE = 6
 """Edits of a chunk that are run whole, the most promising ones."""
 SHARE = 1.5
 """How much more time programs of one edit fewer get."""
+AGAIN = 0.5
+"""Seconds at least to look for fewer edits, where more than one were found."""
 SEEDS = (11, 12, 13, 14, 15, 16)
 """Random inputs that are tried until they show a fault."""
 KEPT = 6
@@ -159,17 +163,20 @@ class _Search:
 
     def run(self) -> Repaired | NotRepaired:
         q = self.question
-        first = q.verdict(q.distributed)
-        if isinstance(first, Proof):
-            return self._found(q.distributed, (), first)
         if too_large(q.sequential, q.distributed):
+            first = q.verdict(q.distributed)
+            if isinstance(first, Proof):
+                return self._found(q.distributed, (), first)
             return self._none("the programs are too large to be run on numbers")
         state, wrong = self._seen()
         self.one = device(self.numbers)
         start = _Point(q.distributed, (), state, wrong, None)
-        if not wrong:
-            return self._unproved(start, first)
-        return self._best_first(start)
+        if wrong:
+            return self._best_first(start)
+        first = q.verdict(q.distributed)
+        if isinstance(first, Proof):
+            return self._found(q.distributed, (), first)
+        return self._unproved(start, first)
 
     def _seen(self) -> tuple[State, set[str]]:
         """The first run on numbers that shows an output to be wrong, or the last of a few."""
@@ -189,16 +196,19 @@ class _Search:
         queues += ([] for _ in range(self.most))
         spent = [0.0] * self.most
         heapq.heappush(queues[0], ((0, len(start.wrong), 0.0), next(order), start))
+        kept: Repaired | None = None
+        asked = self.most
         while any(queues) and not self.late():
-            depth = min(
-                (d for d in range(self.most) if queues[d]), key=lambda d: spent[d] * SHARE**d
-            )
+            open_ = (d for d in range(self.most) if queues[d])
+            depth = min(open_, key=lambda d: spent[d] * SHARE**d)
             (chunks, wrong, gain), _, point = heapq.heappop(queues[depth])
             begin = time.perf_counter()
             trials, more = self._chunk(point)
             found = self._solved(point, trials)
             if found is not None:
-                return found
+                kept = found
+                self._fewer_than(len(found.edits), queues)
+                continue
             if depth + 1 < self.most:
                 for child, better in self._children(point, trials):
                     key = (0, len(child.wrong), -better)
@@ -206,9 +216,21 @@ class _Search:
             if more:
                 heapq.heappush(queues[depth], ((chunks + 1, wrong, gain), next(order), point))
             spent[depth] += time.perf_counter() - begin
+        if kept is not None:
+            return replace(kept, tried=self.tried, seconds=time.perf_counter() - self.begin)
         if self.late():
             return self._none("the time is up")
-        return self._none(f"no {self.most} edits of the known kinds lead to a proof")
+        return self._none(f"no {asked} edits of the known kinds lead to a proof")
+
+    def _fewer_than(
+        self, edits: int, queues: list[list[tuple[tuple[int, int, float], int, _Point]]]
+    ) -> None:
+        """Go on for as long again, to see whether fewer edits do."""
+        now = time.perf_counter()
+        self.most = edits - 1
+        self.deadline = min(self.deadline, now + max(AGAIN, now - self.begin))
+        for queue in queues[self.most :]:
+            queue.clear()
 
     def late(self) -> bool:
         return time.perf_counter() > self.deadline
@@ -220,7 +242,7 @@ class _Search:
             point.before = None
             point.candidates = candidates(point.view, self.question.contract, self._wanted())
         trials: list[_Trial] = []
-        some = False
+        some = right = False
         for view, edit in islice(point.candidates, CHUNK):
             some = True
             named = replace(edit, scope=view.scope)
@@ -230,9 +252,16 @@ class _Search:
                 continue
             point.tried.add(named)
             trial = self._try(point, view, edit)
+            if trial is not None and trial.gain >= CLEAR:
+                trial = self._whole(point, trial)
+                right = trial is not None and not self.numbers.wrong(_state(trial))
             if trial is not None:
                 trials.append(trial)
+            if right and len(point.program.nodes) > SMALL:
+                break
         trials.sort(key=lambda t: -t.gain)
+        if right:
+            return [t for t in trials if t.state], some
         whole = [self._whole(point, t) for t in trials[:WHOLE]]
         return [t for t in whole if t is not None] + [t for t in trials[WHOLE:] if t.state], some
 
@@ -251,12 +280,21 @@ class _Search:
         gain = gained(view, state, REACH)
         named = replace(edit, scope=view.scope)
         if view.scope or not small:
+            if not view.scope:
+                gain += 2 * self._outputs(point, state)
             return _Trial(named, gain, None) if gain > 0 else None
         wrong = self.numbers.wrong(state)
         gain += 2 * (len(point.wrong) - len(wrong))
         if gain <= 0 and wrong:
             return None
         return _Trial(named, gain + 100 * (not wrong), state)
+
+    def _outputs(self, point: _Point, state: State) -> int:
+        """How many more outputs are right, of those that an edit reached so far."""
+        dirty, before = set(state.dirty), set(point.program.outputs)
+        reached = [o for o in state.program.outputs if o.value in dirty or o not in before]
+        now = sum(self.numbers.meets(o, state) for o in reached)
+        return now - sum(output_key(o) not in point.wrong for o in reached)
 
     def _whole(self, point: _Point, trial: _Trial) -> _Trial | None:
         if trial.state is not None:
@@ -356,6 +394,11 @@ class _Search:
             reason += f"; {self.unproved} edited programs agree on numbers and are not proved"
         seconds = time.perf_counter() - self.begin
         return NotRepaired(reason, self.best[2], self.tried, seconds)
+
+
+def _state(trial: _Trial) -> State:
+    assert trial.state is not None
+    return trial.state
 
 
 def worth(view: View, state: State, value: str) -> float:
