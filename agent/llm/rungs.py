@@ -15,7 +15,6 @@ JSON_SCHEMA, JSON_OBJECT, TOOL, TEXT = "json_schema", "json_object", "tool", "te
 RUNGS = (JSON_SCHEMA, JSON_OBJECT, TOOL, TEXT)
 """From strict to plain."""
 TOOL_NAME = "reply"
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*$", re.S | re.M)
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.S)
 
 Schema = Mapping[str, Any]
@@ -61,11 +60,27 @@ def extract(text: str) -> str:
     body = _THOUGHT.sub("", text).strip()
     if body.startswith("{"):
         return body
-    blocks = _FENCE.findall(body)
-    if len(blocks) == 1 and blocks[0].strip().startswith("{"):
-        return blocks[0].strip()
+    blocks = _fenced(body)
+    if len(blocks) == 1 and blocks[0].startswith("{"):
+        return blocks[0]
     if len(blocks) > 1:
         raise ExtractError(f"{len(blocks)} fenced blocks; expected one JSON object")
     if not body:
         raise ExtractError("an empty reply; expected one JSON object")
     raise ExtractError(f"no JSON object; the reply starts with {body[:60]!r}")
+
+
+def _fenced(text: str) -> list[str]:
+    """What stands between lines that begin with three backticks; the last one must be closed."""
+    blocks: list[str] = []
+    inside: list[str] | None = None
+    for line in text.splitlines():
+        mark = line.strip()
+        if inside is not None and mark == "```":
+            blocks.append("\n".join(inside).strip())
+            inside = None
+        elif inside is not None:
+            inside.append(line)
+        elif mark.lower() in ("```", "```json"):
+            inside = []
+    return blocks

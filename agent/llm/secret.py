@@ -14,7 +14,9 @@ _NAMES = re.compile(
 )
 """Names of variables that may hold a credential, or an address with one in it."""
 _LOOKS_LIKE_A_KEY = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|github_pat|glpat|AKIA|AIza)[-_A-Za-z0-9]{12,}"
+    r"\b(?:(?:sk|pk|rk|xai|glpat)-[-_A-Za-z0-9]{12,}"
+    r"|(?:gsk|hf|ghp|gho|ghs)_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
+    r"|AKIA[0-9A-Z]{16}|AIza[-_A-Za-z0-9]{30,})"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[-._~+/A-Za-z0-9]{8,}=*")
 MASK = "***"

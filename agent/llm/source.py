@@ -51,6 +51,7 @@ def prepared(source: str, file: str, budget: int) -> Prepared:
     if len(source) > LONGEST_SOURCE:
         raise InputError("source too long to translate", where=one_line(file), got=f"{len(source)}")
     try:
+        ast.parse(source)
         bare = _without_strings(_without_comments(source))
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None

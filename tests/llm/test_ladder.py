@@ -55,10 +55,7 @@ def holding(server: Server, able: str, wanted: Callable[[dict[str, Any]], object
             half = len(data) // 2
             first = {"name": "reply", "arguments": data[:half]}
             stream(
-                chunk(
-                    None,
-                    tool_calls=[{**call, "function": {"name": "reply", "arguments": data[:half]}}],
-                ),
+                chunk(None, tool_calls=[{**call, "function": first}]),
                 chunk(None, tool_calls=[{"index": 0, "function": {"arguments": data[half:]}}]),
                 chunk(None, "tool_calls"),
                 USAGE,
@@ -196,6 +193,7 @@ def test_the_object_is_found(text: str) -> None:
         ("```json\n[1]\n```", "no JSON object"),
         ("<think>for ever", "no JSON object"),
         (f"text {GOOD} text", "no JSON object"),
+        (f"```json\n{GOOD}\n", "no JSON object"),
     ],
 )
 def test_anything_else_is_no_object(text: str, why: str) -> None:

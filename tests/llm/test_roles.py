@@ -1,0 +1,338 @@
+"""Each role: a good reply is read, a malformed one is answered once with why, then given up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.llm.answers import Cancelled, Completion, Failed, NoModel, OutOfBudget, Trouble
+from agent.llm.budget import Limits
+from agent.llm.client import Client, Model
+from agent.llm.dialogue import Malformed, Read
+from agent.llm.explaining import explain
+from agent.llm.proposing import propose
+from agent.llm.repairing import repair
+from agent.llm.replies import FORMS, Explanation, schema
+from agent.llm.scripted import Scripted
+from agent.llm.transcript import Recorded, Replayed
+from agent.llm.translating import translate
+from prompts import load
+from tests.llm import tasks
+from tests.llm.server import Server, says
+from verifier.contract_text import read_contract
+from verifier.ir.errors import IRError
+from verifier.ir.text import parse_text
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+ROLES: dict[str, tuple[Callable[[Model], object], Callable[[], str]]] = {
+    "translate": (lambda m: translate(m, tasks.translation()), tasks.translated),
+    "propose": (lambda m: propose(m, tasks.planning()), tasks.proposed),
+    "repair": (lambda m: repair(m, tasks.mending()), tasks.repaired),
+    "explain": (lambda m: explain(m, tasks.judged(), tasks.BROKEN), tasks.explained),
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_good_reply_is_read_over_http(role: str, server: Server, client: Client) -> None:
+    ask, reply = ROLES[role]
+    server.answers(says(reply()))
+    found = ask(client)
+    assert isinstance(found, Read), found
+    assert found.template == load(role).digest
+    assert (server.calls, found.corrected) == (1, False)
+    assert found.usage.total == 18
+    form = server.bodies[0]["response_format"]["json_schema"]
+    assert form["strict"] is True
+    assert form["schema"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("bad", ["prose", "another form", "cut", "an extra field", "a list"])
+def test_a_malformed_reply_is_answered_once(role: str, bad: str) -> None:
+    ask, reply = ROLES[role]
+    good = reply()
+    replies = {
+        "prose": "I would suggest to add an all_reduce.",
+        "another form": '{"answer": 42}',
+        "cut": good[: len(good) // 2],
+        "an extra field": json.dumps({**json.loads(good), "verdict": "proved"}),
+        "a list": f"[{good}]",
+    }
+    model = Scripted([replies[bad], good])
+    found = ask(model)
+    assert isinstance(found, Read), found
+    assert found.corrected
+    told = model.heard[1]
+    assert [m["role"] for m in told] == ["system", "user", "assistant", "user"]
+    assert told[2]["content"] == replies[bad]
+    assert told[3]["content"].startswith("That reply cannot be used:\n- ")
+    if bad == "an extra field":
+        assert "- verdict: no such field" in told[3]["content"]
+    model = Scripted([replies[bad], replies[bad], good])
+    given_up = ask(model)
+    assert isinstance(given_up, Malformed)
+    assert len(model.heard) == 2
+    assert "\n" not in str(given_up)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "end",
+    [
+        NoModel("no key"),
+        Failed(Trouble.KEY, "status 401"),
+        OutOfBudget("calls", 1, 1),
+        Cancelled(),
+    ],
+    ids=lambda end: type(end).__name__,
+)
+def test_what_is_no_answer_is_passed_on(role: str, end: NoModel) -> None:
+    ask, _ = ROLES[role]
+    assert ask(Scripted([end])) is end
+    assert ask(Scripted(["nonsense", end])) is end
+
+
+def test_a_second_try_is_within_the_budget() -> None:
+    model = Scripted(["nonsense", tasks.repaired()], Limits(calls=1))
+    assert isinstance(repair(model, tasks.mending()), OutOfBudget)
+
+
+def test_the_translation_is_the_program() -> None:
+    found = translate(Scripted([tasks.translated()]), tasks.translation())
+    assert isinstance(found, Read)
+    program = found.value.program
+    assert program is not None
+    assert [n.op for n in program.nodes] == ["mm", "relu"]
+    source = program.nodes[0].source
+    assert (source.file, source.line, source.text) == ("model.py", 8, "h = x @ self.w")
+
+
+def test_what_cannot_be_expressed_is_said() -> None:
+    reply = {"program": "", "unsupported": [{"line": 3, "why": "sorts"}]}
+    found = translate(Scripted([json.dumps(reply)]), tasks.translation())
+    assert isinstance(found, Read)
+    assert found.value.program is None
+    assert found.value.unsupported[0].why == "sorts"
+
+
+MISTRANSLATED = {
+    "an unknown op": (("relu", "relux"), "program:5:8: unknown op relux; did you mean relu"),
+    "a value that is not defined": (("relu %h", "relu %g"), "program:5"),
+    "a mesh": (("program mlp", "program mlp mesh(tp=2)"), "has no mesh"),
+    "another name": (("program mlp", "program other"), "its name is mlp"),
+    "a collective": (("relu %h", "merge %h"), "merge is not an op of one-device programs"),
+    "another input": (("f32[2, 4]", "f32[3, 4]"), "the input %x is not as given"),
+    "another role": (("input %x", "const %x"), "the input %x is not as given"),
+    "another path": (('"w"', '"v"'), "the input %w is not as given"),
+    "an input more": (("  %h", "  input %z: f32[1]\n  %h"), "no input %z is given"),
+    "an output less": (('return output %y "y"', "return"), "its outputs are not those given"),
+    "an output of another role": (("return output", "return loss"), "its outputs are not"),
+    "an output of another path": (('%y "y"', '%y "z"'), "its outputs are not"),
+    "text afterwards": (('"y"', '"y"\nprogram two'), "program:"),
+    "time": (("relu %h", "relu %h async"), "%y: on(...), async"),
+    "shapes that do not fit": (("mm %x, %w", "mm %w, %x"), "mm"),
+}
+
+
+@pytest.mark.parametrize("case", MISTRANSLATED)
+def test_a_wrong_translation_is_a_located_error(case: str) -> None:
+    (old, new), message = MISTRANSLATED[case]
+    bad = tasks.translated(tasks.PROGRAM.replace(old, new, 1))
+    model = Scripted([bad, bad])
+    found = translate(model, tasks.translation())
+    assert isinstance(found, Malformed)
+    assert message in str(found.problems), found.problems
+    assert message in model.heard[1][3]["content"]
+
+
+def test_source_that_is_not_python_is_not_sent() -> None:
+    model = Scripted([tasks.translated()])
+    found = translate(model, tasks.translation(source="def f(:\n"))
+    assert isinstance(found, Malformed)
+    assert "model.py:1" in found.problems[0]
+    assert model.heard == []
+
+
+def test_the_proposal_is_a_point_of_the_search() -> None:
+    found = propose(Scripted([tasks.proposed()]), tasks.planning())
+    assert isinstance(found, Read)
+    (proposal,) = found.value
+    assert dict(proposal.point.styles) == {"layers.*.up": "replicate", "layers.*.down": "row"}
+    assert (proposal.point.stream, proposal.tactic) == ("R", "column_row")
+
+
+MISPROPOSED: dict[str, tuple[dict[str, object], str]] = {
+    "an unknown tactic": (
+        {"tactic": "column-row"},
+        "proposals[0].tactic: 'column-row' does not fit; expected one of column_row",
+    ),
+    "an unknown stream": ({"stream": "S(9)"}, "proposals[0].stream"),
+    "an unknown module": (
+        {"placements": [{"module": "layers.0.up", "style": "row"}]},
+        "[0].placements[0].module: 'layers.0.up' does not fit; expected one of layers.*.up",
+    ),
+    "an unknown style": (
+        {"placements": [{"module": "layers.*.up", "style": "diagonal"}]},
+        "placements[0].style",
+    ),
+    "a style that does not fit": (
+        {"placements": [{"module": "layers.*.up", "style": "vocab"}]},
+        "expected one of replicate, column, row",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISPROPOSED)
+def test_a_wrong_proposal_is_a_located_error(case: str) -> None:
+    changes, message = MISPROPOSED[case]
+    bad = tasks.proposed(**changes)
+    found = propose(Scripted([bad, bad]), tasks.planning())
+    assert isinstance(found, Malformed)
+    assert message in str(found)
+
+
+def test_more_or_fewer_proposals_than_asked_for() -> None:
+    one = json.loads(tasks.proposed())["proposals"]
+    for many, message in ((0, "empty"), (9, "at most 3")):
+        bad = json.dumps({"proposals": one * many})
+        assert message in str(propose(Scripted([bad, bad]), tasks.planning()))
+
+
+def test_the_repair_is_judged_by_the_verifier() -> None:
+    found = repair(Scripted([tasks.repaired()]), tasks.mending())
+    assert isinstance(found, Read)
+    contract = read_contract(tasks.CONTRACT, tasks.ONE, found.value.program).contract
+    assert isinstance(verify(tasks.ONE, found.value.program, contract), Proof)
+    assert str(found.value) == "insert %y all_reduce {mesh_dim=tp, reduce=sum}"
+
+
+MISREPAIRED: dict[str, tuple[dict[str, object], str]] = {
+    "an unknown edit": ({"edit": "rewrite"}, "edits[0]: unknown edit 'rewrite'; expected one of"),
+    "an unknown op": ({"op": "all_reduc"}, "unknown op 'all_reduc'; did you mean all_reduce"),
+    "an unknown value": ({"value": "nope"}, "the program has no value %nope"),
+    "a value of the one-device program": ({"value": "S/y"}, "no value"),
+    "an attribute that does not parse": ({"attrs": "mesh_dim=(1"}, "edits[0]: attrs:1:"),
+    "an attribute of nothing": ({"attrs": "path=x"}, "no op has an attribute 'path'"),
+    "a mesh dim that is none": ({"attrs": "mesh_dim=ep"}, "ep"),
+    "an edit of an input": ({"edit": "drop", "value": "x", "op": "", "attrs": ""}, "is an input"),
+    "a body": ({"op": "scan", "attrs": ""}, "scan"),
+    "a word for a number": ({"position": "first"}, "edits[0].position: Input should be a valid"),
+}
+
+
+@pytest.mark.parametrize("case", MISREPAIRED)
+def test_a_wrong_edit_is_a_located_error(case: str) -> None:
+    changes, message = MISREPAIRED[case]
+    bad = tasks.repaired(tasks.edit(**changes))
+    found = repair(Scripted([bad, bad]), tasks.mending())
+    assert isinstance(found, Malformed)
+    assert message in str(found)
+
+
+def test_the_prompt_of_a_repair_says_what_was_found() -> None:
+    model = Scripted([tasks.repaired()])
+    repair(model, tasks.mending(refuted=(("drop %z", "shapes differ"),)))
+    system, user = (m["content"] for m in model.heard[0])
+    for part in ("%y = mm %x, %w", "@ model.py:8", "input x tp=S(1)", "one device gives"):
+        assert part in user
+    assert "drop %z: shapes differ" in user
+    assert "change_mesh_dim(value, attrs)" in system
+
+
+def test_edits_that_were_tried_are_not_taken_again() -> None:
+    first = repair(Scripted([tasks.repaired()]), tasks.mending())
+    assert isinstance(first, Read)
+    task = tasks.mending(refuted=((str(first.value), "refuted"),))
+    other = tasks.repaired(tasks.edit(value="x"))
+    again = repair(Scripted([tasks.repaired(), other]), task)
+    assert isinstance(again, Read)
+    assert again.corrected
+
+
+def test_an_explanation_is_plain_text() -> None:
+    reply = tasks.explained(summary="\x1b[31mred\x1b[0m \u202eabc\u202c [bold]x[/bold] <script>")
+    found = explain(Scripted([reply]), tasks.judged())
+    assert isinstance(found, Read)
+    assert found.value == Explanation(
+        summary="red abc [bold]x[/bold] <script>",
+        cause="Each rank has a share.",
+        advice="Sum.",
+    )
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+def test_schemas_stay_in_the_subset_that_servers_agree_on(form: type) -> None:
+    def look(node: dict[str, object], depth: int) -> None:
+        assert depth <= 6
+        assert set(node) <= {
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "enum",
+        }
+        if node["type"] == "object":
+            fields = node["properties"]
+            assert isinstance(fields, dict)
+            assert node["required"] == list(fields)
+            assert node["additionalProperties"] is False
+            for field in fields.values():
+                look(field, depth + 1)
+        if node["type"] == "array":
+            look(node["items"], depth + 1)  # type: ignore[arg-type]
+
+    look(dict(schema(form)), 0)
+
+
+def test_the_language_in_the_prompt_is_the_language() -> None:
+    model = Scripted([tasks.translated()])
+    translate(model, tasks.translation())
+    system = model.heard[0][0]["content"]
+    example = system[system.index("program mlp") : system.index("\nRules:")]
+    with pytest.raises(IRError):
+        parse_text(example.replace("relu", "relux"))
+    assert len(parse_text(example).nodes) == 2
+
+
+def test_a_transcript_is_replayed_without_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    asked = [ask(Recorded(Scripted([reply()]), path)) for ask, reply in ROLES.values()]
+    recorded = Recorded(Scripted(["nonsense", tasks.repaired()]), path)
+    asked.append(repair(recorded, tasks.mending(most=2)))
+    assert path.stat().st_mode & 0o777 == 0o600
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["template"] for line in lines[:4]] == [load(name).digest for name in ROLES]
+    assert all(line["rendering"] for line in lines)
+    with path.open("a") as file:
+        file.write('{"torn')
+    replayed = Replayed(path)
+    again = [ask(replayed) for ask, _ in ROLES.values()]
+    again.append(repair(replayed, tasks.mending(most=2)))
+    for one, two in zip(asked, again, strict=True):
+        assert isinstance(one, Read)
+        assert isinstance(two, Read)
+        assert (one.value, one.rendering, one.usage) == (two.value, two.rendering, two.usage)
+    never = explain(replayed, tasks.judged(), question="something else")
+    assert isinstance(never, NoModel)
+
+
+def test_a_transcript_holds_no_key(tmp_path: Path, server: Server, client: Client) -> None:
+    key = client.endpoint.key.reveal()
+    server.answers(says(tasks.explained(advice=f"use {key} and sk-live-abcdefghijklmnop")))
+    path = tmp_path / "transcript.jsonl"
+    recorded = Recorded(client, path, client.endpoint.key)
+    found = explain(recorded, tasks.judged(), question=f"is {key} right?")
+    assert isinstance(found, Read)
+    assert key not in path.read_text() + repr(found)
+    assert "abcdefghijklmnop" not in path.read_text()
+
+
+def test_completion_says_what_it_cost() -> None:
+    answer = Scripted(["fine"]).ask([{"role": "user", "content": "x"}])
+    assert isinstance(answer, Completion)
+    assert "tokens" in str(answer)
