@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from verifier.frontend.process import environment
+
 
 class EmitError(Exception):
     """A plan that cannot be written as source: where, what, and what to try."""
@@ -78,10 +80,15 @@ def git_apply(patched: Patch, root: Path) -> None:
         EmitError: git refuses the diff, or leaves other text than the patch holds.
     """
     base = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn"]
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True, capture_output=True)
+    env = environment() | {"HOME": str(root)}
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True, capture_output=True, env=env)
     for options in (["--check"], []):
         done = subprocess.run(
-            [*base, *options], cwd=root, input=patched.diff.encode(), capture_output=True
+            [*base, *options],
+            cwd=root,
+            input=patched.diff.encode(),
+            capture_output=True,
+            env=env,
         )
         if done.returncode:
             raise EmitError(f"git apply refuses the patch: {done.stderr.decode().strip()}")

@@ -19,10 +19,9 @@ from synthesis.emit import facts as facts_module
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.plan import Plan
+from verifier.frontend.process import environment
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.types import Mesh
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ExecuteError(Exception):
@@ -65,12 +64,14 @@ class Job:
     seed: int = 0
 
 
-def _environment() -> dict[str, str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-    env["TRANSFORMERS_VERBOSITY"] = "error"
-    env["HF_HUB_OFFLINE"] = "1"
-    return env
+def _environment(home: Path) -> dict[str, str]:
+    """What capture gives the owner's code: a few harmless variables, no keys, no hub."""
+    return environment() | {
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
 
 
 def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
@@ -81,13 +82,15 @@ def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
     """
     (folder / "job.json").write_text(job_to_json(job))
     log = folder / f"{mode}.log"
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "synthesis.execute.child", mode, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=_environment(home),
             start_new_session=True,
         )
         try:
