@@ -8,13 +8,17 @@ from pathlib import Path
 
 from verifier.contract import Contract, ContractError
 from verifier.domains.base import Array
+from verifier.fallback import Unrelated, refute_large
 from verifier.ingest.findings import Finding, Ingested
 from verifier.ingest.read import Progress, read_ranks
+from verifier.ingest.relabel import relabelled
+from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Source
+from verifier.refute import Difference
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
-from verifier.verify import verify
+from verifier.verify import verify, well_formed
 
 
 @dataclass(frozen=True)
@@ -74,29 +78,60 @@ def _judged(
             return replace(verdict, location=_named(place, deviant[0]))
         case Unknown(location=place, reason=reason) if deviant:
             others = _others(sequential, read, contract, consts)
-            said = f"{deviant[0]}; with it, {reason}; {others}"
-            return replace(verdict, reason=said, location=_named(place, deviant[0]))
+            named = _named(place, deviant[0])
+            if isinstance(others, Proof):
+                smaller = _smaller(sequential, read.program, contract, consts, deviant[0])
+                if smaller is not None:
+                    mesh, witness = str(read.program.mesh), smaller.witness
+                    return Counterexample(
+                        mesh, witness, named, smaller.outputs, stats=verdict.stats
+                    )
+            said = f"{deviant[0]}; with it, {reason}; {_said(others)}"
+            return replace(verdict, reason=said, location=named)
         case _:
             return verdict
 
 
 def _others(
     sequential: Program, read: Ingested, contract: Contract, consts: Mapping[str, Array] | None
-) -> str:
-    """What holds of the ranks that do not deviate."""
+) -> Verdict | str:
+    """The verdict if the ranks that deviate ran what the ranks around them run."""
     if read.majority is None:
         return "no program was found for the other ranks alone"
     try:
-        verdict = verify(sequential, read.majority, contract, consts=consts)
+        return verify(sequential, read.majority, contract, consts=consts)
     except (IRError, ContractError) as error:
         return f"without it, the programs do not fit: {error}"
-    match verdict:
+
+
+def _said(others: Verdict | str) -> str:
+    match others:
         case Proof():
             return "if it ran what the ranks around it run, all ranks would be proved"
         case Counterexample():
             return "without it, the programs are wrong too"
         case Unknown():
             return "without it, nothing is proved either"
+        case _:
+            return others
+
+
+def _smaller(
+    sequential: Program,
+    program: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None,
+    deviant: Finding,
+) -> Difference | None:
+    """A difference on a smaller mesh, on which the rank that deviates is one of the first."""
+    many, moved = relabelled(program, contract, deviant.coords)
+    one, many = inline(well_formed(sequential)), inline(well_formed(many))
+    found = refute_large(Unrelated(one, many, contract, consts or {}, ()))
+    if isinstance(found, str):
+        return None
+    shown = ", ".join(f"{name}={at} as {name}=0" for name, at in moved.items())
+    sizes = f"{found.witness.sizes}, with {shown}" if shown else found.witness.sizes
+    return replace(found, witness=replace(found.witness, sizes=sizes))
 
 
 def _short(found: Finding) -> str:

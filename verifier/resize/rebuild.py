@@ -38,13 +38,13 @@ def rebuild(sizes: Sizes, mesh: Mesh, value: Value, literals: Literals, depth: i
             TensorType(shape, item.type.dtype),
             item.role,
             item.path,
-            parts.where(item.where),
+            parts.where(_present(item.where, mesh)),
         )
     for node, sized, inner in zip(old.nodes, sizes.attrs, sizes.bodies, strict=True):
         body = rebuild(inner, mesh, value, literals, depth + 1) if inner is not None else None
         attrs = literals.attrs(old, node)
         attrs |= {name: _attr(s, value) for name, s in sized.items() if _written(s, name, attrs)}
-        where = parts.where(node.where)
+        where = parts.where(_present(node.where, mesh))
         parts.node(
             node.op, node.inputs, node.outputs, attrs, node.source, body, None, where, node.timing
         )
@@ -79,6 +79,11 @@ def _attr(sized: Sized, value: Value) -> Attr:
     return Affine.of(const, {name: total(parts, rest) for name, parts, rest in sized.terms})
 
 
+def _present(where: Where, mesh: Mesh) -> Where:
+    """The coordinates that a smaller mesh has, of ranks from one coordinate on to the last."""
+    return tuple((name, tuple(c for c in coords if c < mesh[name])) for name, coords in where)
+
+
 def contract_at(old: Contract, mesh: Mesh, atoms: Atoms, value: Value) -> Contract:
     """The contract at the new extents."""
 
@@ -89,7 +94,7 @@ def contract_at(old: Contract, mesh: Mesh, atoms: Atoms, value: Value) -> Contra
         return Layout(tuple(dims), was.partial)
 
     def places(old: Mapping[str, Where]) -> dict[str, Where]:
-        return {k: ranks_where(mesh, dict(where)) for k, where in old.items()}
+        return {k: ranks_where(mesh, dict(_present(w, mesh))) for k, w in old.items()}
 
     return replace(
         old,

@@ -115,7 +115,10 @@ NO_COORDINATES = frozenset({"mesh_dim", "dim", "split_dim", "concat_dim", "reduc
 
 
 def named_coordinates(program: Program, contract: Contract) -> dict[str, int]:
-    """For each mesh dim one more than the largest coordinate that is named."""
+    """For each mesh dim one more than the largest coordinate that is named.
+
+    Ranks from a coordinate on to the last one name that coordinate alone.
+    """
     out = dict.fromkeys(program.mesh.names, 0)
 
     def name(mesh_dim: str, coordinate: int) -> None:
@@ -126,7 +129,10 @@ def named_coordinates(program: Program, contract: Contract) -> dict[str, int]:
     wheres += [i.where for n in nodes if n.body is not None for i in n.body.inputs]
     for where in (*wheres, *contract.held.values(), *contract.wanted.values()):
         for mesh_dim, coords in where:
-            name(mesh_dim, max(coords))
+            last, first = program.mesh[mesh_dim] - 1, max(coords)
+            while first - 1 in coords and max(coords) == last:
+                first -= 1
+            name(mesh_dim, first)
     for node in nodes:
         over = node.attrs.get("mesh_dim")
         if over is None:
