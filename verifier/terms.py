@@ -306,7 +306,7 @@ def _pow(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[s
 
 def _cast(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     to = attrs["dtype"]
-    if to == "u8" and dtypes[0] in ("i64", "i32"):
+    if to == "u8" and dtypes[0] not in ("u8", "bool"):
         return t.mapped("cast", args, ("u8",))
     if to == dtypes[0] or to in FLOATS or (to != "bool" and dtypes[0] not in FLOATS):
         return args[0]

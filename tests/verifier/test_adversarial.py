@@ -245,3 +245,29 @@ program one
     )
     asked = read_contract("", one, many).contract
     assert isinstance(decide(one, many, asked, masks=True), Differs)
+
+
+BYTES = """
+program many mesh(tp=2)
+  input %x: {kind}[2]
+  %i = cast %x {{dtype=u8}}
+  %y = cast %i {{dtype=f32}}
+  return %y
+"""
+
+
+@pytest.mark.parametrize("kind", ["f32", "i64"])
+def test_a_cast_to_bytes_is_no_cast_to_integers(kind: str) -> None:
+    one = BYTES.replace("mesh(tp=2)", "").replace("u8", "i64").format(kind=kind)
+    many = BYTES.format(kind=kind)
+    assert not isinstance(judged(one, many), Proof)
+    assert not isinstance(judged(one, many, silent=True), Proof)
+    assert isinstance(judged(many.replace("mesh(tp=2)", ""), many), Proof)
+
+
+@pytest.mark.parametrize(
+    "op", ["add %x, %x", "mul_scalar %x {value=2}", "all_reduce %x {mesh_dim=tp}"]
+)
+def test_arithmetic_that_wraps_is_refused(op: str) -> None:
+    with pytest.raises(IRError, match="u8 wraps at 256"):
+        parse_text(f"program many mesh(tp=2) input %x: u8[2] %y = {op} return %y")

@@ -49,7 +49,8 @@ def _cast(d: Domain, x: Array, dtype: str) -> Array:
     if dtype == "bool":
         return x if x.dtype.kind == "b" else d.compare("ne", x, np.zeros((), np.int64))
     if dtype in ("i64", "i32", "u8"):
-        return x.astype(np.int64) if is_index(x) else d.truncate(x)
+        whole = x.astype(np.int64) if is_index(x) else d.truncate(x)
+        return whole % 256 if dtype == "u8" else whole
     return d.lift(x)
 
 
@@ -59,7 +60,8 @@ cast = declare(
     _cast,
     linear="each",
     attrs={"dtype": REQUIRED},
-    doc="Change of dtype: the identity over the reals, toward zero from floats to integers.",
+    doc="Change of dtype: the identity over the reals, toward zero from floats to integers, "
+    "modulo 256 to u8.",
 )
 
 add = declare("add", 2, two(lambda d, a, b: d.add(a, b)), linear="joint", doc="`a + b`.")

@@ -57,6 +57,8 @@ def check_reduce(site: Site) -> None:
     if site.attrs.get("reduce", "sum") not in REDUCE:
         raise site.fail(f"reduce={site.attrs['reduce']!r}; expected one of {', '.join(REDUCE)}")
     how, x = site.attrs.get("reduce"), site.types[0]
+    if how == "sum" and x.dtype == "u8":
+        raise site.fail("u8 wraps at 256; cast to i64 first")
     if (how == "sum" and x.kind == "bool") or (how == "avg" and x.kind != "float"):
         raise site.fail(f"no {how} of {x.dtype} values; cast them first")
 

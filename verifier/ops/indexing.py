@@ -133,8 +133,8 @@ def _index_add_types(site: Site) -> tuple[TensorType, ...]:
     g, idx = site.types
     if g.shape[: len(idx.shape)] != idx.shape or idx.is_float:
         raise site.fail("the values must begin with the dims of the index")
-    if g.dtype == "bool":
-        raise site.fail("bools do not add or scale; cast them first")
+    if g.dtype in ("bool", "u8"):
+        raise site.fail(f"{g.dtype} values do not add up; cast them to i64 first")
     return (TensorType((site.attrs["size"], *g.shape[len(idx.shape) :]), g.dtype),)
 
 
@@ -265,8 +265,8 @@ def _put_along_types(site: Site) -> tuple[TensorType, ...]:
     if g.shape != idx.shape or idx.is_float:
         raise site.fail("values and index must have one shape")
     dim: int = site.attrs["dim"]
-    if not 0 <= dim < len(g.shape) or g.dtype == "bool":
-        raise site.fail(f"adds numbers along dim {dim}")
+    if not 0 <= dim < len(g.shape) or g.dtype in ("bool", "u8"):
+        raise site.fail(f"adds numbers along dim {dim}, bool and u8 apart")
     return (TensorType((*g.shape[:dim], site.attrs["size"], *g.shape[dim + 1 :]), g.dtype),)
 
 

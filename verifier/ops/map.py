@@ -44,6 +44,8 @@ SCALED = ("mul_scalar", "add_scalar")
 ON_BOOLS = frozenset({"cast", "mul", "maximum", "minimum", *ORDER, *LOGIC})
 ON_INTEGERS = frozenset({"add", "sub", "neg", *SCALED, "abs", "sign", "floor", "relu"})
 """With `ON_BOOLS`, the ops that integers are closed under; others give floats."""
+WRAPS = frozenset({"add", "sub", "neg", "mul", "pow", *SCALED})
+"""Ops whose results may not fit in 8 bits."""
 
 
 def is_integer(value: Fraction) -> bool:
@@ -63,6 +65,8 @@ def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[T
         dtype = result or site.attrs.get("dtype") or promote(site.types)
         if dtype == "bool" and site.op not in ON_BOOLS:
             raise site.fail("bools do not add or scale; cast them first")
+        if dtype == "u8" and site.op in WRAPS:
+            raise site.fail("u8 wraps at 256; cast to i64 first")
         value = site.attrs.get("value")
         if value is not None and dtype not in FLOATS and not is_integer(Fraction(value)):
             raise site.fail(f"{value} is not an integer of 64 bits")
