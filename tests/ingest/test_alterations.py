@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.ingest.graphs import results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
+from verifier.contract import Contract
 from verifier.ingest import read_ranks, verify_ranks
+from verifier.ingest.relabel import relabelled
+from verifier.ir.text import parse_text
+from verifier.layout import Layout, from_placements
 from verifier.verdict import Counterexample, Proof, Trace, Witness
 
 NUMBER = re.compile(r'(?<![\w.%/"-])\d+(?![\w./])')
@@ -130,3 +136,80 @@ def test_no_rank_is_named_where_all_are_wrong_alike(tmp_path: Path) -> None:
     assert found.ingested.findings == ()
     assert isinstance(found.verdict, Counterexample)
     assert DISTRIBUTED.mesh.size == 32
+
+
+def test_one_wrong_rank_on_a_mesh_too_large_to_run_is_refuted_on_a_smaller_one(
+    tmp_path: Path,
+) -> None:
+    lines = ["ranks 4096 of wide mesh(dp=64, tp=64)"]
+    for rank in range(4096):
+        group = list(range(rank - rank % 64, rank - rank % 64 + 64))
+        sign = "neg" if rank == 1234 else "exp"
+        lines += [f"rank {rank}", "input %x: f32[64, 8]", "param %w: f32[8, 64]"]
+        lines += [f"%h = {sign} %x", "%p = mm %h, %w"]
+        lines += [f"%y = all_reduce %p {{ranks={group}, reduce=sum}}".replace("'", "")]
+        lines += ["return %y", "end"]
+    (tmp_path / "wide.sp").write_text("\n".join(lines), "utf-8")
+    sequential = parse_text("""
+program wide
+  input %x: f32[4096, 512]
+  param %w: f32[512, 64]
+  %h = exp %x
+  %y = mm %h, %w
+  return %y
+""")
+    sizes = (("dp", 64), ("tp", 64))
+
+    def placed(shape: tuple[int, ...], *places: str) -> Layout:
+        both = zip(sizes, places, strict=True)
+        return from_placements(shape, [(name, size, at) for (name, size), at in both])
+
+    asked = Contract(
+        {"x": placed((4096, 512), "S(0)", "S(1)"), "w": placed((512, 64), "R", "S(0)")},
+        {"output:y": placed((4096, 64), "S(0)", "R")},
+    )
+    found = verify_ranks(sequential, tmp_path / "wide.sp", asked)
+    (told,) = found.ingested.findings
+    assert (told.rank, told.coords) == (1234, {"dp": 19, "tp": 18})
+    assert told.where == f"wide.sp:{2 + 8 * 1234 + 3}"
+    assert isinstance(found.verdict, Counterexample), found.verdict
+    assert isinstance(found.verdict.witness, Witness)
+    assert "at reduced sizes" in found.verdict.witness.sizes
+
+
+ROWS = """
+program rows mesh(dp=4, tp=2)
+  input %x: f32[4]
+  %a = exp %x on(dp=[0, 1, 3])
+  %b = neg %x on(dp=2)
+  %rest = only %a on(dp=[0, 1])
+  %y = merge %a, %b
+  %row = iota {shape=[4], dim=0, offset=4*tp, dtype=f32} on(dp=[1, 3])
+  %z = all_reduce %y {mesh_dim=tp, reduce=sum}
+  return %y, %z, %row
+"""
+
+
+def test_a_relabelled_program_computes_the_same_on_relabelled_ranks() -> None:
+    program = parse_text(ROWS)
+    moved, dims = relabelled(program, Contract({}, {}), {"dp": 2, "tp": 1})
+    assert dims == {"dp": 2}
+    rng = np.random.default_rng(0)
+    ranks = [{"x": rng.standard_normal(4)} for _ in range(8)]
+    order = [4, 5, 0, 1, 2, 3, 6, 7]
+    want = results(program, [*ranks])
+    assert results(moved, [ranks[r] for r in order]) == [want[r] for r in order]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%c = broadcast %x {mesh_dim=dp, index=1}",
+        "%c = iota {shape=[4], dim=0, offset=dp, dtype=f32}\n"
+        "%d = iota {shape=[4], dim=0, offset=2, dtype=f32} on(dp=2)",
+    ],
+)
+def test_a_mesh_dim_whose_coordinates_are_told_apart_is_not_relabelled(line: str) -> None:
+    text = ROWS.replace("return", f"{line}\n  return").replace("offset=dp", "offset=1*dp")
+    _, dims = relabelled(parse_text(text), Contract({}, {}), {"dp": 2})
+    assert dims == {}

@@ -36,8 +36,11 @@ def relabelled(
 
 
 def _uniform(program: Program, contract: Contract, name: str) -> bool:
+    """Whether ranks along a mesh dim differ in what `on(...)` says of it alone."""
     places = (*contract.held.values(), *contract.wanted.values())
     if any(name in dict(where) for where in places):
+        return False
+    if not any(name in dict(node.where) for _, node in program.walk()):
         return False
     follows: set[str] = set()
     fixed: set[str] = set()
