@@ -251,8 +251,6 @@ def check(model: Model, degrees: Degrees) -> None:
             raise TrainingError(f"top_k = {m.moe.top_k} of {m.moe.experts} experts; lower top_k")
     elif degrees.ep > 1:
         raise TrainingError("ep without experts; choose a model with moe, or set ep to 1")
-    if degrees.pp > 1 and degrees.scan_micro_batches:
-        raise TrainingError("a pipeline overlaps micro-batches; leave scan_micro_batches out")
     if degrees.zero == 3 and degrees.zero_kind == "flat":
         raise TrainingError("zero = 3 splits each parameter; flat buckets are for zero 1 and 2")
 

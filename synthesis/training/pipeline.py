@@ -2,11 +2,14 @@
 
 Each stage is a program of its own that runs on its ranks. Activations go to the next stage, their
 cotangents come back. The order on every stage is that of a schedule; values do not depend on it.
-Nobody waits for what it sends: neighbours that did would wait for each other.
+Nobody waits for what it sends: neighbours that did would wait for each other. Micro-batches may
+also be one repeated block, the way of one through all stages; a schedule is then checked apart.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -16,11 +19,15 @@ from synthesis.training.include import Part, shared
 from synthesis.training.microbatch import BATCH, Joint, added
 from synthesis.training.model import Degrees, Model, Optimizer
 from synthesis.training.rank import stage_program, stage_weights
-from synthesis.training.weights import Weight, weights
+from synthesis.training.weights import weights
+from verifier.contract import output_key
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program, Timing
-from verifier.ir.types import Attr
+from verifier.ir.types import Attr, TensorType
 from verifier.schedules import Slot, generate
+
+BETWEEN = ("output:x", "grad:x")
+"""Outputs of a stage that go to its neighbours."""
 
 
 @dataclass
@@ -38,10 +45,15 @@ class Stage:
 
 
 class Pipeline:
-    """Writes the slots of all stages, each as soon as what it needs was sent."""
+    """Writes the slots of all stages, each as soon as what it needs was sent.
 
-    def __init__(self, b: Builder, model: Model, degrees: Degrees, count: int) -> None:
-        self.b, self.degrees, self.last = b, degrees, degrees.pp - 1
+    With `alone`, what is in reach under the names of the batch is one micro-batch, and not all.
+    """
+
+    def __init__(
+        self, b: Builder, model: Model, degrees: Degrees, count: int, *, alone: bool = False
+    ) -> None:
+        self.b, self.degrees, self.last, self.alone = b, degrees, degrees.pp - 1, alone
         kind, pp = degrees.schedule, degrees.pp
         schedule = generate(kind, pp, count)
         self.split = schedule.split
@@ -93,7 +105,7 @@ class Pipeline:
         part = Part(program, stage.joint.forward, f"s{i}.mb{m}.")
         names = [item.name for item in program.inputs]
         part.bind({n: n for n in names if n not in (*BATCH, "x", "ct.x")})
-        part.bind({n: row(self.b, n, m) for n in BATCH if n in names})
+        part.bind({n: n if self.alone else row(self.b, n, m) for n in BATCH if n in names})
         if i > 0:
             part.bind({"x": self._receive(stage, "F", m)})
         part.forward(self.b)
@@ -115,9 +127,7 @@ class Pipeline:
         part = stage.parts.pop(m)
         part.backward(self.b)
         found = part.outputs()
-        added(
-            self.b, stage.sums, {k: v for k, v in found.items() if k not in ("output:x", "grad:x")}
-        )
+        added(self.b, stage.sums, {k: v for k, v in found.items() if k not in BETWEEN})
 
 
 def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
@@ -128,16 +138,9 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     last = degrees.pp - 1
     with b.on(pp=last):
         declare.inverse_count(b, degrees)
-    pipeline = Pipeline(b, model, degrees, degrees.micro_batches)
-    pipeline.run()
-    sums = [stage.sums for stage in pipeline.stages]
-    loss = _loss(b, sums, degrees)
-    b.output(loss, "loss", "loss")
-    grads = [
-        {w.name: sums[i][f"grad:{w.path}"] for w in stage_weights(model, degrees, i)}
-        for i in range(degrees.pp)
-    ]
-    _tie(b, table, grads, degrees)
+    sums = (_repeated if degrees.scan_micro_batches else _unrolled)(b, model, degrees)
+    b.output(_loss(b, sums, degrees), "loss", "loss")
+    grads = _gradients(b, sums, model, degrees)
     norms: list[str] = []
     for i, shares in enumerate(grads):
         held = sync.units(stage_weights(model, degrees, i), degrees)
@@ -155,38 +158,119 @@ def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     return b.build()
 
 
-def _loss(b: Builder, sums: list[dict[str, str]], degrees: Degrees) -> str:
-    """The loss on all ranks: of the last stage, and what experts of other stages add to it."""
-    alone = [i for i, found in enumerate(sums) if "loss:loss" in found] == [degrees.pp - 1]
-    shares: list[str] = []
-    for i, found in enumerate(sums):
+@dataclass
+class Sums:
+    """Gradients and losses over all micro-batches, by output key."""
+
+    own: list[dict[str, str]]
+    """What one stage alone adds up, by stage."""
+    common: dict[str, str]
+    """What several stages add to: on every stage its share of the sum."""
+
+
+def _several(line: Pipeline) -> frozenset[str]:
+    """Keys that more than one stage adds to."""
+    count = Counter(output_key(o) for s in line.stages for o in s.joint.program.outputs)
+    return frozenset(key for key, times in count.items() if times > 1 and key not in BETWEEN)
+
+
+def _merged(b: Builder, shares: Mapping[int, str], pp: int) -> str:
+    """One value from the shares of stages; the others add nothing."""
+    like = b.types[next(iter(shares.values()))]
+    pieces: list[str] = []
+    for i in range(pp):
         with b.on(pp=i):
-            share = found.get("loss:loss", "")
-            if share and degrees.data:
-                share = b.add("all_reduce", share, mesh_dim=sync.over(degrees.data), reduce="sum")
-            if not share and not alone:
-                share = b.add("full", shape=(), value=Fraction(0), dtype="f32")
-        shares += [share] if share else []
-    if alone:
-        return b.add("broadcast", shares[0], mesh_dim="pp", index=degrees.pp - 1)
-    return b.add("all_reduce", b.add("merge", *shares), mesh_dim="pp", reduce="sum")
+            pieces.append(shares[i] if i in shares else _zero(b, like))
+    return b.add("merge", *pieces)
 
 
-def _tie(b: Builder, table: list[Weight], grads: list[dict[str, str]], degrees: Degrees) -> None:
-    """Sum the gradient of a parameter that several stages hold; the other stages add nothing."""
-    for w in table:
-        if len(w.stages) == 1:
-            continue
-        pieces: list[str] = []
-        like = b.types[grads[w.stages[0]][w.name]]
-        for i in range(degrees.pp):
+def _zero(b: Builder, type: TensorType) -> str:
+    return b.add("full", shape=type.shape, value=Fraction(0), dtype=type.dtype)
+
+
+def _shares(line: Pipeline, key: str) -> dict[int, str]:
+    return {s.index: s.sums[key] for s in line.stages if key in s.sums}
+
+
+def _unrolled(b: Builder, model: Model, degrees: Degrees) -> Sums:
+    """The sums after all micro-batches in the order of the schedule."""
+    line = Pipeline(b, model, degrees, degrees.micro_batches)
+    line.run()
+    common = {key: _merged(b, _shares(line, key), degrees.pp) for key in sorted(_several(line))}
+    return Sums([stage.sums for stage in line.stages], common)
+
+
+def _repeated(b: Builder, model: Model, degrees: Degrees) -> Sums:
+    """The sums, carried by a scan over the micro-batches from zero on."""
+    inner = Builder("micro_batch", degrees.mesh)
+    line = Pipeline(inner, model, degrees, 1, alone=True)
+    several, zeros = _several(line), list[str]()
+    carried: dict[tuple[int, str], str] = {}
+    for stage in line.stages:
+        program = stage.joint.program
+        for out in program.outputs:
+            key = output_key(out)
+            at = stage.index if key not in several else -1
+            if key in BETWEEN or (at, key) in carried:
+                continue
+            type = program[out.value]
+            on = {} if at < 0 else {"pp": at}
+            with b.on(**on), inner.on(**on):
+                zeros.append(_zero(b, type))
+                name = key if at < 0 else f"{at}.{key}"
+                carried[at, key] = inner.input(name, type, "carry")
+    batch = [item for item in b.inputs if item.name in BATCH]
+    for item in batch:
+        one = TensorType(item.type.shape[1:], item.type.dtype)
+        inner.input(item.name, one, "xs", where=item.where)
+    read = {i.name for s in line.stages for i in s.joint.program.inputs}
+    consts = [n for n in b.types if n in read and n not in BATCH]
+    for name in consts:
+        inner.input(name, b.types[name], "const", where=b.held[name])
+    line.run()
+    for (at, key), before in carried.items():
+        if at < 0:
+            share = _merged(inner, _shares(line, key), degrees.pp)
+            inner.output(inner.add("add", before, share), "carry", before)
+        else:
+            with inner.on(pp=at):
+                inner.output(inner.add("add", before, line.stages[at].sums[key]), "carry", before)
+    names = [*zeros, *(item.name for item in batch), *consts]
+    attrs: dict[str, Attr] = {"length": degrees.micro_batches, "carry": len(zeros)}
+    attrs |= {"xs": len(batch), "reverse": False}
+    results = b.add_node("scan", names, attrs, body=inner.build())
+    out = Sums([{} for _ in line.stages], {})
+    for (at, key), value in zip(carried, results, strict=True):
+        (out.common if at < 0 else out.own[at])[key] = value
+    return out
+
+
+def _loss(b: Builder, sums: Sums, degrees: Degrees) -> str:
+    """The loss on all ranks: of the last stage, and what experts of other stages add to it."""
+    last, key = degrees.pp - 1, "loss:loss"
+    with b.on(**({} if key in sums.common else {"pp": last})):
+        share = sums.common.get(key) or sums.own[last][key]
+        if degrees.data:
+            share = b.add("all_reduce", share, mesh_dim=sync.over(degrees.data), reduce="sum")
+    if key in sums.common:
+        return b.add("all_reduce", share, mesh_dim="pp", reduce="sum")
+    return b.add("broadcast", share, mesh_dim="pp", index=last)
+
+
+def _gradients(b: Builder, sums: Sums, model: Model, degrees: Degrees) -> list[dict[str, str]]:
+    """The gradients of every stage; those of a parameter that several stages hold are summed."""
+    held = [stage_weights(model, degrees, i) for i in range(degrees.pp)]
+    out: list[dict[str, str]] = [{} for _ in held]
+    whole: dict[str, str] = {}
+    for i, table in enumerate(held):
+        for w in table:
+            key = f"grad:{w.path}"
+            if key not in sums.common:
+                out[i][w.name] = sums.own[i][key]
+                continue
+            if key not in whole:
+                share = sums.common[key]
+                whole[key] = b.add("all_reduce", share, mesh_dim="pp", reduce="sum")
             with b.on(pp=i):
-                if i in w.stages:
-                    pieces.append(grads[i][w.name])
-                else:
-                    zero = b.add("full", shape=like.shape, value=Fraction(0), dtype=like.dtype)
-                    pieces.append(zero)
-        whole = b.add("all_reduce", b.add("merge", *pieces), mesh_dim="pp", reduce="sum")
-        for i in w.stages:
-            with b.on(pp=i):
-                grads[i][w.name] = b.add("only", whole)
+                out[i][w.name] = b.add("only", whole[key])
+    return out

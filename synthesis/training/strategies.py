@@ -65,6 +65,12 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("repeated layers", D(dp=2, tp=2, sequence_parallel=True, scan_layers=True)),
     Strategy("repeated layers in stages", D(tp=2, pp=2, micro_batches=2, scan_layers=True)),
     Strategy("repeated micro-batches", D(dp=2, micro_batches=2, scan_micro_batches=True)),
+    Strategy("stages in repeated micro-batches", D(pp=2, micro_batches=4, scan_micro_batches=True)),
+    Strategy(
+        "stages with tied embedding in repeated micro-batches",
+        D(dp=2, tp=2, pp=2, micro_batches=2, scan_layers=True, scan_micro_batches=True),
+        "tiny-tied",
+    ),
     Strategy(
         "zero 3 in repeated micro-batches",
         D(dp=2, tp=2, zero=3, micro_batches=2, scan_layers=True, scan_micro_batches=True),

@@ -24,6 +24,10 @@ PLANS = {
     "experts over ranks": (V3, Degrees(dp=2, ep=2, zero=1)),
     "experts over ranks, split too": (V2, Degrees(ep=2, tp=2, zero=3, scan_layers=True)),
     "stages": (V2, Degrees(dp=2, tp=2, pp=2, micro_batches=2, scan_layers=True)),
+    "stages in repeated micro-batches": (
+        V3,
+        Degrees(tp=2, pp=3, micro_batches=2, scan_layers=True, scan_micro_batches=True),
+    ),
     "a first stage without experts": (V3, Degrees(tp=2, pp=3, micro_batches=2)),
 }
 
