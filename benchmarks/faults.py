@@ -163,14 +163,20 @@ def split(rng: Rng, n: int, dim: int, uneven: bool) -> tuple[TensorPartition, ..
     return TensorPartition(dim, n, 0, global_shape=whole, uneven=True).siblings()
 
 
-def moved(count: int, rng: Rng, seed: int) -> list[Row]:
+def moved(
+    count: int,
+    rng: Rng,
+    seed: int,
+    dtypes: Sequence[str] = DTYPES,
+    ranks: Sequence[int] = (2, 3, 4, 8),
+) -> list[Row]:
     """Faults of an all-gather: ranks, dims, shards of unequal size, dtypes."""
     injector = FaultInjector(seed)
     rows: list[Row] = []
     for kind in MOVEMENT:
         row = Row(f"all-gather: {kind}")
-        for dtype in DTYPES:
-            for n in (2, 3, 4, 8):
+        for dtype in dtypes:
+            for n in ranks:
                 for dim in range(3):
                     for uneven in (False, True):
                         for _ in range(count):

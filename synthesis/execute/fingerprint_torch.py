@@ -20,6 +20,8 @@ from verifier.fingerprint.partition import TensorPartition
 from verifier.fingerprint.region import Region
 
 Backend = Literal["compile", "numpy", "eager"]
+WORTH_COMPILING = 1 << 20
+"""Bytes below which a tensor on the CPU goes to numpy: the first compilation takes seconds."""
 _VIEWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -87,7 +89,7 @@ def fingerprint(
     """`verifier.fingerprint.fingerprint` of a torch tensor, with the same guarantee.
 
     Takes every dtype torch can view as bytes, bfloat16 and float8 among them. `backend` is chosen
-    by what there is: `compile`, else `numpy` on the CPU and `eager` elsewhere.
+    by what there is: `compile`, else `numpy` on the CPU (and for small tensors there), else `eager`.
 
     Raises:
         FingerprintError: no dense tensor, or a shape that is not that of the piece.
@@ -117,7 +119,9 @@ def fingerprint_on_device(
     runs, width = reading(tuple(data.shape), data.element_size(), where, width)
     kind = data.device.type
     if backend is None:
-        backend = "compile" if compiles(kind) else "numpy" if kind == "cpu" else "eager"
+        small = kind == "cpu" and data.nbytes < WORTH_COMPILING
+        other: Backend = "numpy" if kind == "cpu" else "eager"
+        backend = other if small or not compiles(kind) else "compile"
     words = _bits(data, width)
     if backend == "numpy":
         array = words.cpu().numpy().view(f"u{width}")

@@ -1,0 +1,331 @@
+"""Every check passes on what is right, fails on what is not, and names the rank where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verifier.fingerprint import (
+    GAY_SEED,
+    DistributedContext,
+    FingerprintError,
+    Region,
+    TensorPartition,
+    color_hidden_states,
+    color_logits,
+    combined,
+    descriptor,
+    exact_all_reduce,
+    expected_fingerprint,
+    fingerprint,
+    handoff_key,
+    ordered_sum,
+    sample,
+    signed_checksum,
+    sum_canary,
+    total,
+    verify_allgather,
+    verify_allreduce,
+    verify_alltoall,
+    verify_broadcast,
+    verify_descriptors,
+    verify_dp_gradients,
+    verify_pipeline_handoff,
+    verify_reduce_scatter,
+    verify_replicated,
+    verify_send_buffer,
+)
+from verifier.fingerprint.canary import layer_key
+from verifier.fingerprint.faults import flip_bits
+from verifier.fingerprint.floats import narrow, widen
+from verifier.fingerprint.outcome import Verdict
+
+RNG = np.random.default_rng(0)
+VOCAB = 32
+
+
+def shards(n: int = 4) -> tuple[list[Any], tuple[TensorPartition, ...]]:
+    parts = TensorPartition(dim=1, n_shards=n, shard_id=0, global_size=VOCAB).siblings()
+    return [RNG.standard_normal((3, VOCAB // n)).astype("f4") for _ in parts], parts
+
+
+def test_the_page_on_colors() -> None:
+    """Shards of logits are colored, gathered and verified; hidden states as known before."""
+    parts = [TensorPartition(dim=1, n_shards=4, shard_id=r, global_size=VOCAB) for r in range(4)]
+    logits = [color_logits(np.empty((3, 8), "f4"), p, seed=GAY_SEED) for p in parts]
+    assert verify_allgather(np.concatenate(logits, 1), parts, seed=GAY_SEED)
+    bad = verify_allgather(np.concatenate([logits[0], logits[2], logits[1], logits[3]], 1), parts)
+    assert bad.culprit_ranks == (1, 2)
+    assert bad.probable_fault == "the place of rank 1 holds the shard of rank 2"
+    tokens = [TensorPartition(0, 2, r, global_shape=(128, 16)) for r in range(2)]
+    pieces = [color_hidden_states(np.empty((64, 16), "f4"), p, layer=5) for p in tokens]
+    salt = layer_key(GAY_SEED, 5)
+    fps = [fingerprint(x, p, salt) for x, p in zip(pieces, tokens, strict=True)]
+    assert total(fps) == expected_fingerprint(GAY_SEED, 128, 16, layer=5)
+    assert fps[0].value != 0
+
+
+def test_a_canary_says_which_elements_are_there() -> None:
+    parts = TensorPartition(0, 2, 0, global_shape=(8, 4)).siblings()
+    whole = np.concatenate([color_logits(np.empty((4, 4)), p) for p in parts])
+    shifted = np.roll(whole, 1)
+    verdict = verify_allgather(shifted, parts)
+    assert verdict.culprit_ranks == (0, 1)
+    assert "has element 31 of the tensor where element 0 belongs" in verdict.probable_fault
+
+
+@pytest.mark.parametrize(
+    ("spoil", "ranks", "said"),
+    [
+        (lambda s: [s[0], flip_bits(s[1], [7]), *s[2:]], (1,), "other bits"),
+        (lambda s: [s[0], s[1], np.zeros_like(s[2]), s[3]], (2,), "zeros: nothing was written"),
+        (lambda s: [s[1], s[0], *s[2:]], (0, 1), "the place of rank 0 holds the shard of rank 1"),
+        (lambda s: [*s[:3], s[0]], (3,), "the place of rank 3 holds the shard of rank 0"),
+    ],
+)
+def test_a_live_all_gather(
+    spoil: Callable[[list[Any]], list[Any]], ranks: tuple[int, ...], said: str
+) -> None:
+    pieces, parts = shards()
+    sent = [fingerprint(x, p, 7) for x, p in zip(pieces, parts, strict=True)]
+    assert verify_allgather(np.concatenate(pieces, 1), parts, shard_fps=sent, key=7)
+    verdict = verify_allgather(np.concatenate(spoil(pieces), 1), parts, shard_fps=sent, key=7)
+    assert verdict.alarm
+    assert verdict.culprit_ranks == ranks
+    assert said in verdict.probable_fault
+
+
+def test_gathered_along_the_wrong_dim() -> None:
+    pieces, parts = shards()
+    sent = [fingerprint(x, p, 7) for x, p in zip(pieces, parts, strict=True)]
+    stacked = np.concatenate(pieces, 0).reshape(3, VOCAB)
+    assert verify_allgather(stacked, parts, shard_fps=sent, key=7).alarm
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"partitions": []}, "no partitions"),
+        ({"partitions": "missing"}, "expected shards 0..3 of one partition, got shards [0, 1, 2]"),
+        ({"shard_fps": "missing"}, "4 shards, 3 fingerprints"),
+        ({"key": 8}, "fingerprints of key"),
+        ({"gathered": np.zeros((3, 16), "f4")}, "expected 32 along dim 1, got [3, 16]"),
+    ],
+)
+def test_an_all_gather_that_cannot_be_checked(change: dict[str, Any], said: str) -> None:
+    pieces, parts = shards()
+    sent = [fingerprint(x, p, 7) for x, p in zip(pieces, parts, strict=True)]
+    given: dict[str, Any] = {
+        "gathered": np.concatenate(pieces, 1),
+        "partitions": parts,
+        "shard_fps": sent,
+        "key": 7,
+    }
+    for name, value in change.items():
+        given[name] = given[name][:-1] if isinstance(value, str) else value
+    with pytest.raises(FingerprintError) as error:
+        verify_allgather(**given)
+    assert said in str(error.value)
+
+
+def test_broadcast_all_to_all_and_send_buffers() -> None:
+    x = RNG.standard_normal((4, 8)).astype("f4")
+    sent = fingerprint(x, None, 3)
+    y = flip_bits(x, [100])
+    assert verify_broadcast(x, sent, 3)
+    assert verify_broadcast(y, sent, 3, rank=2).culprit_ranks == (2,)
+    assert verify_send_buffer(sent, fingerprint(x, None, 3), 0)
+    assert "race" in verify_send_buffer(sent, fingerprint(y, None, 3), 0).probable_fault
+    regions = [Region((4, 8), (0, 0), (2, 8)), Region((4, 8), (2, 0), (2, 8))]
+    pieces = [np.ascontiguousarray(r.cut(x)) for r in regions]
+    fps = [fingerprint(p, r, 3) for p, r in zip(pieces, regions, strict=True)]
+    assert verify_alltoall(pieces, regions, fps, 3)
+    assert verify_alltoall(pieces[::-1], regions, fps, 3).culprit_ranks == (0, 1)
+
+
+def bf16(x: Any) -> Any:
+    return widen(narrow(x))
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_levels_of_an_all_reduce(n: int, precision: str | None) -> None:
+    once = bf16 if precision else (lambda x: x)
+    xs = [once(RNG.standard_normal(8192).astype("f4")) for _ in range(n)]
+
+    def add(some: list[Any]) -> Any:
+        out = some[-1]
+        for x in some[-2::-1]:
+            out = once(out + x)
+        return out
+
+    def judge(y: Any, level: str) -> Verdict:
+        block = 64 if precision else 1024
+        return verify_allreduce(
+            y,
+            n,
+            seed=9,
+            level=level,  # type: ignore[arg-type]
+            samples=[sample(x, 9, precision=precision) for x in xs],
+            checksums=[signed_checksum(x, 9, block=block, precision=precision) for x in xs],
+            inputs=xs,
+            precision=precision,
+        )
+
+    right = add(xs)
+    assert judge(right, "T1")
+    assert judge(right, "T2")
+    for wrong in (add(xs[1:]), add([*xs, xs[0]]), xs[0], right * n, right / n, np.roll(right, 64)):
+        assert judge(once(wrong.astype("f4")), "T1").alarm
+        assert judge(once(wrong.astype("f4")), "T2").alarm
+    if not precision:
+        assert judge(ordered_sum(xs), "T3")
+        assert judge(flip_bits(ordered_sum(xs), [64]), "T3").index_range == (2, 3)
+
+
+def test_t1_names_the_rank_that_is_missing() -> None:
+    xs = [RNG.standard_normal(4096).astype("f4") for _ in range(4)]
+    sums = [signed_checksum(x, 1) for x in xs]
+    verdict = verify_allreduce(
+        ordered_sum([xs[0], xs[1], xs[3]]), 4, seed=1, level="T1", checksums=sums
+    )
+    assert "as if rank 2 were missing" in verdict.probable_fault
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e37, 3e38])
+@pytest.mark.parametrize("average", [False, True])
+def test_no_alarm_at_the_ends_of_the_range(scale: float, average: bool) -> None:
+    with np.errstate(all="ignore"):
+        xs = [(RNG.standard_normal(500) * scale).astype("f4") for _ in range(3)]
+        y = ordered_sum(xs)
+        y = (y / np.float32(3)) if average else y
+        given: dict[str, Any] = {
+            "checksums": [signed_checksum(x, 1, block=64) for x in xs],
+            "samples": [sample(x, 1) for x in xs],
+            "average": average,
+        }
+        for level in ("T1", "T2"):
+            verdict = verify_allreduce(y, 3, seed=1, level=level, **given)  # type: ignore[arg-type]
+            assert not verdict.alarm
+            assert verdict or scale > 1e37
+
+
+def test_infinities_are_skipped_and_said_so() -> None:
+    x = np.full(64, np.inf, "f4")
+    y = np.ones(64, "f4")
+    for level, given in (
+        ("T1", {"checksums": [signed_checksum(v, 1) for v in (x, y)]}),
+        ("T2", {"samples": [sample(v, 1) for v in (x, y)]}),
+    ):
+        verdict = verify_allreduce(x + y, 2, seed=1, level=level, **given)  # type: ignore[arg-type]
+        assert verdict.status == "skipped"
+        assert not verdict
+        assert not verdict.alarm
+
+
+def test_an_infinity_that_no_sum_gives_is_an_alarm() -> None:
+    xs = [RNG.standard_normal(64).astype("f4") for _ in range(2)]
+    y = xs[0] + xs[1]
+    y[5] = np.inf
+    sums, some = [signed_checksum(x, 1) for x in xs], [sample(x, 1) for x in xs]
+    assert verify_allreduce(y, 2, seed=1, level="T1", checksums=sums).alarm
+    assert verify_allreduce(y, 2, seed=1, level="T2", samples=some).alarm
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("f4", None), ("f2", None), ("f8", None), ("f4", "bf16"), ("i4", None)]
+)
+@pytest.mark.parametrize("n", [2, 3, 64, 300])
+def test_canary_sums_are_exact_and_name_the_fault(
+    dtype: str, precision: str | None, n: int
+) -> None:
+    given: dict[str, Any] = {"dtype": dtype, "precision": precision}
+    xs = [sum_canary((400,), n, r, 5, **given) for r in range(n)]
+    y = np.sum(xs[::-1], axis=0, dtype=dtype)
+    assert verify_allreduce(y, n, seed=5, precision=precision)
+    if precision:
+        assert np.array_equal(bf16(y), y)
+    missing = verify_allreduce((y - xs[1]).astype(dtype), n, seed=5, precision=precision)
+    assert missing.alarm
+    if n > 2:  # of two ranks, one missing is the other as it was
+        assert missing.probable_fault == "rank 1 is missing"
+    assert verify_allreduce(xs[0], n, seed=5, precision=precision).alarm
+    part = TensorPartition(0, 2, 1, global_shape=(400,))
+    assert verify_reduce_scatter(y[200:], part, n, seed=5, precision=precision)
+    assert verify_reduce_scatter(y[:200], part, n, seed=5, precision=precision).alarm
+
+
+def test_replicas_and_gradients_by_majority() -> None:
+    x = RNG.standard_normal(64).astype("f4")
+    good, bad = fingerprint(x, None, 1), fingerprint(flip_bits(x, [3]), None, 1)
+    assert verify_replicated([good, good, good])
+    assert verify_replicated([good, bad, good]).culprit_ranks == (1,)
+    assert verify_replicated([good, bad]).culprit_ranks == ()
+    assert verify_dp_gradients({"w": [good, good]})
+    assert verify_dp_gradients({"w": [good, good], "b": [good, bad]}).op == "gradient of b"
+
+
+def test_one_verdict_of_all_ranks() -> None:
+    good, bad = Verdict("passed", "op", "H"), Verdict("failed", "op", "H", rank=3)
+    assert combined([good, bad, good]) is bad
+    assert combined([good, Verdict("skipped", "op", "H")]).status == "skipped"
+    with pytest.raises(FingerprintError, match="nothing was checked"):
+        combined([])
+
+
+def test_descriptors() -> None:
+    mine = descriptor("all_reduce", "f4", (3, 4), (0, 1), 7)
+    assert verify_descriptors([mine, mine], mine)
+    other = descriptor("all_reduce", "f4", (3,), (4, 0, 1), 7)
+    assert verify_descriptors([mine, mine, other]).culprit_ranks == (2,)
+    assert verify_descriptors([other, other], mine).alarm
+
+
+def test_an_exact_all_reduce_names_its_step() -> None:
+    xs = [RNG.standard_normal((3, 5)).astype("f4") for _ in range(4)]
+    done = exact_all_reduce(xs, 1)
+    assert done.verdict
+    assert all(np.array_equal(y, ordered_sum(xs)) for y in done.outputs)
+
+    def add(rank: int, pieces: Any) -> Any:
+        return flip_bits(ordered_sum(pieces), [0]) if rank == 2 else ordered_sum(pieces)
+
+    bad = exact_all_reduce(xs, 1, add=add).verdict
+    assert (bad.op, bad.culprit_ranks) == ("local sum", (2,))
+
+
+ROUTE = {"from_rank": 0, "to_rank": 1, "layer": 16}
+
+
+def test_a_handoff_on_colors_and_live() -> None:
+    x = RNG.standard_normal((3, 5)).astype("f4")
+    sent = fingerprint(x, None, handoff_key(GAY_SEED, **ROUTE))
+    assert verify_pipeline_handoff(x, **ROUTE, seed=GAY_SEED, sent_fp=sent)
+    assert verify_pipeline_handoff(flip_bits(x, [0]), **ROUTE, sent_fp=sent).culprit_ranks == (0,)
+    wrong = verify_pipeline_handoff(x, **{**ROUTE, "layer": 17}, sent_fp=sent)
+    assert "another stage, layer" in wrong.probable_fault
+    assert verify_pipeline_handoff(np.zeros((4, 4), "f4"), **ROUTE).alarm
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [("R", "replicas of each of 2"), ("T1", "checksums of"), ("T2", "samples"), ("T3", "inputs")],
+)
+def test_a_level_asks_for_what_it_takes(level: Any, said: str) -> None:
+    with pytest.raises(FingerprintError) as error:
+        verify_allreduce(np.zeros(3, "f4"), 2, level=level)
+    assert said in str(error.value)
+
+
+def test_checksums_of_integers_are_refused() -> None:
+    with pytest.raises(FingerprintError, match="sums of integers are exact"):
+        signed_checksum(np.arange(3), 1)
+
+
+@pytest.mark.parametrize(("layers", "ranks"), [(32, 4), (5, 4), (3, 8)])
+def test_every_layer_has_one_rank(layers: int, ranks: int) -> None:
+    ranges = [DistributedContext(r, ranks, n_layers=layers).layer_range for r in range(ranks)]
+    assert [i for r in ranges for i in r] == list(range(1, layers + 1))

@@ -1,0 +1,46 @@
+"""Torch tensors hash to the same bits as numpy arrays, on every path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verifier.fingerprint import FingerprintError, TensorPartition, fingerprint
+
+torch = pytest.importorskip("torch")
+ours: Any = pytest.importorskip("synthesis.execute.fingerprint_torch")
+pytestmark = pytest.mark.torch
+
+BACKENDS = ["numpy", "eager", pytest.param("compile", marks=pytest.mark.slow)]
+VIEWS = {"bfloat16": ("int16", "u2"), "float8_e4m3fn": ("uint8", "u1")}
+DTYPES = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "complex64", "bool", "int8"]
+
+
+def pair(dtype: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    kind = getattr(torch, dtype)
+    x = torch.randn(shape) * 3
+    t = x > 0 if dtype == "bool" else x.to(kind)
+    name, view = VIEWS.get(dtype, ("", ""))
+    return t, t.view(getattr(torch, name)).numpy().view(view) if name else t.numpy()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_same_to_the_bit(backend: str, dtype: str) -> None:
+    if backend == "compile" and not ours.compiles("cpu"):
+        pytest.skip("torch.compile has no compiler here")
+    part = TensorPartition(1, 4, 2, global_shape=(6, 20))
+    for where, shape in ((part, (6, 5)), (None, (6, 5)), (None, (7,)), (None, (0, 3)), (None, ())):
+        t, n = pair(dtype, shape)
+        assert ours.fingerprint(t, where, 7, backend=backend) == fingerprint(n, where, 7)
+    t, n = pair(dtype, (8, 6))
+    assert ours.fingerprint(t.T, None, 7, backend=backend) == fingerprint(
+        np.ascontiguousarray(n.T), None, 7
+    )
+
+
+def test_sparse_tensors_are_refused() -> None:
+    with pytest.raises(FingerprintError, match="expected a dense tensor"):
+        ours.fingerprint(torch.zeros(3).to_sparse())
