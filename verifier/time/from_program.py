@@ -76,7 +76,7 @@ def from_program(
     for fault in places.faults():
         raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
     quiet = meetings and is_quiet(program)
-    mesh = _enough(program, 1 if quiet else 2)
+    mesh = _meeting(program, places) if quiet else _enough(program, 2)
     _within_limit(program, mesh, quiet)
     builder = TimeBuilder(program.name, machine)
     for names in sorted({_dims(node) for _, node in program.walk() if node.op in CALLS}):
@@ -124,6 +124,26 @@ def _enough(program: Program, few: int) -> Mesh:
         if lookup(node.op).kind == "movement" and "mesh_dim" in node.attrs:
             kept.update(_dims(node))
     return Mesh(tuple((n, size if n in kept else min(size, few)) for n, size in program.mesh.dims))
+
+
+def _meeting(program: Program, places: Regions) -> Mesh:
+    """The mesh with one rank for all along dims on which all ranks meet others alike."""
+    kept: set[str] = set()
+
+    def visit(inner: Program, held: Regions) -> None:
+        for node in inner.nodes:
+            if node.body is not None:
+                visit(node.body, held.inside(node))
+            elif node.op not in LOCAL and lookup(node.op).kind in ("movement", "collective"):
+                if node.op in ALIASES:
+                    continue
+                if lookup(node.op).kind == "movement":
+                    kept.update(_dims(node))
+                for value in (*node.inputs, *node.outputs):
+                    kept.update(name for name, _ in held.values[value])
+
+    visit(program, places)
+    return Mesh(tuple((n, size if n in kept else 1) for n, size in program.mesh.dims))
 
 
 def _within_limit(program: Program, mesh: Mesh, quiet: bool) -> None:
