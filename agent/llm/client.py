@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.llm import rungs
@@ -22,9 +23,9 @@ from agent.llm.answers import (
     OutOfBudget,
 )
 from agent.llm.budget import Ledger
-from agent.llm.endpoint import Endpoint
+from agent.llm.endpoint import Endpoint, find
 from agent.llm.faults import Heard, WireError
-from agent.llm.hygiene import clean
+from agent.llm.hygiene import clean, one_line
 from agent.llm.profile import Profile, Profiles, adapted
 from agent.llm.retry import Patience, retrying, spoken
 from agent.llm.secret import redacted
@@ -182,6 +183,16 @@ class Client:
             usd=self.ledger.price.of(usage) if self.ledger.price else None,
         )
 
+    @staticmethod
+    def of_user(project: Path | None = None, **options: Any) -> Client | NoModel:
+        """The model that the user's environment and config name; a project file only restricts.
+
+        Raises:
+            InputError: a config file or an address that cannot be used.
+        """
+        found = find(project=project)
+        return found if isinstance(found, NoModel) else Client(found, **options)
+
     def close(self) -> None:
         """Close idle connections; a later question opens new ones."""
         connected, self._connected = self._connected, None
@@ -190,7 +201,11 @@ class Client:
 
     def _client(self) -> OpenAI:
         if self._connected is None:
-            self._connected = connect(self.endpoint)
+            try:
+                self._connected = connect(self.endpoint)
+            except (OSError, ValueError) as error:  # certificates or proxies that cannot be used
+                why = redacted(one_line(f"{type(error).__name__}: {error}"), self.endpoint.key)
+                raise WireError(None, f"no client: {why}", retry=False) from None
         return self._connected
 
 

@@ -148,6 +148,9 @@ def _address(
     else:
         base_url, key, origin = OPENAI, own_key or openai_key, _BY_DEFAULT
     _check_address(base_url, origin)
+    key = key.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise InputError("a key with characters that no request can carry", where=origin)
     host = urlsplit(base_url).hostname or ""
     if not key and base_url == OPENAI:
         return NoModel("no key; set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own")

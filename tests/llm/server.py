@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -162,3 +163,29 @@ def nowhere() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+
+
+def slow_headers(handler: BaseHTTPRequestHandler) -> None:
+    time.sleep(1.6)
+
+
+def dripping(handler: BaseHTTPRequestHandler) -> None:
+    """Pieces for ever, each in time."""
+    handler.send_response(200)
+    handler.send_header("content-type", "text/event-stream")
+    handler.end_headers()
+    while True:
+        handler.wfile.write(events(chunk("."), done=False))
+        time.sleep(0.05)
+
+
+def silent_body(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("content-type", "text/event-stream")
+    handler.end_headers()
+    handler.wfile.write(events(chunk("half"), done=False))
+    time.sleep(1.6)
+
+
+ASK = [{"role": "user", "content": "say something"}]
+GOOD = says("fine")
