@@ -65,6 +65,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "bad type": (_line("%y = mm %got, %w : f32[2, 2]"), "rank-00017.sp:4", "does not match"),
     "not there": (_line("%y = mm %got, %v"), "rank-00017.sp:4", "%v is not defined"),
     "other ranks": (_line("%y = mm %got, %w on(pp=0)"), "rank-00017.sp:4", "on(...)"),
+    "product": (_line("%y = iota {shape=[4], dim=0, offset=2*tp, dtype=f32}"), "", "plain"),
     "bytes": (_line('%y = mm %got, %w \\"\u00e9'), "rank-00017.sp:4", ""),
 }
 

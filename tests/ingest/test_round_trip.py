@@ -114,6 +114,22 @@ def test_slices_in_turn_are_chunks_of_mesh_dims(tmp_path: Path) -> None:
     assert (node.op, node.attrs) == ("shard_slice", {"mesh_dim": ("tp", "dp"), "dim": 0})
 
 
+def test_slices_that_are_uneven_stand_on_their_ranks(tmp_path: Path) -> None:
+    cuts = (0, 5, 8, 12)
+    lines = ["ranks 3 of cut mesh(tp=3)"]
+    for rank in range(3):
+        start, stop = cuts[rank : rank + 2]
+        lines += [f"rank {rank}", "input %x: f32[12]"]
+        lines += [f"%y = slice %x {{dim=0, start={start}, stop={stop}}}", "%s = sum %y {dims=[0]}"]
+        lines += ["%t = all_reduce %s {ranks=[0, 1, 2]}", "return %t", "end"]
+    (tmp_path / "cut.sp").write_text("\n".join(lines), "utf-8")
+    read = read_ranks(tmp_path / "cut.sp")
+    assert read.findings == ()
+    assert read.program is not None
+    x = np.arange(12.0)
+    assert {r["output:t"] for r in results(read.program, [{"x": x}] * 3)} == {(66.0,)}
+
+
 MESH = Mesh.of(pp=2, dp=2, tp=3)
 STEPS = ("neg", "add", "reduce", "tuple", "slice", "iota", "send", "merge", "broadcast")
 

@@ -48,8 +48,11 @@ class TextClass:
         return int(self.ranks[0])
 
 
-def split(raw: TextClass, table: Lines, grid: Grid) -> list[TextClass]:
-    """Classes in which every number is fixed, affine where it may be, or names a communicator."""
+def split(raw: TextClass, table: Lines, grid: Grid, chunked: bool = True) -> list[TextClass]:
+    """Classes in which every number is fixed, affine where it may be, or names a communicator.
+
+    With `chunked`, slices that take chunks in turn are one line; else each stands as it is.
+    """
     skeletons = table.skeleton(raw.rows[0])
     varying = (raw.rows != raw.rows[0]).any(axis=0)
     labels: list[Ints] = []
@@ -67,15 +70,14 @@ def split(raw: TextClass, table: Lines, grid: Grid) -> list[TextClass]:
             fixed.append(Line(tokens, tuple(int(v) for v in row), note=note))
             continue
         values = table.numbers(raw.rows[:, j], len(names))
-        label, found = _labelled(tokens, names, values, raw.ranks, grid, note)
+        label, found = _labelled(tokens, names, values, raw.ranks, grid, note, chunked)
         fixed.append(found[0])
         symbols[j] = found
         if len(found) > 1:
             which[j] = len(labels)
             labels.append(label)
     if not labels:
-        raw.lines = fixed
-        return [raw]
+        return [TextClass(raw.ranks, raw.rows, raw.places, fixed)]
     rows, inverse = np.unique(np.stack(labels, axis=1), axis=0, return_inverse=True)
     out: list[TextClass] = []
     for k in range(len(rows)):
@@ -95,6 +97,7 @@ def _labelled(
     ranks: Ints,
     grid: Grid,
     note: str,
+    chunked: bool,
 ) -> tuple[Ints, list[Line]]:
     """Ranks with one label have the line of that label; the commonest comes first."""
     columns: list[Sequence[object]] = []
@@ -109,7 +112,7 @@ def _labelled(
     if peer:
         others = grid.peers(ranks, values[:, peer[0]])
         columns.append([int(values[r, peer[0]]) if p is None else p for r, p in enumerate(others)])
-    cut = _chunks(tokens, names, values, ranks, grid)
+    cut = chunked and _chunks(tokens, names, values, ranks, grid)
     for i, name in enumerate(names):
         if i in group or i in peer:
             numbers[i] = [int(v) for v in values[:, i]]
@@ -146,7 +149,7 @@ def _chunks(
         return False
     start = grid.fit(ranks, values[:, names.index("start")])
     stop = grid.fit(ranks, values[:, names.index("stop")])
-    return bool(start and stop and chunks(start[0], stop[0], grid))
+    return start is not None and stop is not None and bool(chunks(start[0], stop[0], grid)[0])
 
 
 def chunks(start: int | Affine, stop: int | Affine, grid: Grid) -> tuple[tuple[str, ...], int]:

@@ -88,18 +88,8 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
     stats["read_s"] = time.perf_counter() - begin
     begin = time.perf_counter()
     tell("classes")
-    findings: list[Finding] = []
-    classes: list[TextClass] = []
-    for raw in read.raw:
-        stray = _not_utf8(read, raw)
-        if stray is not None:
-            findings.append(stray)
-            continue
-        classes += split(raw, read.table, read.grid)
-    classes.sort(key=lambda c: c.first)
-    hosts(classes, read.table, read.grid)
-    for owner in classes:
-        adopt(owner, read.grid)
+    findings = [f for raw in read.raw if (f := _not_utf8(read, raw)) is not None]
+    classes = _classes(read) if not findings else []
     findings += _deviations(read, classes)
     stats["classes"] = len(classes)
     stats["classes_s"] = time.perf_counter() - begin
@@ -108,6 +98,8 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
     program: Program | None = None
     if not any(f.kind == "malformed" for f in findings):
         program, more = _whole(read, classes)
+        if more and all(f.kind == "unsupported" for f in more):
+            program, more = _apart(read, more)
         told = [f for f in more if f.kind == "mismatch"]
         findings = [*(f for f in more if f.kind != "mismatch"), *findings, *told]
     majority = _majority(read, classes)
@@ -208,6 +200,21 @@ def _section(
             Finding("malformed", "the program is empty", where, rank, coordinates(grid.mesh, rank))
         )
     return rank, ids[kept], kept + np.int32(start + 1)
+
+
+def _classes(read: _Read, chunked: bool = True) -> list[TextClass]:
+    out = [c for raw in read.raw for c in split(raw, read.table, read.grid, chunked)]
+    out.sort(key=lambda c: c.first)
+    hosts(out, read.table, read.grid)
+    for owner in out:
+        adopt(owner, read.grid)
+    return out
+
+
+def _apart(read: _Read, found: list[Finding]) -> tuple[Program | None, list[Finding]]:
+    """The program with slices that differ between ranks as they stand, where that is one."""
+    program, more = _whole(read, _classes(read, chunked=False), False)
+    return (program, []) if program is not None and not more else (None, found)
 
 
 def _not_utf8(read: _Read, raw: TextClass) -> Finding | None:

@@ -81,6 +81,8 @@ def parsed(owner: TextClass, name: str, grid: Grid, file: str, first: int) -> Cl
         try:
             if "on" in line.tokens and "(" in line.tokens[line.tokens.index("on") + 1 :][:1]:
                 raise MalformedError("a rank's program says nothing of other ranks: on(...)")
+            if "*" in line.tokens:
+                raise MalformedError("a rank's attributes are plain numbers", got="a product")
             op = _op(line)
             words, kind = _words(line, op, grid, depth)
         except MalformedError as error:

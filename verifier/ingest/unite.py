@@ -30,6 +30,8 @@ from verifier.ir.program import IN_ORDER, Node
 from verifier.ir.types import Attr, TensorType
 from verifier.ops import lookup
 
+Channel = tuple[str, int, int, int | None]
+"""Mesh dim, coordinate of the sender, of the receiver, tag."""
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 """Ops whose operands may stand in either order on different ranks."""
 
@@ -45,8 +47,10 @@ class Uniting:
         self.at = [0] * len(programs)
         self.known: dict[Hashable, list[United]] = {}
         self.merged: dict[tuple[Piece, ...], int] = {}
-        self.sent: dict[tuple[int, Hashable], list[int]] = {}
-        self.received: dict[tuple[int, Hashable], int] = {}
+        self.sent: dict[tuple[int, Channel], list[tuple[int, int]]] = {}
+        """By class and channel: the values that were sent, each with its line."""
+        self.received: dict[tuple[int, int, Channel], int] = {}
+        """By class that sent, class that received, and channel: how many were received."""
         self.together: dict[tuple[str, ...], list[frozenset[int]]] = {}
         self.returned: list[set[tuple[str, str]]] = [set() for _ in programs]
         self.last = [-1] * len(programs)
@@ -73,6 +77,7 @@ class Uniting:
             moved = self._meet() or moved
             left = {i: s.line for i, s in self._waiting()}
             if not left:
+                self._left_over()
                 return self.whole
             if not moved and not self._alone():
                 raise BlockedError(left)
@@ -218,7 +223,7 @@ class Uniting:
         region = self._moved(self.masks[i], name, theirs)
         channel = (name, mine, theirs, step.tag)
         (out,) = self._unite((i,), node, (value,), (kind,), self.masks[i], region, step.tag)
-        self.sent.setdefault((i, channel), []).append(out)
+        self.sent.setdefault((i, channel), []).append((out, step.line))
 
     def _receive(self, i: int, step: Step) -> bool:
         """Whether every rank of the class has a message to receive; then it is received."""
@@ -228,17 +233,17 @@ class Uniting:
         channel = (name, theirs, mine, step.tag)
         sources = self._moved(self.masks[i], name, theirs)
         pieces: list[Piece] = []
-        taken: list[tuple[int, Hashable]] = []
+        taken: list[tuple[int, int, Channel]] = []
         for k, mask in enumerate(self.masks):
             if not mask & sources:
                 continue
             queue = self.sent.get((k, channel), [])
-            key = (k, (i, channel))
+            key = (k, i, channel)
             at = self.received.get(key, 0)
             if at >= len(queue):
                 return False
             taken.append(key)
-            pieces.append((queue[at], self._moved(mask & sources, name, mine)))
+            pieces.append((queue[at][0], self._moved(mask & sources, name, mine)))
         for value, _ in pieces:
             kind = self.whole.values[value].type
             if kind != step.input.type:
@@ -256,6 +261,18 @@ class Uniting:
             got.append((out, mask))
         self.env[i][step.input.name] = self._join(got, step.input.name)
         return True
+
+    def _left_over(self) -> None:
+        """Every message must have been received."""
+        for (k, channel), queue in self.sent.items():
+            name, _, theirs, _ = channel
+            targets = self._moved(self.masks[k], name, theirs)
+            for i, mask in enumerate(self.masks):
+                count = self.received.get((k, i, channel), 0)
+                if mask & targets and count < len(queue):
+                    rank = int(self.regions.ranks(mask & targets)[0])
+                    error = MalformedError(f"sends a message that rank {rank} never receives")
+                    raise ClassError(k, LineError(queue[count][1], error, "mismatch"))
 
     def _join(self, pieces: Sequence[Piece], hint: str) -> int:
         """One value from pieces on different ranks."""

@@ -14,11 +14,13 @@ from verifier.ingest.read import Progress, read_ranks
 from verifier.ingest.relabel import relabelled
 from verifier.inline import inline
 from verifier.ir.errors import IRError
-from verifier.ir.program import Program
+from verifier.ir.program import IN_ORDER, Program
 from verifier.ir.types import Source
 from verifier.refute import Difference
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 from verifier.verify import verify, well_formed
+
+BUFFERED = "a send does not wait for its recv"
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ def _judged(
     deviant = read.of_kind("deviates")
     verdict = replace(verdict, stats={**read.stats, **verdict.stats})
     match verdict:
-        case Proof():
-            return verdict
+        case Proof(assumptions=assumed):
+            if any(n.op == "send" and n.timing == IN_ORDER for n in read.program.nodes):
+                assumed = (*assumed, BUFFERED)
+            return replace(verdict, assumptions=assumed)
         case Counterexample(location=place) if deviant:
             return replace(verdict, location=_named(place, deviant[0]))
         case Unknown(location=place, reason=reason) if deviant:
