@@ -62,6 +62,10 @@ bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memo
 bench-training: $(OK)  ## whole training steps of Llama 3 and Mixtral at full size, up to 8192 ranks
 	$(BIN)/python -m benchmarks.training
 
+.PHONY: bench-repair
+bench-repair: $(OK)  ## wrong programs of the corpus and mutants with 1 to 3 faults, repaired and proved
+	$(BIN)/python -m benchmarks.repair --write bench/repair.json
+
 .PHONY: bench-plans
 bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof by number of layers
 	$(BIN)/python -m benchmarks.expert

@@ -297,6 +297,31 @@ def order(
 
 
 @app.command(epilog=EXITS)
+def repair(
+    sequential: Annotated[Path, typer.Option(help="One-device program, IR file.")],
+    distributed: Annotated[Path, typer.Option(help="Program of the ranks, IR file.")],
+    contract: Annotated[Path, typer.Option(help="How inputs and outputs are laid out.")],
+    max_edits: Annotated[int, typer.Option(min=1, help="Edits at most.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds to search.")] = 30.0,
+    json: Json = False,
+) -> int:
+    """Mend the program of the ranks: the fewest edits after which it is proved, as a diff.
+
+    \b
+    Example:
+      shardproof repair --sequential s.txt --distributed d.txt --contract c.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import repairing
+
+        return repairing.mend(run, sequential, distributed, contract, max_edits, seconds)
+
+    return conduct("repair", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=EXITS)
 def doctor(json: Json = False) -> int:
     """Say what is installed here and what each missing part would give.
 

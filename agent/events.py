@@ -64,6 +64,16 @@ class VerdictReached(_Event):
     """What each value was found to be, where that was asked for."""
 
 
+class Repaired(_Event):
+    event: Literal["repaired"] = "repaired"
+    edits: list[str]
+    """In order; together they are the fewest that were found."""
+    sources: list[str] = []
+    """`file:line` of the ops that are edited, where it is known."""
+    diff: str = ""
+    """Of the program's text."""
+
+
 class Executed(_Event):
     event: Literal["executed"] = "executed"
     processes: int
@@ -108,6 +118,7 @@ Event = Annotated[
     | Warned
     | PlanChosen
     | VerdictReached
+    | Repaired
     | Executed
     | Written
     | Problem

@@ -53,6 +53,12 @@ class Source:
     right: Callable[[Program], bool]
     """Whether every rank computes what one device does, by float64 simulation."""
 
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Values that programs of the contract make."""
+        made = (v for n in self.distributed.nodes for v in n.outputs)
+        return frozenset(v for v in made if v.startswith(("given.", "taken.")))
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -156,6 +162,7 @@ def mended(source: Source, program: Program, faults: int, what: list[str], most:
         max_edits=max(faults, 3),
         seconds=most,
         consts=source.consts,
+        fixed=source.fixed,
     )
     seconds = time.perf_counter() - begin
     if isinstance(found, Repaired):

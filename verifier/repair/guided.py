@@ -135,11 +135,7 @@ def frontier(view: View, node: Node) -> list[Node]:
     above = {v for u in node.inputs if u in view.producers for v in view.producers[u].inputs}
     early = {c.of for v in above for c in view.claims.get(v, ())} - held
     found: list[tuple[int, int, Node]] = []
-    for place, theirs in enumerate(view.device.nodes):
-        if theirs.outputs[0] in view.covered:
-            continue
-        if not all(v in view.covered for v in theirs.inputs):
-            continue
+    for place, theirs in enumerate(view.frontier):
         shared = len(held.intersection(theirs.inputs))
         shared = 2 * shared + len(early.intersection(theirs.inputs))
         if shared or theirs.op == node.op:

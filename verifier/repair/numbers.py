@@ -30,6 +30,13 @@ from verifier.scatter import copies, gather, piece, scatter
 CANNOT = (IRError, Refused, ValueError, KeyError, IndexError, StopIteration, AssertionError)
 
 
+class Guesses(Field):
+    """A field whose order has 1 on top: a factor `min(1, x)`, as of clipping, is x and is seen."""
+
+    def _above(self, a: Array, b: Array) -> Array:
+        return (a == 1) | ((b != 1) & super()._above(a, b))
+
+
 @dataclass
 class State:
     """Values of every rank of one program, and the ranks that should hold them."""
@@ -179,7 +186,7 @@ class Numbers:
     ) -> None:
         self.sequential, self.contract = sequential, contract
         self.mesh = distributed.mesh
-        self.domain = Field(seed)
+        self.domain = Guesses(seed)
         self.machine = Machine(self.mesh, self.domain)
         rng = np.random.default_rng(seed)
         inputs = sample(sequential, self.domain, rng, consts or {}, not contract.balanced)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 
@@ -21,6 +21,7 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Node, Program
 from verifier.ops import lookup
 from verifier.refute import too_large
+from verifier.repair.claims import Claim
 from verifier.repair.edits import Edit, apply, without_dead
 from verifier.repair.guided import factors, guided, settled
 from verifier.repair.near import near, returned, scaled
@@ -83,11 +84,14 @@ def repair(
     seconds: float = 30.0,
     cost: Cost | None = None,
     consts: Mapping[str, Array] | None = None,
+    fixed: Collection[str] = (),
 ) -> Repaired | NotRepaired:
     """The fewest edits after which the distributed program is proved, the cheapest among equals.
 
     The one-device program and the contract stay as they are. `cost` compares programs of equally
-    many edits; by default it is the bytes that ranks exchange.
+    many edits; by default it is the bytes that ranks exchange. `consts` are values of opaque
+    constants. The ops that make the values `fixed` are left as they are, as those by which a
+    contract prepares inputs and reads outputs.
 
     Raises:
         IRError: a program that is not well formed.
@@ -95,7 +99,9 @@ def repair(
     """
     sequential, distributed = well_formed(sequential), well_formed(distributed)
     check(sequential, distributed, contract)
-    question = _Question(sequential, distributed, contract, consts or {}, cost or traffic)
+    question = _Question(
+        sequential, distributed, contract, consts or {}, cost or traffic, frozenset(fixed)
+    )
     return _Search(question, max_edits, seconds).run()
 
 
@@ -118,6 +124,27 @@ class _Question:
     contract: Contract
     consts: Mapping[str, Array]
     cost: Cost
+    fixed: frozenset[str]
+
+    def keeps(self, program: Program) -> bool:
+        """Whether an edited program has the fixed ops as they were.
+
+        Only what they read from ops that are not fixed may be another value.
+        """
+        if not self.fixed:
+            return True
+        now, made = program.producers(), self.distributed.producers()
+        for name in self.fixed:
+            node, old = now.get(name), made[name]
+            if node is None or replace(node, inputs=old.inputs) != old:
+                return False
+            if len(node.inputs) != len(old.inputs):
+                return False
+            for a, b in zip(old.inputs, node.inputs, strict=True):
+                if a != b and (a in self.fixed or b in self.fixed or a not in made):
+                    return False
+        ends = zip(self.distributed.outputs, program.outputs, strict=True)
+        return all(a == b for a, b in ends if a.value in self.fixed)
 
     def verdict(self, program: Program) -> Verdict:
         with np.errstate(all="ignore"):
@@ -257,7 +284,8 @@ class _Search:
                 right = trial is not None and not self.numbers.wrong(_state(trial))
             if trial is not None:
                 trials.append(trial)
-            if right and len(point.program.nodes) > SMALL:
+            clear = trial is not None and trial.gain >= FAR / 3
+            if (right or clear) and len(point.program.nodes) > SMALL:
                 break
         trials.sort(key=lambda t: -t.gain)
         if right:
@@ -273,6 +301,8 @@ class _Search:
         try:
             program = apply(view.program, edit)
         except IRError:
+            return None
+        if not view.scope and not self.question.keeps(program):
             return None
         self.tried += 1
         small = len(program.nodes) <= SMALL
@@ -401,24 +431,23 @@ def _state(trial: _Trial) -> State:
     return trial.state
 
 
-def worth(view: View, state: State, value: str) -> float:
+def _worth(claims: list[Claim]) -> float:
     """1 for a value that is a piece of something, half for a multiple, 0 else."""
-    found = view.device.index.claims(state.parts(value))
-    return _worth([c.scale == 1 for c in found])
-
-
-def _worth(exact: list[bool]) -> float:
-    return 1.0 if any(exact) else 0.5 if exact else 0.0
+    return 1.0 if any(c.scale == 1 for c in claims) else 0.5 if claims else 0.0
 
 
 def gained(view: View, state: State, most: int) -> float:
-    """How many more values are pieces of something than before, of those that were run again."""
-    gain = 0.0
+    """How many more values are pieces of something than before, of those that were run again.
+
+    One-device values that were not found before count half.
+    """
+    gain, new = 0.0, set[str]()
     for value in state.dirty[:most]:
+        found = view.device.index.claims(state.parts(value))
+        new |= {c.of for c in found if c.scale == 1 and c.of not in view.covered}
         if value in view.claims:
-            before = _worth([c.scale == 1 for c in view.claims[value]])
-            gain += worth(view, state, value) - before
-    return gain
+            gain += _worth(found) - _worth(view.claims[value])
+    return gain + len(new) / 2
 
 
 def candidates(
@@ -426,8 +455,8 @@ def candidates(
 ) -> Iterator[tuple[View, Edit]]:
     """Edits of a program, likeliest first; those of a repeated block beside its scan."""
     yield from ((view, e) for e in settled(view, contract, wanted))
-    yield from ((view, e) for e in returned(view.program, view.wrong))
     yield from _around(view)
+    yield from ((view, e) for e in returned(view.program, view.wrong))
 
 
 def _around(view: View) -> Iterator[tuple[View, Edit]]:

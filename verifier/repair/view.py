@@ -16,6 +16,9 @@ from verifier.ir.program import Node, Program
 from verifier.repair.claims import Claim, Index
 from verifier.repair.numbers import Machine, Numbers, State, first_step, primitive
 
+UNMET = 4
+"""Ops of the frontier, and strays, that are looked at before others."""
+
 
 @dataclass
 class Device:
@@ -134,11 +137,37 @@ class View:
         order = {n.outputs[0]: i for i, n in enumerate(self.program.nodes)}
         return sorted(seen.values(), key=lambda n: order[n.outputs[0]])
 
+    @cached_property
+    def frontier(self) -> list[Node]:
+        """One-device ops whose operands are all found and whose result is not, in order."""
+        return [
+            n
+            for n in self.device.nodes
+            if n.outputs[0] not in self.covered and all(v in self.covered for v in n.inputs)
+        ]
+
+    def unmet(self) -> list[Node]:
+        """Ops that read what those of the frontier read, and compute something else."""
+        place = {n.outputs[0]: i for i, n in enumerate(self.device.primitive.nodes)}
+        first = sorted(self.frontier, key=lambda n: place.get(n.outputs[0], len(place)))
+        out: dict[str, Node] = {}
+        for theirs in first[:UNMET]:
+            held = {u for v in theirs.inputs[:1] for u in self.covered[v]}
+            for reader in dict.fromkeys(
+                n.outputs[0] for u in held for n in self.readers.get(u, ())
+            ):
+                node = self.producers[reader]
+                if node.op == theirs.op and reader in self.cone:
+                    out.setdefault(reader, node)
+        return list(out.values())[: 2 * UNMET]
+
     def suspects(self) -> Iterator[Node]:
         """Ops to edit, nearest to where the program goes astray first."""
         seen: set[str] = set()
         order = {n.outputs[0]: i for i, n in enumerate(self.program.nodes)}
-        ring = self.strays()
+        strays = self.strays()
+        ring = strays[:UNMET] + [n for n in self.unmet() if n not in strays[:UNMET]]
+        ring += [n for n in strays[UNMET:] if n not in ring]
         while ring:
             after: dict[str, Node] = {}
             for node in ring:
