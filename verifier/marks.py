@@ -1,7 +1,8 @@
 """Integers that mean something: the constants that a program compares its integer inputs with.
 
-A label that says "leave this token out" is one. A difference that shows only where some label is
-that one is not found by drawing labels among the classes.
+A label that says "leave this token out" is one, and so is a label below 0 where that is asked for.
+A difference that shows only where some label is such a one is not found by drawing labels among the
+classes.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from fractions import Fraction
 from verifier.ir.program import Program
 
 Marks = dict[str, set[int]]
+SIDES = {
+    **dict.fromkeys(("eq", "ne"), (0,)),
+    **dict.fromkeys(("lt", "le", "gt", "ge"), (-1, 0, 1)),
+}
+"""What is tried around a constant, by how it is compared."""
 
 
 def marks(program: Program) -> Marks:
-    """For each integer input, the constants that it, or what follows from it, is compared with."""
+    """For each integer input, the constants that it, or what follows from it, is compared with.
+
+    Where it is less or more that counts, the integers on both sides of the constant too.
+    """
     found: Marks = {}
     start = {i.name: {i.name} for i in program.inputs if i.type.kind == "integer"}
     _visit(program, start, {}, found)
@@ -30,10 +39,11 @@ def _visit(
             inner = {i.name: origin[v] for i, v in passed if v in origin}
             _visit(node.body, inner, {i.name: known[v] for i, v in passed if v in known}, found)
             continue
-        if node.op in ("eq", "ne"):
+        around = SIDES.get(node.op)
+        if around is not None:
             for value, mark in (node.inputs, node.inputs[::-1]):
                 for name in origin.get(value, ()) if mark in known else ():
-                    found.setdefault(name, set()).add(known[mark])
+                    found.setdefault(name, set()).update(known[mark] + step for step in around)
         reach = {o for v in node.inputs for o in origin.get(v, ())}
         for out in node.outputs:
             if program.types[out].kind != "integer":

@@ -142,14 +142,20 @@ program many mesh(tp=2)
     assert not isinstance(judged(one, many), Proof)
 
 
-def test_labels_that_one_device_leaves_out_are_among_the_values_tried() -> None:
-    one = """
+@pytest.mark.parametrize(
+    ("test", "value", "tried"),
+    [("eq", -100, "-100"), ("lt", 0, "-1"), ("le", -3, "-4 or -3 or -2")],
+)
+def test_labels_that_one_device_leaves_out_are_among_the_values_tried(
+    test: str, value: int, tried: str
+) -> None:
+    one = f"""
 program one
   input %w: f32[2]
   input %ids: i64[1]
-  %ignored = full {shape=[1], value=-100, dtype=i64}
-  %one = full {shape=[1], value=1}
-  %m = eq %ids, %ignored
+  %ignored = full {{shape=[1], value={value}, dtype=i64}}
+  %one = full {{shape=[1], value=1}}
+  %m = {test} %ids, %ignored
   %x = take %w, %ids
   %t = tanh %x
   %y = where %m, %one, %t
@@ -167,9 +173,9 @@ program many mesh(tp=2)
 program many mesh(tp=2)
   input %w: f32[2]
   input %ids: i64[1]
-  %ignored = full {{shape=[1], value=-100, dtype=i64}}
+  %ignored = full {{shape=[1], value={value}, dtype=i64}}
   %one = full {{shape=[1], value=1}}
-  %m = eq %ids, %ignored
+  %m = {test} %ids, %ignored
   %x = take %w, %ids
   {ODD}
   %y = where %m, %one, %z
@@ -178,7 +184,7 @@ program many mesh(tp=2)
     assert not isinstance(judged(one, many), Proof)
     found = judged(one, right)
     assert isinstance(found, Proof)
-    assert "integer inputs: %ids in [0, 2) or -100" in found.scope
+    assert f"integer inputs: %ids in [0, 2) or {tried}" in found.scope
 
 
 @pytest.mark.parametrize(("kind", "reduce"), [("bool", "sum"), ("bool", "avg"), ("i64", "avg")])
