@@ -89,7 +89,8 @@ def fingerprint(
     """`verifier.fingerprint.fingerprint` of a torch tensor, with the same guarantee.
 
     Takes every dtype torch can view as bytes, bfloat16 and float8 among them. `backend` is chosen
-    by what there is: `compile`, else `numpy` on the CPU (and for small tensors there), else `eager`.
+    by what there is: `compile`; on the CPU `numpy` where that fails or the tensor is small; else
+    `eager`.
 
     Raises:
         FingerprintError: no dense tensor, or a shape that is not that of the piece.

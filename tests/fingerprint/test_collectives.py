@@ -226,6 +226,16 @@ def test_infinities_are_skipped_and_said_so() -> None:
         assert not verdict.alarm
 
 
+def test_signalling_nans_are_looked_at_quietly() -> None:
+    x = np.full(64, 0x7F800001, "u4").view("f4")
+    y = RNG.standard_normal(64).astype("f4")
+    sums, some = [signed_checksum(y, 1)] * 2, [sample(y, 1)] * 2
+    assert verify_allreduce(x, 2, seed=1, level="T1", checksums=sums).alarm
+    assert verify_allreduce(x, 2, seed=1, level="T2", samples=some).alarm
+    assert verify_allreduce(x, 2, seed=1, level="T3", inputs=[y, y]).alarm
+    assert verify_allreduce(x, 2, seed=1).alarm
+
+
 def test_an_infinity_that_no_sum_gives_is_an_alarm() -> None:
     xs = [RNG.standard_normal(64).astype("f4") for _ in range(2)]
     y = xs[0] + xs[1]
