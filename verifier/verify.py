@@ -82,12 +82,17 @@ def _decide(
     tell: Progress,
     named: list[Relation] | None,
 ) -> Verdict:
+    stats: dict[str, float] = {}
+    start = time.perf_counter()
     sequential, distributed = (
         inline(well_formed(shared(program))) for program in (sequential, distributed)
     )
     check(sequential, distributed, contract)
-    stats: dict[str, float] = {}
-    stuck = illegal(distributed, contract) or late(distributed)
+    stuck = illegal(distributed, contract)
+    stats["structure_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    stuck = stuck or late(distributed)
+    stats["time_s"] = time.perf_counter() - start
     if stuck is not None:
         return stuck
     start = time.perf_counter()
@@ -115,7 +120,9 @@ def _decide(
         offered = repairs(one, distributed, contract, related, wrong)
     if not wrong and difference is None:
         assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
+        start = time.perf_counter()
         proof = certificate(sequential, distributed, contract, one, related)
+        stats["certificate_s"] = time.perf_counter() - start
         stats["outputs"] = len({output_key(o) for o in distributed.outputs})
         return Proof(_scope(sequential, distributed), assumed, proof, stats)
     if not wrong:
