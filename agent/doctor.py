@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from agent import __version__
+from agent.llm.endpoint import shown
 
 _PARTS = (
     ("numpy", "numpy", True, "programs on numbers"),
@@ -39,7 +40,8 @@ def parts() -> list[Part]:
     for module, distribution, needed, gives in _PARTS:
         found.append(Part(distribution, _version(module, distribution), needed, gives))
     found.append(Part("git", shutil.which("git") or "", False, "git apply --check of patches"))
-    endpoint = os.environ.get("OPENAI_BASE_URL", "")
+    address = os.environ.get("SHARDPROOF_BASE_URL") or os.environ.get("OPENAI_BASE_URL", "")
+    endpoint = shown(address) if address else ""
     found.append(Part("endpoint", endpoint, False, "a language model (optional): OPENAI_BASE_URL"))
     return found
 

@@ -103,17 +103,18 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def questions(client: Client, transcript: Path) -> bool:
+def questions(client: Client, transcript: Path, names: list[str]) -> bool:
     """One question of each role. True where every one ended in a typed answer."""
     model = Recorded(client, transcript, client.endpoint.key)
     roles = {
-        "translate": lambda: translate(model, tasks.translation()),
-        "propose": lambda: propose(model, tasks.planning(most=1)),
         "repair": lambda: repair(model, tasks.mending(most=1)),
+        "propose": lambda: propose(model, tasks.planning(most=1)),
         "explain": lambda: explain(model, tasks.judged(), tasks.BROKEN),
+        "translate": lambda: translate(model, tasks.translation()),
     }
     fine = True
-    for name, ask in roles.items():
+    for name in names or roles:
+        ask = roles[name]
         begun = time.monotonic()
         found = ask()
         seconds = time.monotonic() - begun
@@ -125,7 +126,7 @@ def questions(client: Client, transcript: Path) -> bool:
             case _:
                 said = str(found)
                 fine = False
-        print(f"{name:<10} {seconds:6.1f} s  {said[:300]}")
+        print(f"{name:<10} {seconds:6.1f} s  {said[:300]}", flush=True)
     return fine
 
 
@@ -134,6 +135,9 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true", help="only serve")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--transcript", type=Path, help="where to write it; else thrown away")
+    parser.add_argument(
+        "--role", action="append", choices=("explain", "propose", "repair", "translate")
+    )
     given = parser.parse_args()
     model = weights()
     if importlib.util.find_spec("xllamacpp") is None or model is None:
@@ -163,13 +167,14 @@ def main() -> int:
     )
     try:
         seen = visit(client)
-        print(seen.line)
+        print(seen.line, flush=True)
         for step in seen.steps:
             print(f"  {step.rung:<12} {'holds' if step.holds else step.said}")
         plain = client.ask([{"role": "user", "content": "Say hello."}])
         print(f"plain      {plain.seconds if isinstance(plain, Completion) else 0:6.1f} s  {plain}")
         with tempfile.TemporaryDirectory() as scratch:
-            fine = questions(client, given.transcript or Path(scratch) / "transcript.jsonl")
+            transcript = given.transcript or Path(scratch) / "transcript.jsonl"
+            fine = questions(client, transcript, given.role or [])
         print(client.ledger)
     finally:
         client.close()

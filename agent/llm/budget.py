@@ -138,6 +138,22 @@ class Ledger:
         with self._lock:
             self.seconds += seconds
 
+    def near(self, share: float = 0.8) -> str:
+        """Which limits are nearly used up, in one line; empty where none is."""
+        limits = self.limits
+        pairs: tuple[tuple[str, float | None, float | None], ...] = (
+            ("calls", self.calls, limits.calls),
+            ("tokens", self.usage.total, limits.tokens),
+            ("usd", self.usd, limits.usd),
+            ("seconds", self.seconds, limits.seconds),
+        )
+        told = [
+            f"{spent:.4g} of {limit:g} {name}"
+            for name, spent, limit in pairs
+            if spent is not None and limit is not None and spent >= share * limit
+        ]
+        return f"budget of the model: {', '.join(told)} spent" if told else ""
+
     def __str__(self) -> str:
         about = "about " if self.usage.estimated else ""
         usd = self.usd

@@ -78,7 +78,7 @@ class Client:
         self.endpoint = endpoint
         self.ledger = ledger or Ledger(endpoint.limits, endpoint.price)
         self.cancel = cancel or threading.Event()
-        """Set it from any thread to stop the question under way."""
+        """Set it from any thread to stop the question under way; clear it to ask again."""
         self.patience = patience or Patience()
         self.profiles = profiles or Profiles.of_user()
         self.show = show
@@ -162,17 +162,15 @@ class Client:
             raise _Spent(ticket)
         heard = Heard()
         try:
-            heard = exchange(
+            exchange(
                 self._client(),
                 self.endpoint,
                 {**request, limit_param: ticket.max_tokens},
+                heard=heard,
                 seconds=max(0.1, min(self.endpoint.timeouts.total, self.ledger.seconds_left())),
                 cancel=self.cancel,
                 show=self.show,
             )
-        except WireError as error:
-            heard = error.heard
-            raise
         finally:
             usage = self.ledger.settle(ticket, heard.usage, heard.chars)
         return Completion(

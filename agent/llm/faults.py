@@ -51,7 +51,6 @@ class WireError(Exception):
         retry: bool,
         after: float | None = None,
         status: int = 0,
-        heard: Heard | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -61,7 +60,6 @@ class WireError(Exception):
         self.after = after
         """Seconds that the endpoint asks to wait."""
         self.status = status
-        self.heard = heard or Heard()
 
 
 def told(error: object, status: int = 0) -> WireError:

@@ -94,19 +94,19 @@ def spoken(heard: Heard, rung: str) -> str:
     text = heard.arguments if rung == rungs.TOOL and heard.arguments else heard.text
     if heard.refusal or heard.finish == "content_filter":
         said = heard.refusal or "a content filter ended the reply"
-        raise WireError(Trouble.REFUSED, said, retry=False, heard=heard)
+        raise WireError(Trouble.REFUSED, said, retry=False)
     if not heard.finish:
         message = "the reply stopped before its end (no finish_reason)"
-        raise WireError(Trouble.CUT, message, retry=True, heard=heard)
+        raise WireError(Trouble.CUT, message, retry=True)
     if heard.finish == "length":
         message = "the reply reached the limit of tokens"
         if heard.thought and not text.strip():
             message += " while the model was still thinking"
         message += "; raise max_tokens, or ask for less thinking"
-        raise WireError(Trouble.LENGTH, message, retry=False, heard=heard)
+        raise WireError(Trouble.LENGTH, message, retry=False)
     if not text.strip():
         message = "an empty reply"
         if heard.thought:
             message += ": all of it was thinking; raise max_tokens, or switch thinking off"
-        raise WireError(Trouble.EMPTY, message, retry=not heard.thought, heard=heard)
+        raise WireError(Trouble.EMPTY, message, retry=not heard.thought)
     return text

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from agent.llm.answers import Trouble, Usage
 from agent.llm.endpoint import Endpoint
 from agent.llm.faults import Heard, WireError, as_wire_error, told
-from agent.llm.hygiene import one_line
+from agent.llm.hygiene import clean, one_line
 from agent.llm.secret import redacted
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 """How often the caller looks up from waiting."""
+GRACE_S = 2.0
+"""How long the count of tokens is waited for, after the reply has ended."""
 MOST_BYTES = 8 << 20
 """Of one reply, as it comes over the wire."""
 
@@ -66,8 +68,8 @@ def connect(endpoint: Endpoint) -> OpenAI:
 class _Line:
     """What the thread tells the caller."""
 
-    pieces: queue.Queue[str | BaseException | None] = field(
-        default_factory=queue.Queue["str | BaseException | None"]
+    pieces: queue.Queue[str | WireError | None] = field(
+        default_factory=queue.Queue["str | WireError | None"]
     )
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -77,42 +79,46 @@ def exchange(
     endpoint: Endpoint,
     request: Mapping[str, Any],
     *,
+    heard: Heard,
     seconds: float,
     cancel: threading.Event,
     show: Callable[[str], None] = lambda _: None,
-) -> Heard:
-    """Send one request and hear it to its end.
+) -> None:
+    """Send one request and hear it to its end. `heard` grows with the reply.
+
+    A reply that has said why it ended is heard, whatever the connection does afterwards.
 
     Raises:
         WireError: no reply, or none that ended.
         Stopped: `cancel` was set.
         KeyboardInterrupt: passed on; the request is abandoned first.
     """
-    heard = Heard()
     line = _Line()
     threading.Thread(
         target=_work, args=(client, endpoint, request, heard, line), daemon=True
     ).start()
     deadline = time.monotonic() + seconds
+    ended = float("inf")
     try:
         while True:
             if cancel.is_set():
                 raise Stopped
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            ended = min(ended, now) if heard.finish else ended
+            if now - ended > GRACE_S:
+                return
+            if now >= deadline:
                 said = "no end of the reply" if heard.chars else "no reply"
-                raise WireError(
-                    Trouble.TIMEOUT, f"{said} after {seconds:.0f} s", retry=True, heard=heard
-                )
+                raise WireError(Trouble.TIMEOUT, f"{said} after {seconds:.0f} s", retry=True)
             try:
-                piece = line.pieces.get(timeout=min(LOOK_S, left))
+                piece = line.pieces.get(timeout=min(LOOK_S, deadline - now))
             except queue.Empty:
                 continue
-            if piece is None:
-                return heard
-            if isinstance(piece, BaseException):
+            if piece is None or (isinstance(piece, WireError) and heard.finish):
+                return
+            if isinstance(piece, WireError):
                 raise piece from None
-            show(piece)
+            show(clean(piece))
     finally:
         line.stop.set()
 
@@ -127,12 +133,10 @@ def _work(
         pass
     except WireError as error:
         error.message = redacted(one_line(error.message), endpoint.key)
-        error.heard = heard
         line.pieces.put(error)
     except Exception as error:  # noqa: BLE001  (whatever a server can provoke ends as one line)
         fault = as_wire_error(error)
         fault.message = redacted(one_line(fault.message), endpoint.key)
-        fault.heard = heard
         line.pieces.put(fault)
 
 

@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from agent.errors import InputError
 from agent.llm.answers import Cancelled, Completion, Failed, NoModel
+from agent.llm.budget import Ledger, Limits
 from agent.llm.client import Client, Form
 from agent.llm.endpoint import Endpoint, Timeouts, find
 from agent.llm.profile import Profile, Profiles
@@ -45,6 +47,22 @@ from tests.llm.server import (
 FORM = Form("reply", {"type": "object", "properties": {}, "required": []})
 
 
+def left_open(handler: BaseHTTPRequestHandler) -> None:
+    """The reply ends, the connection does not, and no tokens are counted."""
+    handler.send_response(200)
+    handler.send_header("content-type", "text/event-stream")
+    handler.end_headers()
+    handler.wfile.write(events(chunk("fine"), chunk(None, "stop"), done=False))
+    time.sleep(1.2)
+
+
+def left_open_for_long(handler: BaseHTTPRequestHandler) -> None:
+    left_open(handler)
+    for _ in range(30):
+        handler.wfile.write(b": still here\n\n")
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize(
     ("what", "way"),
     {
@@ -66,6 +84,8 @@ FORM = Form("reply", {"type": "object", "properties": {}, "required": []})
         "a tail after the end": stream(
             chunk("fine"), chunk(None, "stop"), USAGE, b"not json at all"
         ),
+        "a connection that stays open after the end": left_open,
+        "a time-out after the end": left_open_for_long,
         "hidden characters": stream(
             chunk("f\x1b[31mi\x1b]0;title\x07n\u202ee\u200b\x00"), chunk(None, "stop")
         ),
@@ -192,6 +212,33 @@ def test_a_question_is_given_up_within_a_second(
     assert time.monotonic() - stopped[0] < 1.0
     assert server.calls == 1
     stopper.join()
+
+
+def test_a_cancelled_reply_costs_what_was_heard(server: Server, client: Client) -> None:
+    server.answers(dripping)
+    client.show = lambda _: client.cancel.set()
+    assert client.ask(ASK) == Cancelled()
+    assert client.ledger.usage.completion > 0
+    client.cancel.clear()
+    client.show = lambda _: None
+    server.answers(GOOD)
+    assert isinstance(client.ask(ASK), Completion)
+
+
+def test_pieces_are_shown_as_they_come_and_clean(server: Server, client: Client) -> None:
+    told: list[str] = []
+    client.show = told.append
+    server.answers(stream(chunk("a\x1b[2J"), chunk("\x1b]0;b\x07c"), chunk(None, "stop"), USAGE))
+    assert isinstance(client.ask(ASK), Completion)
+    assert told == ["a", "c"]
+
+
+def test_a_limit_that_is_near_is_told(server: Server, client: Client) -> None:
+    client.ledger = Ledger(Limits(5, None, None, None))
+    server.answers(GOOD)
+    told = [(client.ask(ASK), client.ledger.near())[1] for _ in range(5)]
+    assert told[:3] == ["", "", ""]
+    assert told[3] == "budget of the model: 4 of 5 calls spent"
 
 
 def test_a_cancelled_client_asks_nothing(server: Server, client: Client) -> None:
