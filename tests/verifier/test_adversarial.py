@@ -277,3 +277,9 @@ def test_a_cast_to_bytes_is_no_cast_to_integers(kind: str) -> None:
 def test_arithmetic_that_wraps_is_refused(op: str) -> None:
     with pytest.raises(IRError, match="u8 wraps at 256"):
         parse_text(f"program many mesh(tp=2) input %x: u8[2] %y = {op} return %y")
+
+
+@pytest.mark.parametrize("value", [-1, 256])
+def test_a_constant_that_does_not_fit_in_a_byte_is_refused(value: int) -> None:
+    with pytest.raises(IRError, match=f"{value} does not fit in u8"):
+        parse_text(f"program p %y = full {{shape=[2], value={value}, dtype=u8}} return %y")

@@ -22,6 +22,8 @@ def _full_types(site: Site) -> tuple[TensorType, ...]:
         raise site.fail(f"{value} is not of dtype {dtype}")
     if dtype == "bool" and value not in (0, 1):
         raise site.fail(f"{value} is not a bool")
+    if dtype == "u8" and not 0 <= value < 256:
+        raise site.fail(f"{value} does not fit in u8")
     return (TensorType(tuple(site.attrs["shape"]), site.attrs["dtype"]),)
 
 
