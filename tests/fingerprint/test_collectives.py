@@ -330,6 +330,17 @@ def test_a_level_asks_for_what_it_takes(level: Any, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_fingerprints_of_other_keys_are_no_alarm_but_an_error() -> None:
+    x = np.ones((3, 4), "f4")
+    for replicas in ([1, 1], [GAY_SEED, 1]):
+        fps = [fingerprint(x, None, k) for k in replicas]
+        with pytest.raises(FingerprintError, match="different keys"):
+            verify_allreduce(x, 2, level="R", replicas=fps)
+    fps = [fingerprint(x, None, GAY_SEED)] * 2
+    assert verify_allreduce(x, 2, level="R", replicas=fps)
+    assert "none of the copies" in str(verify_allreduce(x + 1, 2, level="R", replicas=fps))
+
+
 def test_checksums_of_integers_are_refused() -> None:
     with pytest.raises(FingerprintError, match="sums of integers are exact"):
         signed_checksum(np.arange(3), 1)

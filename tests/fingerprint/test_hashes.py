@@ -18,11 +18,13 @@ from verifier.fingerprint import (
     ShardedTensor,
     TensorPartition,
     colors,
+    combined_fingerprint,
     common_width,
     coverage,
     decode,
     fingerprint,
     key,
+    shard_fingerprint,
     total,
     verify_coverage,
 )
@@ -103,6 +105,16 @@ def test_pieces_add_up_in_any_order(
     assert painted.tobytes() == colors(Region.whole(shape), salt, dtype, width=width).tobytes()
 
 
+def test_shards_with_their_partitions() -> None:
+    x = np.random.default_rng(0).standard_normal((6, 8)).astype("f4")
+    parts = TensorPartition(1, 2, 0, global_shape=x.shape).siblings()
+    shards = [ShardedTensor(p.region().cut(x), p, seed=4) for p in parts]
+    assert combined_fingerprint(shards) == fingerprint(x, None, key(4))
+    assert combined_fingerprint(shards) - shard_fingerprint(shards[0]) == shard_fingerprint(
+        shards[1]
+    )
+
+
 @pytest.mark.parametrize("dtype", ["f4", "u2"])
 def test_every_single_bit_counts(dtype: str) -> None:
     x = np.random.default_rng(0).standard_normal((16, 12)).astype(dtype)
@@ -177,12 +189,14 @@ def test_what_a_lesser_hash_would_miss() -> None:
         (lambda: Fp.from_json({"value": 3}), "a reported fingerprint"),
         (lambda: Fp.from_json([1]), "a reported fingerprint"),
         (lambda: total([]), "no pieces"),
+        (lambda: total([3]), "expected a fingerprint, got 3"),  # type: ignore[list-item]
         (lambda: Region((4,), (2,), (3,)), "does not lie in a tensor of shape [4]"),
         (lambda: TensorPartition(0, 4, 0, 10), "shards of [3, 3, 3, 1]: say uneven=True"),
         (lambda: TensorPartition(0, 9, 0, 8), "9 shards of 8 rows leave ranks without any"),
         (lambda: TensorPartition(0, 4, 4, 8), "shard 4 is not one of 0..3"),
         (lambda: TensorPartition(-1, 4, 0, 8), "counted from 0"),
         (lambda: TensorPartition(2, 2, 0, global_shape=(4, 4)), "no such dim"),
+        (lambda: TensorPartition(0, 2.5, 0, 8), "n_shards is 2.5, expected an integer"),  # type: ignore[arg-type]
         (lambda: TensorPartition(0, 2, 0), "give global_size or global_shape"),
         (lambda: TensorPartition(0, 2, 0, 8).region(), "give global_shape"),
         (

@@ -46,10 +46,12 @@ from verifier.fingerprint.mix import key
 from verifier.fingerprint.movement import (
     Fp,
     colors,
+    combined_fingerprint,
     common_width,
     coverage,
     decode,
     fingerprint,
+    shard_fingerprint,
     total,
 )
 from verifier.fingerprint.outcome import Verdict, combined, descriptor, verify_descriptors
@@ -94,6 +96,7 @@ __all__ = [
     "color_logits",
     "colors",
     "combined",
+    "combined_fingerprint",
     "common_width",
     "coverage",
     "create_exo_partitions",
@@ -114,6 +117,7 @@ __all__ = [
     "key",
     "ordered_sum",
     "sample",
+    "shard_fingerprint",
     "signed_checksum",
     "sum_canary",
     "total",

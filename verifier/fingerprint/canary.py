@@ -28,6 +28,10 @@ def expected_fingerprint(
     `coverage`: of the places, which the claims of all ranks add up to. No one can know that of
     model data. (`legacy.expected_fingerprint` has the published formula, which ignores the token.)
     """
+    if min(n_tokens, hidden_dim) < 1:
+        raise FingerprintError(
+            f"expected_fingerprint: {n_tokens} tokens of {hidden_dim} dims; at least 1 each"
+        )
     region, salt = Region.whole((n_tokens, hidden_dim)), layer_key(seed, layer)
     if kind == "coverage":
         return coverage(region, salt)

@@ -68,6 +68,7 @@ def verify_allgather(
             raise FingerprintError(
                 f"verify_allgather: {len(parts)} shards, {len(want)} fingerprints"
             )
+        total(want)
         width = want[0].width
         if want[0].key != salt:
             raise FingerprintError(
@@ -263,7 +264,7 @@ def verify_pipeline_handoff(
     activations = checked(activations, "verify_pipeline_handoff")
     salt = handoff_key(seed, from_rank, to_rank, layer, micro_batch, step)
     op = f"handoff of layer {layer} from rank {from_rank} to rank {to_rank}"
-    got = fingerprint(activations, None, salt)
+    got = fingerprint(activations, None, salt, width=sent_fp.width if sent_fp else None)
     if sent_fp is not None and sent_fp.key != salt:
         return Verdict(
             "failed", op, "H", f"key {salt:016x}", f"key {sent_fp.key:016x}", (from_rank,), None,

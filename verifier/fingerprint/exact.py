@@ -163,13 +163,17 @@ def _explain(
     return f"{differ} of {got.size} elements differ"
 
 
-def ordered_sum(pieces: Sequence[Array]) -> Array:
-    """The sum of the ranks' pieces in the order of the ranks, in their dtype: one result to the
-    bit. Raises FingerprintError where there are none or their shapes or dtypes differ."""
+def _alike(where: str, pieces: Sequence[Array]) -> None:
     kinds = {(p.dtype, p.shape) for p in pieces}
     if len(kinds) != 1:
         named = ", ".join(sorted(f"{d}{list(s)}" for d, s in kinds)) or "nothing"
-        raise FingerprintError(f"ordered sum: pieces of one dtype and shape, got {named}")
+        raise FingerprintError(f"{where}: expected pieces of one dtype and shape, got {named}")
+
+
+def ordered_sum(pieces: Sequence[Array]) -> Array:
+    """The sum of the ranks' pieces in the order of the ranks, in their dtype: one result to the
+    bit. Raises FingerprintError where there are none or their shapes or dtypes differ."""
+    _alike("ordered sum", pieces)
     result = pieces[0].copy()
     with np.errstate(all="ignore"):
         for piece in pieces[1:]:
@@ -244,7 +248,7 @@ def exact_all_reduce(
     twice is not seen; `add` on another rank for the second sum finds it.
     """
     flat = [checked(x, "exact_all_reduce").reshape(-1) for x in inputs]
-    ordered_sum([x[:0] for x in flat])
+    _alike("exact_all_reduce", inputs)
     n, size = len(flat), flat[0].size
     cuts = [min(size, -(-size // n) * r) for r in range(n + 1)]
     where = [Region((size,), (a,), (b - a,)) for a, b in pairwise(cuts)]

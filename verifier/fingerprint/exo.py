@@ -199,7 +199,7 @@ class ExoVerifier:
             raise FingerprintError(
                 f"device {device_id} runs no layers; devices {sorted(self.expected_fps)} do"
             )
-        got = reported if isinstance(reported, Fp) else Fp.from_json(dict(reported))
+        got = reported if isinstance(reported, Fp) else Fp.from_json(reported)
         want = self.expected_fps[device_id]
         op = f"device {device_id} ({self.cluster.partitions[device_id].device_name})"
         if got == want:

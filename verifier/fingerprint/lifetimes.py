@@ -52,7 +52,16 @@ class KernelColorContext:
 
 def kernel_color(context: KernelColorContext, items: Array | slice | int = slice(None)) -> Words:
     """One more iteration of these work items; their colors. An item that is named twice in an array
-    of numbers advances twice."""
+    of numbers advances twice.
+
+    Raises:
+        FingerprintError: no such work item.
+    """
+    last = len(context.colors)
+    if not isinstance(items, slice) and np.any(
+        (np.asarray(items) < 0) | (np.asarray(items) >= last)
+    ):
+        raise FingerprintError(f"kernel_color: work items are 0..{last - 1}, got {items}")
     if isinstance(items, np.ndarray) and items.dtype.kind in "iu":
         np.add.at(context.colors, items, np.uint64(GOLDEN))
     else:

@@ -18,7 +18,8 @@ import numpy as np
 
 from verifier.fingerprint.errors import FingerprintError
 from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
-from verifier.fingerprint.partition import TensorPartition
+from verifier.fingerprint.mix import key as make_key
+from verifier.fingerprint.partition import ShardedTensor, TensorPartition
 from verifier.fingerprint.region import (
     BLOCK,
     Array,
@@ -88,6 +89,8 @@ def total(fps: Iterable[Fp]) -> Fp:
     """The fingerprint of all pieces together. Raises FingerprintError where there are none."""
     result: Fp | None = None
     for fp in fps:
+        if not isinstance(fp, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"expected a fingerprint, got {fp!r:.60}")
         result = fp if result is None else result + fp
     if result is None:
         raise FingerprintError("the fingerprint of no pieces has no key; give at least one")
@@ -176,7 +179,8 @@ def fingerprint(
     every NaN, are told apart: bits are compared, so there are no false alarms.
 
     Does not see: a wrong value that was computed before the hash; a change that is the same in all
-    pieces that are compared; an adversary, who can find collisions for a key that he knows.
+    pieces that are compared; the same bits under another shape or dtype (see `descriptor`); an
+    adversary, who can find collisions for a key that he knows.
 
     Raises:
         FingerprintError: a dtype without fixed bits, or a shape that is not that of the piece.
@@ -185,6 +189,17 @@ def fingerprint(
     runs, width = reading(data.shape, data.dtype.itemsize, where, width)
     words = raw_words(data, width)
     return Fp(hash_words(words, runs, key), len(words), key & MASK, width)
+
+
+def shard_fingerprint(shard: ShardedTensor) -> Fp:
+    """The fingerprint of a piece on one rank, with the key of its seed."""
+    return fingerprint(shard.data, shard.partition, make_key(shard.seed))
+
+
+def combined_fingerprint(shards: Iterable[ShardedTensor]) -> Fp:
+    """The fingerprint of the tensor that the shards make together. Raises FingerprintError where
+    there are none, or where they differ in seed."""
+    return total(shard_fingerprint(shard) for shard in shards)
 
 
 def coverage(where: TensorPartition | Region, key: int = 0) -> Fp:

@@ -90,7 +90,13 @@ def same(op: str, check: str, fps: Sequence[Fp], fault: str) -> Verdict:
     """That the fingerprints of all ranks are equal."""
     if not fps:
         raise FingerprintError(f"{op}: no fingerprints to compare")
-    values = [(fp.value, fp.count, fp.key, fp.width) for fp in fps]
+    for rank, fp in enumerate(fps):
+        if (fp.key, fp.width) != (fps[0].key, fps[0].width):
+            raise FingerprintError(
+                f"{op}: the fingerprints of ranks 0 and {rank} were taken with different keys, or "
+                "in words of different sizes"
+            )
+    values = [(fp.value, fp.count) for fp in fps]
     if len(set(values)) == 1:
         return Verdict("passed", op, check, str(fps[0]), str(fps[0]))
     odd = odd_ones(values)

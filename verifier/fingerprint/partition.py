@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
 from verifier.fingerprint.errors import FingerprintError
@@ -33,6 +34,13 @@ class TensorPartition:
 
     def __post_init__(self) -> None:
         where = f"TensorPartition of dim {self.dim} over {self.n_shards} ranks"
+        for name in ("dim", "n_shards", "shard_id", "global_size"):
+            try:
+                index(getattr(self, name))
+            except TypeError:
+                raise FingerprintError(
+                    f"{where}: {name} is {getattr(self, name)!r}, expected an integer"
+                ) from None
         if self.dim < 0:
             raise FingerprintError(f"{where}: dims are counted from 0")
         if self.global_shape is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 from verifier.fingerprint.errors import FingerprintError
@@ -86,10 +87,13 @@ def verify_allreduce(
         return check_canary_sum("all_reduce", reduced, n_ranks, seed, precision=precision)
     if level == "R":
         fps = need("replicas", replicas)
+        verdict = check_replicas("all_reduce", fps)
         mine = fingerprint(reduced, None, seed, width=fps[0].width)
-        if mine not in fps:
-            return same("all_reduce", "R", [*fps, mine], "the copies of the ranks differ")
-        return check_replicas("all_reduce", fps)
+        same("all_reduce", "R", [fps[0], mine], "")
+        if mine in fps or not verdict:
+            return verdict
+        why = "the tensor here is none of the copies that the ranks reported"
+        return replace(verdict, status="failed", actual=str(mine), probable_fault=why)
     if level == "T1":
         sums = need("checksums", checksums)
         out = signed_checksum(reduced, seed, block=sums[0].block, precision=precision)
