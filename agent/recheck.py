@@ -21,6 +21,7 @@ from verifier.contract_text import compose, load_contract
 from verifier.ir.files import load
 from verifier.ir.program import Program
 from verifier.layout import bound
+from verifier.verdict import Proof
 
 T = TypeVar("T")
 
@@ -141,6 +142,13 @@ def programs(
     with run.phase("verify") as phase:
         verdict = verify(one, many, asked, fixes=True, relations=relations)
         phase.facts.update(verdict.stats)
+    if isinstance(verdict, Proof):
+        with run.phase("check") as phase:
+            result = check(verdict.certificate, one, many, asked)
+            if isinstance(result, Rejected):
+                return _open(run, f"certificate rejected: {result.reason}", result.where)
+            phase.summary = f"certificate accepted, {result.claims} claims"
+            phase.facts["claims"] = result.claims
     return verdicts.report(run, verdict)
 
 
