@@ -65,6 +65,12 @@ class Endpoint:
         return self.origin in (_BY_DEFAULT, "OPENAI_BASE_URL")
 
     @property
+    def loopback(self) -> bool:
+        """Whether requests stay on this machine, in plain HTTP."""
+        parts = urlsplit(self.base_url)
+        return parts.scheme == "http" and parts.hostname in _LOCAL
+
+    @property
     def shown(self) -> str:
         """The address without anything but scheme, host, port and path."""
         return shown(self.base_url)

@@ -45,7 +45,7 @@ def huge(handler: BaseHTTPRequestHandler) -> None:
     handler.send_response(200)
     handler.send_header("content-type", "text/event-stream")
     handler.end_headers()
-    piece = events(chunk("x" * 200_000), done=False)
+    piece = events(chunk("x" * 20_000), done=False)
     for _ in range(60):
         handler.wfile.write(piece)
 
@@ -168,7 +168,10 @@ def times(what: str) -> Timeouts:
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_fault_is_one_typed_answer(what: str, server: Server, client: Client) -> None:
+def test_fault_is_one_typed_answer(
+    what: str, server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.llm.stream.MOST_BYTES", 1 << 20)
     way, kind, calls = FAULTS[what]
     client.endpoint = replace(client.endpoint, timeouts=times(what))
     server.answers(way)
