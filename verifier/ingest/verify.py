@@ -63,6 +63,11 @@ def _judged(
             message = f"{first}; {_short(found[0])}" if first is not found[0] else _short(first)
             trace = Trace("communication of ranks", message, tuple(map(str, found)))
             return Counterexample(read.mesh, trace, _location(first), stats=read.stats)
+        first = next(iter(read.of_kind("deviates")), None)
+        if found and kind == "unsupported" and first is not None:
+            others = _said(_others(sequential, read, contract, consts))
+            said = f"{first}; with it, {found[0].message}; {others}"
+            return Unknown(said, _location(first), stats=read.stats)
         if found:
             return Unknown(str(found[0]), _location(found[0]), stats=read.stats)
     if read.program is None:
