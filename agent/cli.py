@@ -322,6 +322,50 @@ def repair(
 
 
 @app.command(epilog=EXITS)
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="scale: full-size training steps.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Of plans (L1 L2 L3 D1 D2 D3, plans) or curves (dp tp pp micro_batches layers "
+            "hidden seq, curves); all by default.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for results, page, picture and tables.")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Runs of a curve's point; the fastest counts.")
+    ] = 1,
+    unrolled: Annotated[
+        bool, typer.Option("--unrolled", help="Write micro-batches of a plan out, as scheduled.")
+    ] = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Prove full-size training steps, each in a fresh process, and say what each phase took.
+
+    \b
+    Examples:
+      shardproof bench scale L1 D1
+      shardproof bench scale --out scale/ --repeat 3
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import bench as bench_command
+        from agent.errors import InputError
+
+        if what != "scale":
+            raise InputError("no such benchmark", expected="scale", got=what)
+        choice = bench_command.Choice(tuple(names or ()), repeat, unrolled)
+        return bench_command.run(run, choice, out)
+
+    return conduct("bench", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
 def doctor(json: Json = False) -> int:
     """Say what is installed here and what each missing part would give.
 
