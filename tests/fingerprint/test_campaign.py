@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import faults
+from benchmarks import fault_moves, faults
 from verifier.fingerprint import ExoCluster, FingerprintError, Fp, collectives, movement, outcome
 from verifier.fingerprint import verify_exo_inference as infer
 from verifier.fingerprint.exo import ExoVerifier
@@ -96,7 +96,7 @@ MUTANTS: dict[str, tuple[Callable[[], bool], list[tuple[Any, str, Any]]]] = {
     "offsets run over": (bad_clean, [(TensorPartition, "bounds", unclamped)]),
     "one key for all": (
         bad_handoffs,
-        [(collectives, "handoff_key", same_key), (faults, "handoff_key", same_key)],
+        [(collectives, "handoff_key", same_key), (fault_moves, "handoff_key", same_key)],
     ),
     "the first rank's verdict": (one_rank_overruled, [(outcome, "combined", lambda v: v[0])]),
     "expected taken for reported": (silence_passes, [(ExoVerifier, "verify_cluster", self_filled)]),
