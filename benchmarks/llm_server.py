@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 from agent.errors import Exit
-from agent.llm.answers import Completion
+from agent.llm.answers import Completion, Failed, Trouble
 from agent.llm.budget import Ledger, Limits
 from agent.llm.client import Client
 from agent.llm.dialogue import Malformed, Read
@@ -123,6 +123,8 @@ def questions(client: Client, transcript: Path, names: list[str]) -> bool:
                 said = f"read{' at the second try' if found.corrected else ''}: {found.value}"
             case Malformed():
                 said = f"refused twice: {'; '.join(found.problems)}"
+            case Failed(kind=Trouble.LENGTH):
+                said = str(found)  # so small a model rambles within the form
             case _:
                 said = str(found)
                 fine = False

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agent.errors import Exit
+
 
 class Trouble(StrEnum):
     """Kinds of failure of an endpoint."""
@@ -122,3 +124,14 @@ class Cancelled:
 
 Unanswered = NoModel | Failed | OutOfBudget | Cancelled
 Answer = Completion | Unanswered
+
+
+def exit_of(answer: Unanswered) -> Exit:
+    """What a command that needed an answer ends in."""
+    match answer:
+        case NoModel() | Failed():
+            return Exit.ENDPOINT
+        case OutOfBudget():
+            return Exit.LIMIT
+        case Cancelled():
+            return Exit.INTERRUPTED

@@ -10,6 +10,7 @@ import ast
 import io
 import secrets
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -51,8 +52,12 @@ def prepared(source: str, file: str, budget: int) -> Prepared:
     if len(source) > LONGEST_SOURCE:
         raise InputError("source too long to translate", where=one_line(file), got=f"{len(source)}")
     try:
-        ast.parse(source)
-        bare = _without_strings(_without_comments(source))
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # of odd escapes in strings; they would quote the source
+            ast.parse(source)
+            bare = _without_strings(_without_comments(source))
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         where = f"{one_line(file)}:{line}" if line else one_line(file)

@@ -37,7 +37,9 @@ class Recorded:
         self.model = model
         self.path = path
         self.secrets = secrets
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        os.fchmod(file, 0o600)
+        os.close(file)
 
     def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
         """As the model answers."""

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.answers import Cancelled, Completion, Failed, NoModel, OutOfBudget, Trouble
+from agent.llm.answers import (
+    Cancelled,
+    Completion,
+    Failed,
+    NoModel,
+    OutOfBudget,
+    Trouble,
+    exit_of,
+)
 from agent.llm.budget import Limits
 from agent.llm.client import Client, Model
 from agent.llm.dialogue import Malformed, Read
@@ -94,6 +102,11 @@ def test_what_is_no_answer_is_passed_on(role: str, end: NoModel) -> None:
     ask, _ = ROLES[role]
     assert ask(Scripted([end])) is end
     assert ask(Scripted(["nonsense", end])) is end
+
+
+def test_every_end_has_an_exit_code() -> None:
+    ends = [NoModel("x"), Failed(Trouble.KEY, "x"), OutOfBudget("calls", 1, 1), Cancelled()]
+    assert [int(exit_of(end)) for end in ends] == [3, 3, 4, 130]
 
 
 def test_a_second_try_is_within_the_budget() -> None:
@@ -305,6 +318,10 @@ def test_a_transcript_is_replayed_without_a_model(tmp_path: Path) -> None:
     recorded = Recorded(Scripted(["nonsense", tasks.repaired()]), path)
     asked.append(repair(recorded, tasks.mending(most=2)))
     assert path.stat().st_mode & 0o777 == 0o600
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(OSError, match="symbolic"):
+        Recorded(Scripted([]), link)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["template"] for line in lines[:4]] == [load(name).digest for name in ROLES]
     assert all(line["rendering"] for line in lines)
