@@ -22,7 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-import verifier.campaign.messages  # noqa: F401  (declares its kinds)
+from synthesis.training.step import Step
+from synthesis.training.strategies import STRATEGIES
+from synthesis.training.truth import agrees
+from verifier.campaign import messages
+from verifier.campaign.author import Base
 from verifier.campaign.corpus import cases
 from verifier.campaign.mutants import Mutation, mutations
 from verifier.campaign.truth import equal
@@ -36,7 +40,9 @@ from verifier.refute import refute
 from verifier.repair import Repaired, repair
 from verifier.verify import well_formed
 
+assert messages.__name__  # importing it declares its kinds of mutations
 KEPT = Path("build/repair")
+PARTS = ("corpus", "zoo", "training")
 FAULTS = (1, 1, 2, 2, 3)
 """How many faults the mutants have, in turn."""
 
@@ -74,18 +80,15 @@ class Outcome:
     """The repaired program, simulated."""
     tried: int
     seconds: float
-    reason: str
-
-
-def sources() -> Iterator[Source]:
-    yield from zoo()
-    yield from training()
+    processor: float
+    """Seconds of the processor, where other work shares the machine."""
+    reason: str = ""
 
 
 def zoo() -> Iterator[Source]:
     for base in bases():
 
-        def right(program: Program, base=base) -> bool:
+        def right(program: Program, base: Base = base) -> bool:
             return _safely(lambda: equal(base, program))
 
         one, many = base.sequential, base.distributed
@@ -93,13 +96,10 @@ def zoo() -> Iterator[Source]:
 
 
 def training() -> Iterator[Source]:
-    from synthesis.training.strategies import STRATEGIES
-    from synthesis.training.truth import agrees
-
     for strategy in STRATEGIES:
         step = strategy.step()
 
-        def trained(program: Program, step=step) -> bool:
+        def trained(program: Program, step: Step = step) -> bool:
             return _safely(lambda: agrees(step, program))
 
         yield Source(
@@ -154,7 +154,7 @@ def _admitted(source: Source, program: Program) -> bool:
 
 
 def mended(source: Source, program: Program, faults: int, what: list[str], most: float) -> Outcome:
-    begin = time.perf_counter()
+    begin, busy = time.perf_counter(), time.process_time()
     found = repair(
         source.sequential,
         program,
@@ -164,27 +164,29 @@ def mended(source: Source, program: Program, faults: int, what: list[str], most:
         consts=source.consts,
         fixed=source.fixed,
     )
-    seconds = time.perf_counter() - begin
+    seconds, spent = time.perf_counter() - begin, time.process_time() - busy
     if isinstance(found, Repaired):
         edits, right = [str(e) for e in found.edits], source.right(inline(found.program))
-        return Outcome(source.name, faults, what, True, edits, right, found.tried, seconds, "")
+        return Outcome(source.name, faults, what, True, edits, right, found.tried, seconds, spent)
     best = [str(e) for e in found.best]
     return Outcome(
-        source.name, faults, what, False, best, False, found.tried, seconds, found.reason
+        source.name, faults, what, False, best, False, found.tried, seconds, spent, found.reason
     )
 
 
-def corpus(most: float) -> Iterator[Outcome]:
+def corpus(most: float, done: Counter[str]) -> Iterator[Outcome]:
     """The wrong side of every case whose programs can be read."""
     for case in cases():
         if case.kind != "program" or "wrong" not in case.sides:
             continue
         name = f"corpus: {case.path.parent.name}/{case.path.stem}"
+        if done[name]:
+            continue
         begin = time.perf_counter()
         try:
             one, many, contract = case.programs("wrong")
 
-            def right(program: Program, one=one, contract=contract) -> bool:
+            def right(program: Program, one: Program = one, contract: Contract = contract) -> bool:
                 with np.errstate(all="ignore"):
                     return _safely(lambda: refute(one, program, contract, seed=91) is None)
 
@@ -193,17 +195,19 @@ def corpus(most: float) -> Iterator[Outcome]:
         except (IRError, ContractError) as error:
             seconds = time.perf_counter() - begin
             reason = f"no program: {error}"
-            yield Outcome(name, 0, [case.about["title"]], False, [], False, 0, seconds, reason)
+            yield Outcome(
+                name, 0, [case.about["title"]], False, [], False, 0, seconds, seconds, reason
+            )
 
 
-def mutated(count: int, seed: int, most: float, done: Counter[str]) -> Iterator[Outcome]:
-    """`count` mutants, spread evenly over sources; those in `done` are drawn and left out."""
-    every = list(sources())
-    each = -(-count // len(every))
-    for source in every:
+def mutated(
+    every: Sequence[Source], each: int, seed: int, most: float, done: Counter[str]
+) -> Iterator[Outcome]:
+    """`each` mutants of every source; as many as are in `done` are left out."""
+    for place, source in enumerate(every):
         for number in range(done[source.name], each):
             rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), number])
-            made = mutant(source, FAULTS[(number + seed) % len(FAULTS)], rng)
+            made = mutant(source, FAULTS[(number + place) % len(FAULTS)], rng)
             if made is not None:
                 program, what = made
                 yield mended(source, program, len(what), what, most)
@@ -216,6 +220,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | int]]:
         mine = [o for o in outcomes if o.faults == faults]
         done = [o for o in mine if o.repaired]
         times = sorted(o.seconds for o in mine)
+        busy = sorted(o.processor for o in mine)
         out[str(faults) if faults else "corpus"] = {
             "programs": len(mine),
             "no program": sum(o.reason.startswith("no program") for o in mine),
@@ -226,33 +231,39 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | int]]:
             "false accepts": sum(not o.right for o in done),
             "median s": round(statistics.median(times), 3),
             "p95 s": round(times[min(len(times) - 1, int(0.95 * len(times)))], 3),
+            "median processor s": round(statistics.median(busy), 3),
+            "p95 processor s": round(busy[min(len(busy) - 1, int(0.95 * len(busy)))], 3),
         }
     return out
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.repair", description=__doc__)
-    parser.add_argument("--count", type=int, default=528, help="mutants")
+    parser.add_argument("--zoo", type=int, default=30, help="mutants of each base of the zoo")
+    parser.add_argument("--training", type=int, default=4, help="mutants of each strategy")
+    parser.add_argument("--part", choices=PARTS, help="only this part; all by default")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=15.0, help="for one program at most")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for one program at most")
     parser.add_argument("--stop", type=float, help="seconds after which to stop, and go on later")
     parser.add_argument("--folder", type=Path, default=KEPT, help="where outcomes are kept")
     parser.add_argument("--fresh", action="store_true", help="forget outcomes that are kept")
     parser.add_argument("--write", type=Path, help="a JSON file for the results")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    path = given.folder / f"outcomes.{given.seed}.jsonl"
-    if given.fresh:
-        path.unlink(missing_ok=True)
-    kept = _lines(path)
     begin = time.perf_counter()
-    with path.open("a", encoding="utf-8") as file:
-        for outcome in _all(given.count, given.seed, given.seconds, kept):
-            file.write(json.dumps(asdict(outcome)) + "\n")
-            file.flush()
-            if given.stop and time.perf_counter() - begin > given.stop:
-                break
-    outcomes = _lines(path)
+    each = {"corpus": 0, "zoo": given.zoo, "training": given.training}
+    for part in [given.part] if given.part else PARTS:
+        path = _path(given.folder, part, given.seed)
+        if given.fresh:
+            path.unlink(missing_ok=True)
+        kept = _lines(path)
+        with path.open("a", encoding="utf-8") as file:
+            for outcome in _some(part, each[part], given.seed, given.seconds, kept):
+                file.write(json.dumps(asdict(outcome)) + "\n")
+                file.flush()
+                if given.stop and time.perf_counter() - begin > given.stop:
+                    break
+    outcomes = [o for part in PARTS for o in _lines(_path(given.folder, part, given.seed))]
     found = summary(outcomes)
     for name, row in found.items():
         sys.stdout.write(f"faults {name}: {json.dumps(row)}\n")
@@ -262,11 +273,17 @@ def main() -> int:
     return 1 if any(o.repaired and not o.right for o in outcomes) else 0
 
 
-def _all(count: int, seed: int, most: float, kept: Sequence[Outcome]) -> Iterator[Outcome]:
+def _some(
+    part: str, each: int, seed: int, most: float, kept: Sequence[Outcome]
+) -> Iterator[Outcome]:
     done = Counter(o.source for o in kept)
-    if not any(name.startswith("corpus") for name in done):
-        yield from corpus(most)
-    yield from mutated(count, seed, most, done)
+    if part == "corpus":
+        return corpus(most, done)
+    return mutated(list(zoo() if part == "zoo" else training()), each, seed, most, done)
+
+
+def _path(folder: Path, part: str, seed: int) -> Path:
+    return folder / f"{part}.{seed}.jsonl"
 
 
 def _lines(path: Path) -> list[Outcome]:

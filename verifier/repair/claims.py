@@ -9,18 +9,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 
 import numpy as np
 
 from verifier.domains.base import Array
 from verifier.domains.field import P
 from verifier.ir.types import Mesh
-from verifier.layout import Layout, from_placements
+from verifier.layout import Atom, Dim, Layout, normal, whole
 from verifier.scatter import piece
 
 MOST = 16
 """One-device values that are compared with one value, at most."""
+STRIDED = 24
+"""Layouts other than plain blocks that are compared with one value, at most."""
 _P = np.uint64(P)
 
 
@@ -110,12 +112,12 @@ class Index:
         assert first is not None
         at = int(np.argmax(first.ravel() != 0))
         probes = (first.ravel()[at] * self._factors) % _P
-        low = np.searchsorted(self._elements, probes, "left")
-        high = np.searchsorted(self._elements, probes, "right")
+        low: Array = np.searchsorted(self._elements, probes, "left")
+        high: Array = np.searchsorted(self._elements, probes, "right")
         tried = 0
         for scale, a, b in zip(self._scales, low, high, strict=True):
-            owners = dict.fromkeys(self._owner[a:b].tolist())
-            for owner in owners:
+            owners: list[int] = self._owner[a:b].tolist()
+            for owner in dict.fromkeys(owners):
                 if tried == MOST:
                     return
                 tried += 1
@@ -160,19 +162,44 @@ class Index:
             return
         free = [(n, size) for n, size in self.mesh.dims if size > 1 and n not in without]
         want = [n // m if m else 1 for n, m in zip(shape, local, strict=True)]
+        plain: list[Layout] = []
+        strided: list[Layout] = []
         for dims in product((-1, *(d for d, w in enumerate(want) if w > 1)), repeat=len(free)):
-            got = [1] * len(shape)
-            for (_, size), dim in zip(free, dims, strict=True):
+            names: list[list[tuple[str, int]]] = [[] for _ in shape]
+            for mesh_dim, dim in zip(free, dims, strict=True):
                 if dim >= 0:
-                    got[dim] *= size
-            if got == want:
-                spread = [
-                    (n, size, f"S({d})" if d >= 0 else "R")
-                    for (n, size), d in zip(free, dims, strict=True)
-                ]
-                yield from_placements(shape, spread)
-                if len(spread) > 1:
-                    yield from_placements(shape, spread[::-1])
+                    names[dim].append(mesh_dim)
+            if [math.prod(size for _, size in on) for on in names] != want:
+                continue
+            forms = [list(_forms(m, on)) for m, on in zip(local, names, strict=True)]
+            for chosen in product(*forms):
+                first = all(form is forms[d][0] for d, form in enumerate(chosen))
+                (plain if first else strided).append(Layout(tuple(chosen)))
+        yield from plain
+        yield from strided[:STRIDED]
+
+
+def _forms(extent: int, names: Sequence[tuple[str, int]]) -> Iterator[Dim]:
+    """Dims of this local extent that some mesh dims split, plain blocks first."""
+    if not names:
+        yield whole(extent)
+        return
+    cuts = sorted(_factorings(extent, len(names) + 1), key=lambda c: c[:-1])
+    for order in permutations(names):
+        for cut in cuts:
+            atoms = [Atom(cut[0])]
+            for (name, size), free in zip(order, cut[1:], strict=True):
+                atoms += [Atom(size, name), Atom(free)]
+            yield normal(atoms)
+
+
+def _factorings(extent: int, count: int) -> Iterator[tuple[int, ...]]:
+    if count == 1:
+        yield (extent,)
+        return
+    for first in range(1, extent + 1):
+        if extent % first == 0:
+            yield from ((first, *rest) for rest in _factorings(extent // first, count - 1))
 
 
 def _summed(

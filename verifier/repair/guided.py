@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import product
 
 from verifier.contract import Contract, output_key
+from verifier.ir.attrs import named_mesh_dims
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Affine, Attr
 from verifier.layout import Layout, bound
@@ -105,9 +106,7 @@ def _closed(view: View, node: Node, value: str, over: set[str]) -> Iterator[Edit
         return
     alone = (node.outputs[0],) if len(view.readers[value]) > 1 else ()
     for edit in collectives(view.program, value):
-        found = dict(edit.attrs)["mesh_dim"]
-        names = {found} if isinstance(found, str) else set(found)  # pyright: ignore[reportArgumentType]
-        if names <= over:
+        if over.issuperset(named_mesh_dims("mesh_dim", dict(edit.attrs)["mesh_dim"])):
             yield edit
             if alone:
                 yield Edit(edit.kind, value, edit.op, edit.attrs, uses=alone)

@@ -10,11 +10,11 @@ from fractions import Fraction
 from itertools import combinations, permutations
 
 from verifier.contract import output_key
+from verifier.ir.attrs import named_mesh_dims
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Affine, Attr, Mesh
 from verifier.ir.where import ranks_where
 from verifier.ops import lookup
-from verifier.ops.collectives import mesh_dims
 from verifier.repair.edits import Attrs, Edit
 
 FOLDS = ("sum", "avg", "max", "min")
@@ -85,17 +85,17 @@ def _values(
             yield from range(max(len(shape), len(program.types[node.outputs[0]].shape)))
         case "reverse" | "keepdim" | "causal" | "exclusive":
             yield not now
-        case "dims" if isinstance(now, tuple):
+        case "dims":
             rank = len(shape)
             chosen = permutations if node.op == "permute" else combinations
-            yield from chosen(range(rank), len(now))
+            yield from chosen(range(rank), len(declared_dims(node)))
         case "offset" | "q_offset" | "k_offset":
             yield from offsets(now, program, node)
         case "value" | "scale" | "exponent" | "eps" if isinstance(now, int | Fraction):
             for factor in factors(mesh):
                 yield Fraction(now) * factor
         case "index" | "src" | "dst" | "shift" if isinstance(now, int):
-            names = mesh_dims(declared_mesh_dim(node))
+            names = named_mesh_dims("mesh_dim", node.attrs.get("mesh_dim", ()))
             for size in {mesh[n] for n in names}:
                 yield from range(size)
         case "stream" if isinstance(now, int):
@@ -104,9 +104,10 @@ def _values(
             return
 
 
-def declared_mesh_dim(node: Node) -> str | tuple[str, ...]:
-    found = node.attrs.get("mesh_dim", ())
-    return found if isinstance(found, str) else tuple(str(n) for n in found)  # pyright: ignore[reportGeneralTypeIssues, reportUnknownArgumentType, reportUnknownVariableType]
+def declared_dims(node: Node) -> tuple[int, ...]:
+    dims = node.attrs["dims"]
+    assert isinstance(dims, tuple)
+    return tuple(int(d) for d in dims)
 
 
 def _pairs(node: Node, declared: dict[str, Attr], shape: tuple[int, ...]) -> Iterator[Edit]:

@@ -24,9 +24,9 @@ from verifier.refute import too_large
 from verifier.repair.claims import Claim
 from verifier.repair.edits import Edit, apply, without_dead
 from verifier.repair.guided import factors, guided, settled
-from verifier.repair.near import near, returned, scaled
+from verifier.repair.near import attributes, dropped, near, returned, scaled
 from verifier.repair.numbers import Numbers, State
-from verifier.repair.view import Device, View, block, device, root
+from verifier.repair.view import UNMET, Device, View, block, device, root
 from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verify import verify, well_formed
 
@@ -38,6 +38,8 @@ REACH = 12
 """Nodes that are run for an edit of a larger program before it is given up or run whole."""
 CLEAR = 4
 """An edit after which so many more values are right is run whole at once."""
+COLLECTIVES = 12
+"""Collectives among what is lost that are looked at early."""
 FAR = 60
 """Values that are looked at to compare edits that were run whole."""
 CHUNK = 60
@@ -252,10 +254,10 @@ class _Search:
     def _fewer_than(
         self, edits: int, queues: list[list[tuple[tuple[int, int, float], int, _Point]]]
     ) -> None:
-        """Go on for as long again, to see whether fewer edits do."""
+        """Go on for a while, to see whether fewer edits do."""
         now = time.perf_counter()
         self.most = edits - 1
-        self.deadline = min(self.deadline, now + max(AGAIN, now - self.begin))
+        self.deadline = min(self.deadline, now + max(AGAIN, 0.3 * (now - self.begin)))
         for queue in queues[self.most :]:
             queue.clear()
 
@@ -460,7 +462,11 @@ def candidates(
 
 
 def _around(view: View) -> Iterator[tuple[View, Edit]]:
-    for node in view.suspects():
+    for place, node in enumerate(view.suspects()):
+        if place == UNMET:
+            for other in view.collectives()[:COLLECTIVES]:
+                for edit in chain(dropped(view.program, other), attributes(view.program, other)):
+                    yield view, edit
         inside: Iterator[tuple[View, Edit]] = iter(())
         if node.body is not None:
             inner = block(view, node)

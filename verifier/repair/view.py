@@ -13,6 +13,7 @@ from verifier.contract import output_key
 from verifier.domains.base import Array
 from verifier.evaluate import simulate
 from verifier.ir.program import Node, Program
+from verifier.ops import lookup
 from verifier.repair.claims import Claim, Index
 from verifier.repair.numbers import Machine, Numbers, State, first_step, primitive
 
@@ -160,6 +161,14 @@ class View:
                 if node.op == theirs.op and reader in self.cone:
                     out.setdefault(reader, node)
         return list(out.values())[: 2 * UNMET]
+
+    def collectives(self) -> list[Node]:
+        """Collectives that make a value which is lost, in order."""
+        return [
+            n
+            for n in self.program.nodes
+            if n.outputs[0] in self.lost and lookup(n.op).kind == "collective"
+        ]
 
     def suspects(self) -> Iterator[Node]:
         """Ops to edit, nearest to where the program goes astray first."""
