@@ -174,7 +174,7 @@ def test_two_ranks_stand_for_all_that_do_the_same(
 ) -> None:
     program = parse_text(text)
     few = from_program(program)
-    monkeypatch.setitem(from_program.__globals__, "_enough", lambda program, few: program.mesh)
+    monkeypatch.setitem(from_program.__globals__, "enough", lambda program, few: program.mesh)
     every = from_program(program)
     assert len(every.ranks) == program.mesh.size >= len(few.ranks)
     assert {v.check for v in verify_time(every)} == {v.check for v in verify_time(few)}

@@ -15,11 +15,10 @@ from dataclasses import replace
 from verifier.evaluate import process_groups
 from verifier.inline import inline
 from verifier.ir.errors import IRError
-from verifier.ir.program import IN_ORDER, Node, Program
+from verifier.ir.program import Node, Program
 from verifier.ir.types import NOWHERE, Mesh, Source
 from verifier.ir.where import Where, contains
 from verifier.ops import lookup
-from verifier.ops.collectives import mesh_dims
 from verifier.ops.control import scan_parts
 from verifier.regions import Regions, regions
 from verifier.time.builder import TimeBuilder
@@ -38,23 +37,20 @@ from verifier.time.events import (
     Transfer,
     Wait,
 )
-
-LIMIT = 400_000
-"""More events than these are refused."""
-LOCAL = frozenset({"shard_slice", "on_coord"})
-"""Collectives in name that exchange nothing."""
-ALIASES = frozenset({"wait", "merge", "only"})
-"""Results that are their operand, in its storage."""
-CALLS = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce_to": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-}
+from verifier.time.meetings import (
+    ALIASES,
+    CALLS,
+    LOCAL,
+    Messages,
+    dims_of,
+    enough,
+    is_plain,
+    is_quiet,
+    length_of,
+    meeting_mesh,
+    meets,
+    within_limit,
+)
 
 
 def from_program(
@@ -76,117 +72,24 @@ def from_program(
     for fault in places.faults():
         raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
     quiet = meetings and is_quiet(program)
-    mesh = _meeting(program, places) if quiet else _enough(program, 2)
-    _within_limit(program, mesh, quiet)
+    mesh = meeting_mesh(program, places) if quiet else enough(program, 2)
+    within_limit(program, mesh, quiet)
     builder = TimeBuilder(program.name, machine)
-    for names in sorted({_dims(node) for _, node in program.walk() if node.op in CALLS}):
+    for names in sorted({dims_of(node) for _, node in program.walk() if node.op in CALLS}):
         builder.communicator("+".join(names), *process_groups(mesh, names))
+    message = Messages()
     received = {
-        (id(inner), _message(inner, node.inputs[0]))
+        (id(inner), message(inner, node.inputs[0]))
         for inner, node in program.walk()
         if node.op == "recv"
     }
     stored = {node.timing.buffer for _, node in program.walk() if node.timing.buffer}
     for rank, coords in enumerate(mesh.coords()):
-        writer = _Rank(rank, coords, mesh, received, quiet)
+        writer = _Rank(rank, coords, mesh, received, message, quiet)
         writer.run(program, places, stored)
         built = builder.rank(rank)
         built.events = writer.events
     return builder.build()
-
-
-def is_quiet(program: Program) -> bool:
-    """Whether nothing but messages and collectives can go wrong in time.
-
-    No storage is named, no stream, and only sends are asynchronous: every value has storage of its
-    own and is there when it is read, so what a rank computes for itself is left out. A collective
-    along a mesh dim on which all ranks do the same is left out too: where one rank of them comes to
-    its end, all do, each step taken by all of them together.
-    """
-    return all(
-        not node.timing.stream
-        and not node.timing.buffer
-        and (not node.timing.asynchronous or node.op == "send")
-        for _, node in program.walk()
-    )
-
-
-def _dims(node: Node) -> tuple[str, ...]:
-    return mesh_dims(lookup(node.op).with_defaults(node.attrs)["mesh_dim"])
-
-
-def _enough(program: Program, few: int) -> Mesh:
-    """The mesh, with a few ranks for all along dims on which all ranks do the same."""
-    kept: set[str] = set()
-    for inner, node in program.walk():
-        kept.update(name for name, _ in node.where)
-        kept.update(name for item in inner.inputs for name, _ in item.where)
-        if lookup(node.op).kind == "movement" and "mesh_dim" in node.attrs:
-            kept.update(_dims(node))
-    return Mesh(tuple((n, size if n in kept else min(size, few)) for n, size in program.mesh.dims))
-
-
-def _meeting(program: Program, places: Regions) -> Mesh:
-    """The mesh with one rank for all along dims on which all ranks meet others alike."""
-    kept: set[str] = set()
-
-    def visit(inner: Program, held: Regions) -> None:
-        for node in inner.nodes:
-            if node.body is not None:
-                visit(node.body, held.inside(node))
-            elif node.op not in LOCAL and lookup(node.op).kind in ("movement", "collective"):
-                if node.op in ALIASES:
-                    continue
-                if lookup(node.op).kind == "movement":
-                    kept.update(_dims(node))
-                for value in (*node.inputs, *node.outputs):
-                    kept.update(name for name, _ in held.values[value])
-
-    visit(program, places)
-    return Mesh(tuple((n, size if n in kept else 1) for n, size in program.mesh.dims))
-
-
-def _within_limit(program: Program, mesh: Mesh, quiet: bool) -> None:
-    def count(inner: Program) -> int:
-        return sum(map(events_of, inner.nodes))
-
-    def events_of(node: Node) -> int:
-        if node.body is None:
-            return 0 if quiet and not _meets(node, mesh) else 1
-        return 1 if _is_plain(node.body, mesh) else _length(node) * (count(node.body) + 1)
-
-    events = count(program) * mesh.size
-    if events > LIMIT:
-        raise IRError(
-            f"{program.name} makes {events} events on {mesh.size} ranks, more than {LIMIT}; "
-            "give fewer ranks or steps of its scans"
-        )
-
-
-def _message(program: Program, value: str) -> str:
-    """The sent value that this one is another name of."""
-    producers = program.producers()
-    while value in producers and producers[value].op in ALIASES:
-        value = producers[value].inputs[0]
-    return value
-
-
-def _is_plain(program: Program, mesh: Mesh) -> bool:
-    """Whether nothing in it has to do with time or with other ranks."""
-    return all(node.timing == IN_ORDER and not _meets(node, mesh) for _, node in program.walk())
-
-
-def _meets(node: Node, mesh: Mesh) -> bool:
-    """Whether a rank of the mesh meets another one there."""
-    if node.op in LOCAL or lookup(node.op).kind not in ("movement", "collective"):
-        return False
-    return node.op not in CALLS or any(mesh[name] > 1 for name in _dims(node))
-
-
-def _length(node: Node) -> int:
-    length = lookup(node.op).with_defaults(node.attrs)["length"]
-    assert isinstance(length, int)
-    return length
 
 
 class _Rank:
@@ -198,10 +101,13 @@ class _Rank:
         coords: Mapping[str, int],
         mesh: Mesh,
         received: set[tuple[int, str]],
+        message: Messages,
         quiet: bool = False,
     ) -> None:
+        self.message = message
         self.rank, self.coords, self.mesh, self.received = rank, coords, mesh, received
         self.quiet = quiet
+        self.timed: dict[int, list[Node]] = {}
         self.events: list[Event] = []
         self.held: dict[str, Access] = {}
         """Value -> where it is, and whose write it is."""
@@ -233,17 +139,34 @@ class _Rank:
             self.events.append(Compute(label=label, reads=tuple(reads), source=source))
 
     def _nodes(self, program: Program, places: Regions) -> None:
-        for node in program.nodes:
+        for node in self._timed(program) if self.quiet else program.nodes:
             begin = len(self.events)
             if node.body is None:
                 self._node(program, node, places, places.values[node.outputs[0]])
-            elif all(v in self.held for v in node.inputs) and _is_plain(node.body, self.mesh):
+            elif (
+                not self.quiet
+                and all(v in self.held for v in node.inputs)
+                and is_plain(node.body, self.mesh)
+            ):
                 self._compute(node)
             else:
                 self._scan(node, places)
             for index in range(begin, len(self.events)):
                 if self.events[index].source == NOWHERE:
                     self.events[index] = replace(self.events[index], source=_source(node))
+
+    def _timed(self, program: Program) -> list[Node]:
+        """The nodes in which ranks meet, and the blocks that hold such nodes."""
+        found = self.timed.get(id(program))
+        if found is None:
+            found = [
+                n
+                for n in program.nodes
+                if (meets(n, self.mesh) if n.body is None else not is_plain(n.body, self.mesh))
+                and n.op not in ALIASES
+            ]
+            self.timed[id(program)] = found
+        return found
 
     def _node(self, program: Program, node: Node, places: Regions, region: Where) -> None:
         here = contains(region, self.coords)
@@ -254,13 +177,10 @@ class _Rank:
             self._send(program, node, places.values[node.inputs[0]])
         elif node.op == "recv":
             if here:
-                self._recv(program, node, _message(program, node.inputs[0]))
+                self._recv(program, node, self.message(program, node.inputs[0]))
         elif node.op == "ring_shift":
             if here:
                 self._ring(program, node)
-        elif self.quiet and node.op in CALLS and not _meets(node, self.mesh):
-            if here:
-                self._compute(node)
         elif node.op in CALLS:
             if contains(node.where, self.coords) and (
                 here or contains(places.values[node.inputs[0]], self.coords)
@@ -274,10 +194,6 @@ class _Rank:
             self._compute(node)
 
     def _compute(self, node: Node) -> None:
-        if self.quiet:
-            self._reads(node)
-            self.held |= {value: Access(self._fresh(value)) for value in node.outputs}
-            return
         stream = node.timing.stream or MAIN
         label = self._label(node.outputs[0])
         reads = self._reads(node)
@@ -290,13 +206,13 @@ class _Rank:
 
     def _call(self, program: Program, node: Node, here: bool) -> None:
         attrs = lookup(node.op).with_defaults(node.attrs)
-        names = _dims(node)
+        names = dims_of(node)
         stream, label = node.timing.stream or MAIN, self._label(node.outputs[0])
         comm = "+".join(names)
         group = next(g for g in process_groups(self.mesh, names) if self.rank in g)
         rooted = node.op in ("broadcast", "reduce_to", "gather", "scatter")
         handle = f"{label}.work" if node.timing.asynchronous else ""
-        held = node.inputs[0] in self.held
+        held = node.inputs[0] in self.held and not self.quiet
         event = Collective(
             op=CALLS[node.op],
             comm=comm,
@@ -317,7 +233,7 @@ class _Rank:
             self.sent += [handle] if handle else []
 
     def _send(self, program: Program, node: Node, held: Where) -> None:
-        name, value = _dims(node)[0], node.outputs[0]
+        name, value = dims_of(node)[0], node.outputs[0]
         source, target = node.attrs["src"], node.attrs["dst"]
         mine = self.coords[name]
         runs = contains(held, {**self.coords, name: int(str(source))})
@@ -326,7 +242,7 @@ class _Rank:
         ):
             return
         if self.mesh[name] == 1:
-            self.held[value] = self.held[node.inputs[0]]
+            self.held[value] = self.held.get(node.inputs[0], Access(value))
         elif mine == source:
             label = self._label(f"{value}.send")
             handle = f"{label}.work" if node.timing.asynchronous else ""
@@ -346,9 +262,9 @@ class _Rank:
             self._recv(program, node, value)
 
     def _recv(self, program: Program, node: Node, message: str) -> None:
-        name, source = _dims(node)[0], int(str(node.attrs["src"]))
+        name, source = dims_of(node)[0], int(str(node.attrs["src"]))
         if self.mesh[name] == 1:
-            self.held[node.outputs[0]] = self.held[message]
+            self.held |= {v: self.held[message] for v in node.outputs if message in self.held}
             return
         stream, label = node.timing.stream or MAIN, self._label(node.outputs[0])
         receives = node.op == "recv"
@@ -368,7 +284,7 @@ class _Rank:
 
     def _ring(self, program: Program, node: Node) -> None:
         attrs = lookup(node.op).with_defaults(node.attrs)
-        name, value = _dims(node)[0], node.outputs[0]
+        name, value = dims_of(node)[0], node.outputs[0]
         n, shift = self.mesh[name], int(str(attrs["shift"]))
         if shift % n == 0:
             self._compute(node)
@@ -412,12 +328,12 @@ class _Rank:
         inside = places.inside(node)
         mine = [contains(inside.values[item.name], self.coords) for item in body.inputs]
         pairs = zip(node.inputs, mine, strict=True)
-        given = [self.held[v] if here else None for v, here in pairs]
+        given = [self.held.get(v) if here else None for v, here in pairs]
         outer = self.held
         state = given[carries]
         rest = given[carries.stop :]
         made: list[list[Access | None]] = []
-        for _ in range(_length(node)):
+        for _ in range(length_of(node)):
             passed = zip(body.inputs, [*state, *rest], strict=True)
             self.held = {item.name: access for item, access in passed if access is not None}
             self._nodes(body, inside)
@@ -437,6 +353,8 @@ class _Rank:
             self._write(Compute(reads=reads), value, self._fresh(value), label)
 
     def _reads(self, node: Node) -> tuple[Access, ...]:
+        if self.quiet:
+            return ()
         for value in node.inputs:
             if value not in self.held:
                 raise IRError(
