@@ -16,7 +16,7 @@ from fractions import Fraction
 from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
 from verifier.ir.program import Input, Node, Output, Program
-from verifier.ir.where import EVERYWHERE, Where, coordinates
+from verifier.ir.where import EVERYWHERE, Where, coordinates, within
 from verifier.ops import lookup
 from verifier.ops.composites import results
 from verifier.ops.control import scan_parts
@@ -159,6 +159,8 @@ def _accumulate(b: Builder, cts: Cotangents, value: str, ct: str) -> None:
 
 def _widened(b: Builder, ct: str, where: Where) -> str:
     """The cotangent of a value on all ranks that hold it: zeros on those that do not read it."""
+    if within(where, b.held[ct]):
+        return ct
     for name in b.mesh.names:
         mine, wanted = (coordinates(w, b.mesh, name) for w in (b.held[ct], where))
         rest = tuple(c for c in wanted if c not in mine)
