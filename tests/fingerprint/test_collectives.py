@@ -17,6 +17,7 @@ from verifier.fingerprint import (
     color_hidden_states,
     color_logits,
     combined,
+    common_width,
     descriptor,
     exact_all_reduce,
     expected_fingerprint,
@@ -66,6 +67,25 @@ def test_the_page_on_colors() -> None:
     fps = [fingerprint(x, p, salt) for x, p in zip(pieces, tokens, strict=True)]
     assert total(fps) == expected_fingerprint(GAY_SEED, 128, 16, layer=5)
     assert fps[0].value != 0
+
+
+def test_shards_that_are_no_whole_words() -> None:
+    parts = TensorPartition(1, 3, 0, global_shape=(4, 9)).siblings()
+    salt = layer_key(GAY_SEED, 2)
+    pieces = [color_hidden_states(np.empty((4, 3), "f4"), p, layer=2) for p in parts]
+    fps = [fingerprint(x, p, salt) for x, p in zip(pieces, parts, strict=True)]
+    width = common_width(parts, 4)
+    assert width == 4
+    assert total(fps) == expected_fingerprint(GAY_SEED, 4, 9, layer=2, width=width)
+
+
+def test_partitions_in_any_order_name_ranks() -> None:
+    pieces, parts = shards()
+    sent = [fingerprint(x, p, 7) for x, p in zip(pieces, parts, strict=True)]
+    pieces[3] = flip_bits(pieces[3], [1])
+    whole = np.concatenate(pieces, 1)
+    verdict = verify_allgather(whole, parts[::-1], shard_fps=sent[::-1], key=7)
+    assert verdict.culprit_ranks == (3,)
 
 
 def test_a_canary_says_which_elements_are_there() -> None:

@@ -86,6 +86,12 @@ def test_reported_values_are_verified_and_never_made_up() -> None:
     assert half.culprit_ranks == (1,)
 
 
+def test_layers_that_are_no_whole_words() -> None:
+    cluster = ExoCluster(MACBOOKS, "small", n_layers=5, hidden_dim=3)
+    good = reports(cluster, "Hi", 3)
+    assert verify_exo_inference(cluster, "Hi", n_tokens=3, reported_fps=good)
+
+
 def test_a_device_that_ran_other_layers() -> None:
     cluster = ExoCluster(MACBOOKS, "small", **SMALL)
     verifier = ExoVerifier(cluster, n_tokens=4)

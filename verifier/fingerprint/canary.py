@@ -21,12 +21,15 @@ def expected_fingerprint(
     *,
     kind: Literal["canary", "coverage"] = "canary",
     dtype: np.dtype | str = "float32",
+    width: int | None = None,
 ) -> Fp:
     """The fingerprint of the hidden states of a layer, known before running.
 
     `canary`: of the colors of `color_hidden_states`, which the shards of a run on colors add up to.
     `coverage`: of the places, which the claims of all ranks add up to. No one can know that of
-    model data. (`legacy.expected_fingerprint` has the published formula, which ignores the token.)
+    model data. `width` is the word size of the shards (`common_width`), where they cannot be read
+    in words of 8 bytes as the whole can. (`legacy.expected_fingerprint` has the published formula,
+    which ignores the token.)
     """
     if min(n_tokens, hidden_dim) < 1:
         raise FingerprintError(
@@ -37,7 +40,8 @@ def expected_fingerprint(
         return coverage(region, salt)
     if kind != "canary":
         raise FingerprintError(f"expected_fingerprint: kind {kind!r}; canary or coverage")
-    return fingerprint(colors(region, salt, dtype), region, salt)
+    payload = colors(region, salt, dtype, width=width)
+    return fingerprint(payload, region, salt, width=width)
 
 
 def layer_key(seed: int, layer: int) -> int:

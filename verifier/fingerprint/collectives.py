@@ -40,8 +40,9 @@ def verify_allgather(
 ) -> Verdict:
     """Whether a gathered tensor holds every shard in its place.
 
-    Live: `shard_fps` are `fingerprint(shard, partition, key)` of the senders, with the `key` given
-    here. Canary: without them, the colors of `color_logits` (or of the `key`) are expected.
+    Live: `shard_fps` are `fingerprint(shard, partition, key)` of the senders, in the order of the
+    partitions, with the `key` given here. Canary: without them, the colors of `color_logits` (or of
+    the `key`) are expected.
 
     Sees what `fingerprint` sees: flips, shards dropped, repeated, swapped, stale, or gathered along
     the wrong dim; names the ranks whose places are wrong and, where it can, what is there instead.
@@ -54,6 +55,10 @@ def verify_allgather(
     """
     gathered = checked(gathered, "verify_allgather")
     parts = _all_shards("verify_allgather", partitions)
+    if shard_fps is not None and len(shard_fps) != len(parts):
+        raise FingerprintError(
+            f"verify_allgather: {len(parts)} shards, {len(shard_fps)} fingerprints"
+        )
     salt = make_key(seed, "logits") if key is None else key
     regions = [p.of_whole(gathered.shape) for p in parts]
     width = common_width(regions, gathered.dtype.itemsize)
@@ -63,11 +68,8 @@ def verify_allgather(
             for r in regions
         ]
     else:
-        want = list(shard_fps)
-        if len(want) != len(parts):
-            raise FingerprintError(
-                f"verify_allgather: {len(parts)} shards, {len(want)} fingerprints"
-            )
+        order = sorted(range(len(parts)), key=lambda i: partitions[i].shard_id)
+        want = [shard_fps[i] for i in order]
         total(want)
         width = want[0].width
         if want[0].key != salt:
@@ -92,7 +94,7 @@ def _all_shards(where: str, partitions: Sequence[TensorPartition]) -> tuple[Tens
         raise FingerprintError(
             f"{where}: expected shards 0..{len(want) - 1} of one partition, got shards {ids}"
         )
-    return tuple(partitions)
+    return want
 
 
 def _blame(
@@ -201,7 +203,10 @@ def verify_alltoall(
     pieces = [checked(p, f"verify_alltoall, piece {i}") for i, p in enumerate(received)]
     widths = {fp.width for fp in sent_fps}
     if len(widths) != 1 or not pieces:
-        raise FingerprintError("verify_alltoall: the pieces were hashed in words of one size each")
+        raise FingerprintError(
+            "verify_alltoall: expected pieces hashed in words of one size; give every sender "
+            "width=common_width(regions, itemsize)"
+        )
     width = widths.pop()
     got = [fingerprint(p, r, key, width=width) for p, r in zip(pieces, regions, strict=True)]
     if got == list(sent_fps):

@@ -17,7 +17,7 @@ from verifier.fingerprint.collectives import verify_pipeline_handoff
 from verifier.fingerprint.errors import FingerprintError
 from verifier.fingerprint.mix import MASK
 from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import Fp, colors, fingerprint, total
+from verifier.fingerprint.movement import Fp, colors, common_width, fingerprint, total
 from verifier.fingerprint.outcome import Verdict
 from verifier.fingerprint.partition import GAY_SEED
 from verifier.fingerprint.region import Array, Region, checked
@@ -130,13 +130,19 @@ class ExoCluster:
         shape = (n_tokens, self.hidden_dim)
         return Region((self.n_layers, *shape), (layer - 1, 0, 0), (1, *shape))
 
+    def word_bytes(self, n_tokens: int, itemsize: int) -> int:
+        """The word size that all layers share."""
+        layers = range(1, self.n_layers + 1)
+        return common_width([self.layer_region(i, n_tokens) for i in layers], itemsize)
+
 
 def exo_color(
     cluster: ExoCluster, layer: int, prompt: str, n_tokens: int, dtype: np.dtype | str = "float32"
 ) -> Array:
     """What the hidden states of a layer are in a canary run, shape (n_tokens, hidden_dim)."""
     region = cluster.layer_region(layer, n_tokens)
-    return colors(region, cluster.key(prompt, n_tokens), dtype)[0]
+    width = cluster.word_bytes(n_tokens, np.dtype(dtype).itemsize)
+    return colors(region, cluster.key(prompt, n_tokens), dtype, width=width)[0]
 
 
 def exo_report(
@@ -156,7 +162,8 @@ def exo_report(
                 f"exo_report, layer {layer}: expected shape {list(region.shape[1:])}, "
                 f"got {list(data.shape)}"
             )
-        fps.append(fingerprint(data[None], region, salt))
+        width = cluster.word_bytes(n_tokens, data.dtype.itemsize)
+        fps.append(fingerprint(data[None], region, salt, width=width))
     return total(fps)
 
 
