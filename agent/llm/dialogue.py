@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from agent.llm.answers import Completion, Unanswered, Usage
+from agent.llm.answers import Completion, Failed, Trouble, Unanswered, Usage
 from agent.llm.client import Form, Model
 from agent.llm.hygiene import one_line
 from agent.llm.replies import ReplyError
@@ -56,27 +56,33 @@ def put(model: Model, prompt: Rendered, form: Form, reader: Callable[[str], T]) 
     form = replace(form, template=prompt.template, rendering=prompt.rendering)
     messages = prompt.messages
     first = model.ask(messages, form)
-    if not isinstance(first, Completion):
+    spent = Usage()
+    if isinstance(first, Completion):
+        spent = first.usage
+        try:
+            return Read(reader(first.text), spent, prompt.template, prompt.rendering)
+        except ReplyError as error:
+            problems, text = error.problems, first.text
+    elif isinstance(first, Failed) and first.kind is Trouble.LENGTH:
+        problems, text = ("it was cut off at the limit of tokens; be brief",), ""
+    else:
         return first
-    try:
-        return Read(reader(first.text), first.usage, prompt.template, prompt.rendering)
-    except ReplyError as error:
-        problems = error.problems
-    told = "\n".join(f"- {one_line(problem)}" for problem in problems[:8])
-    again = [
-        *messages,
-        {"role": "assistant", "content": first.text[:SHOWN] or "(nothing)"},
-        {
-            "role": "user",
-            "content": f"That reply cannot be used:\n{told}\n"
-            "Send the whole reply again, corrected, and nothing else.",
-        },
-    ]
-    second = model.ask(again, form)
+    second = model.ask([*messages, *_correction(text, problems)], form)
     if not isinstance(second, Completion):
         return second
-    usage = first.usage + second.usage
+    spent += second.usage
     try:
-        return Read(reader(second.text), usage, prompt.template, prompt.rendering, True)
+        return Read(reader(second.text), spent, prompt.template, prompt.rendering, True)
     except ReplyError as error:
-        return Malformed(error.problems, usage, prompt.template, prompt.rendering)
+        return Malformed(error.problems, spent, prompt.template, prompt.rendering)
+
+
+def _correction(text: str, problems: tuple[str, ...]) -> list[dict[str, str]]:
+    """What was said, where it is known, and what is wrong with it."""
+    told = "\n".join(f"- {one_line(problem)}" for problem in problems[:8])
+    asked = (
+        f"That reply cannot be used:\n{told}\n"
+        "Send the whole reply again, corrected, and nothing else."
+    )
+    said = text[:SHOWN] or "(nothing that can be shown)"
+    return [{"role": "assistant", "content": said}, {"role": "user", "content": asked}]

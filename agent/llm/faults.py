@@ -108,6 +108,15 @@ def as_wire_error(error: Exception) -> WireError:
     )
 
 
+def _page(error: APIStatusError) -> str:
+    """What the endpoint said, where it is of no known form."""
+    if isinstance(error.body, str) and error.body:
+        return error.body
+    with suppress(Exception):  # a body that was not read, or cannot be
+        return error.response.text[:200]
+    return ""
+
+
 _KINDS = {
     400: Trouble.REQUEST,
     401: Trouble.KEY,
@@ -125,7 +134,7 @@ _WAITING_HELPS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 def _of_status(error: APIStatusError) -> WireError:
     status = error.status_code
     body = _mapping(error.body)
-    message = one_line(str(body.get("message") or error.message))
+    message = one_line(str(body.get("message") or _page(error) or error.message))
     if body.get("param"):
         message += f" (param {one_line(str(body['param']), 40)})"
     if 300 <= status < 400:

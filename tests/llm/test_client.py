@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import InputError
-from agent.llm.answers import Cancelled, Completion, Failed, NoModel
+from agent.llm.answers import Cancelled, Completion, Failed, NoModel, Trouble
 from agent.llm.budget import Ledger, Limits
 from agent.llm.client import Client, Form
 from agent.llm.endpoint import Endpoint, Timeouts, find
@@ -128,6 +128,36 @@ def test_a_date_to_wait_for_is_read(server: Server, client: Client) -> None:
     answer = client.ask(ASK)
     assert isinstance(answer, Failed)
     assert server.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "kind", "said"),
+    [
+        (404, '{"error": "model \'tiny\' not found"}', Trouble.NOT_FOUND, "model 'tiny' not found"),
+        (404, '{"detail": "Not Found"}', Trouble.NOT_FOUND, "Not Found"),
+        (
+            400,
+            '{"object": "error", "message": "too long", "type": "BadRequestError", "code": 400}',
+            Trouble.REQUEST,
+            "too long",
+        ),
+        (400, '{"error": {"message": ["a", 1], "code": {"x": 1}}}', Trouble.REQUEST, "a"),
+        (429, '{"error": {"message": "x", "code": "quota_exceeded"}}', Trouble.QUOTA, "x"),
+        (401, "", Trouble.KEY, "401"),
+        (400, "[]", Trouble.REQUEST, "400"),
+        (418, "\xff", Trouble.REQUEST, "418"),
+    ],
+)
+def test_errors_are_read_in_every_form(
+    code: int, body: str, kind: Trouble, said: str, server: Server, client: Client
+) -> None:
+    """As llama.cpp, Ollama, vLLM and FastAPI write them, and as nobody should."""
+    server.answers(page(body, "application/json", code))
+    answer = client.ask(ASK)
+    assert isinstance(answer, Failed)
+    assert (answer.kind, answer.status) == (kind, code)
+    assert said in answer.message
+    assert "\n" not in str(answer)
 
 
 def test_no_network_is_no_model_in_one_line() -> None:

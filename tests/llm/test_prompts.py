@@ -152,6 +152,15 @@ def test_vocabularies_are_the_registries() -> None:
     assert all(all(e.values()) for e in everything)
 
 
+def test_prompts_are_short_enough_to_pay_for() -> None:
+    """Four thousand tokens of rules and vocabulary at most."""
+    ops = {"translate": vocabulary.one_device_ops(), "repair": vocabulary.insertable_ops()}
+    edits = vocabulary.edits()
+    for name, words in ops.items():
+        values = {**VALUES[name], "ops": words} | ({"edits": edits} if name == "repair" else {})
+        assert len(render(name, boundary=WORD, **values).system) < 14_000
+
+
 def test_every_style_that_fits_is_explained() -> None:
     weight = Param("w", "w", (8, 8), False)
     fits = {

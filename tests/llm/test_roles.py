@@ -104,6 +104,18 @@ def test_what_is_no_answer_is_passed_on(role: str, end: NoModel) -> None:
     assert ask(Scripted(["nonsense", end])) is end
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_a_reply_that_was_cut_off_is_asked_for_once_more(role: str) -> None:
+    ask, reply = ROLES[role]
+    cut = Failed(Trouble.LENGTH, "the reply reached the limit of tokens")
+    model = Scripted([cut, reply()])
+    found = ask(model)
+    assert isinstance(found, Read)
+    assert found.corrected
+    assert "be brief" in model.heard[1][3]["content"]
+    assert ask(Scripted([cut, cut, reply()])) == cut
+
+
 def test_every_end_has_an_exit_code() -> None:
     ends = [NoModel("x"), Failed(Trouble.KEY, "x"), OutOfBudget("calls", 1, 1), Cancelled()]
     assert [int(exit_of(end)) for end in ends] == [3, 3, 4, 130]
