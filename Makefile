@@ -48,9 +48,17 @@ laws: $(OK)  ## the laws of every op and every rule
 	$(BIN)/pytest -q -n 2 tests/laws
 
 .PHONY: mutants
-mutants: $(OK)  ## 3,000 wrong programs and steps, and the rewrites that keep their meaning
-	$(BIN)/python -m verifier.campaign --count 2000
-	$(BIN)/python -m benchmarks.mutants --count 40
+mutants: $(OK)  ## more than 10,000 variants of programs and training steps, against float64 runs (an hour)
+	$(BIN)/python -m verifier.campaign --count 4000
+	$(BIN)/python -m benchmarks.mutants --count 200
+
+.PHONY: bugs
+bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
+	$(BIN)/python -m benchmarks.artifact_bugs
+
+.PHONY: faults
+faults: $(OK)  ## faults of what ranks exchange, and what the fingerprints see of them
+	$(BIN)/python -m benchmarks.faults
 
 .PHONY: corpus
 corpus: $(OK)  ## wrong programs and their right twins, from reports of real faults: a table by class
@@ -67,6 +75,14 @@ bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memo
 .PHONY: bench-training
 bench-training: $(OK)  ## whole training steps of Llama 3 and Mixtral at full size, up to 8192 ranks
 	$(BIN)/python -m benchmarks.training
+
+.PHONY: bench-scale
+bench-scale: $(OK)  ## the six largest published plans, by phase, and curves over every size
+	$(BIN)/shardproof bench scale
+
+.PHONY: bench-ingest
+bench-ingest: $(OK)  ## 8,192 programs of single ranks, read and judged
+	$(BIN)/python -m benchmarks.ingest
 
 .PHONY: bench-repair
 bench-repair: $(OK)  ## wrong programs of the corpus and mutants with 1 to 3 faults, repaired and proved
