@@ -68,7 +68,7 @@ def compiles(device: str) -> bool:
 
 def _bits(data: torch.Tensor, width: int) -> torch.Tensor:
     """The bits of a tensor as words of `width` bytes, flat, the last one filled up with zeros."""
-    flat = data.detach().contiguous().reshape(-1)
+    flat = data.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.dtype.is_complex:
         flat = torch.view_as_real(flat).reshape(-1)
     size = flat.element_size()

@@ -350,6 +350,17 @@ def test_a_level_asks_for_what_it_takes(level: Any, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_a_reduce_scatter_of_real_data() -> None:
+    xs = [RNG.standard_normal((8, 4)).astype("f4") for _ in range(3)]
+    part = TensorPartition(0, 2, 1, global_shape=(8, 4))
+    cuts = [np.ascontiguousarray(part.region().cut(x)) for x in xs]
+    piece = ordered_sum(cuts)
+    some = [sample(c, GAY_SEED) for c in cuts]
+    assert verify_reduce_scatter(piece, part, 3, level="T2", samples=some)
+    wrong = verify_reduce_scatter(ordered_sum(xs)[:4], part, 3, level="T3", inputs=cuts)
+    assert (wrong.op, wrong.alarm) == ("reduce_scatter", True)
+
+
 def test_fingerprints_of_other_keys_are_no_alarm_but_an_error() -> None:
     x = np.ones((3, 4), "f4")
     for replicas in ([1, 1], [GAY_SEED, 1]):

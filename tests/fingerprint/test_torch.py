@@ -41,6 +41,15 @@ def test_the_same_to_the_bit(backend: str, dtype: str) -> None:
     )
 
 
+def test_views_and_gradients() -> None:
+    z = torch.randn(5, dtype=torch.complex64)
+    assert ours.fingerprint(z.conj(), None, 1) == fingerprint(
+        z.conj().resolve_conj().numpy(), None, 1
+    )
+    w = torch.nn.Parameter(torch.randn(3, 4))
+    assert ours.fingerprint(w, None, 1) == fingerprint(w.detach().numpy(), None, 1)
+
+
 def test_sparse_tensors_are_refused() -> None:
     with pytest.raises(FingerprintError, match="expected a dense tensor"):
         ours.fingerprint(torch.zeros(3).to_sparse())

@@ -144,7 +144,7 @@ def verify_reduce_scatter(
         return check_canary_sum(
             "reduce_scatter", piece, n_ranks, seed, region=region, precision=precision
         )
-    return verify_allreduce(
+    verdict = verify_allreduce(
         piece,
         n_ranks,
         seed=seed,
@@ -155,3 +155,4 @@ def verify_reduce_scatter(
         average=average,
         precision=precision,
     )
+    return replace(verdict, op="reduce_scatter")
