@@ -66,7 +66,7 @@ def run(run: Run, choice: Choice, out: Path | None) -> Outcome:
     curves = {name: _curve(run, name, choice.repeat) for name in choice.curves()}
     text = _markdown(plans, curves)
     if out is not None:
-        _write(run, out, about, plans, curves, text)
+        write(run, out, about, plans, curves)
     rows = [*plans, *(row for line in curves.values() for row in line)]
     bad = [row.name for row in rows if not row.good]
     for name in bad:
@@ -160,14 +160,18 @@ def _fine(row: Row) -> bool:
     return row.good and (row.target_s is None or row.total_s <= row.target_s)
 
 
-def _write(
+def write(
     run: Run,
     out: Path,
     about: dict[str, str],
     plans: Sequence[Row],
     curves: dict[str, list[Row]],
-    text: str,
 ) -> None:
+    """Results, tables, page and picture into a directory; without matplotlib no picture.
+
+    Raises:
+        InputError: the directory cannot be written.
+    """
     results = {
         "machine": about,
         "plans": [asdict(row) for row in plans],
@@ -177,7 +181,7 @@ def _write(
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / RESULTS).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        (out / TABLE).write_text(text + "\n", encoding="utf-8")
+        (out / TABLE).write_text(_markdown(plans, curves) + "\n", encoding="utf-8")
         if curves:
             try:
                 png, picture = draw({name: _points(name, rows) for name, rows in curves.items()})
