@@ -18,6 +18,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -204,13 +205,14 @@ def mutated(
     every: Sequence[Source], each: int, seed: int, most: float, done: Counter[str]
 ) -> Iterator[Outcome]:
     """`each` mutants of every source; as many as are in `done` are left out."""
-    for place, source in enumerate(every):
-        for number in range(done[source.name], each):
-            rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), number])
-            made = mutant(source, FAULTS[(number + place) % len(FAULTS)], rng)
-            if made is not None:
-                program, what = made
-                yield mended(source, program, len(what), what, most)
+    for number, (place, source) in product(range(each), enumerate(every)):
+        if number < done[source.name]:
+            continue
+        rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), number])
+        made = mutant(source, FAULTS[(number + place) % len(FAULTS)], rng)
+        if made is not None:
+            program, what = made
+            yield mended(source, program, len(what), what, most)
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | int]]:

@@ -29,7 +29,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "after": (Edit("after", "a", "neg"), "%s = sub %a_neg, %c"),
     "after for one reader": (
         Edit("after", "r", "neg", uses=("output:r",)),
-        'return %y "y", %r_neg "r"',
+        'return %y, %r_neg "r"',
     ),
     "drop": (Edit("drop", "s", "sub", index=1), "%r = all_reduce %c"),
     "replace": (Edit("replace", "s", "add"), "%s = add %a, %c"),

@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import combinations, permutations, product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verifier.domains.base import Array
 from verifier.domains.field import P
@@ -51,7 +52,8 @@ class Index:
         elements = np.concatenate(flat) if flat else np.zeros(0, np.uint64)
         owner = np.repeat(np.arange(len(telling)), sizes)
         order = np.argsort(elements, kind="stable")
-        self._elements, self._owner, self._names = elements[order], owner[order], telling
+        self._elements: NDArray[np.uint64] = elements[order]
+        self._owner, self._names = owner[order], telling
         self._plain = [(name, array) for name, array in whole.items() if not _telling(array)]
 
     def claims(self, parts: Sequence[Array | None]) -> list[Claim]:
@@ -70,7 +72,7 @@ class Index:
             summed = _summed(parts, self.coords, names) if names else parts
             for claim in self._whole(summed, ranks, names):
                 found.append(claim)
-            if any(c.scale == 1 for c in found):
+            if found:
                 break
         return sorted(found, key=lambda c: c.scale != 1)
 
@@ -111,9 +113,9 @@ class Index:
         first = parts[ranks[0]]
         assert first is not None
         at = int(np.argmax(first.ravel() != 0))
-        probes = (first.ravel()[at] * self._factors) % _P
-        low: Array = np.searchsorted(self._elements, probes, "left")
-        high: Array = np.searchsorted(self._elements, probes, "right")
+        probes: NDArray[np.uint64] = (first.ravel()[at] * self._factors) % _P
+        low = np.searchsorted(self._elements, probes, "left")
+        high = np.searchsorted(self._elements, probes, "right")
         tried = 0
         for scale, a, b in zip(self._scales, low, high, strict=True):
             owners: list[int] = self._owner[a:b].tolist()

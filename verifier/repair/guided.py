@@ -7,6 +7,7 @@ are where a fault keeps the program from going on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -68,7 +69,11 @@ def settled(view: View, contract: Contract, wanted: dict[str, str]) -> Iterator[
         for claim in view.claims.get(out.value, ()):
             if claim.of != wanted[key]:
                 continue
+            pending = view.machine.sizes(claim.layout.pending)
             for edit in closing(out.value, claim.layout, contract.outputs[key]):
+                if claim.scale == pending != 1 and "reduce" in dict(edit.attrs):
+                    averaged = {**dict(edit.attrs), "reduce": "avg"}
+                    edit = replace(edit, attrs=tuple(sorted(averaged.items())))
                 yield edit
                 if readers:
                     yield Edit(edit.kind, edit.value, edit.op, edit.attrs, uses=readers)

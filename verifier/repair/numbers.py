@@ -6,7 +6,8 @@ goes on: what else is right can still be seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,6 +66,10 @@ class Machine:
         self.coords = mesh.coords()
         self._parts: dict[tuple[object, ...], Program] = {}
         self._bodies: dict[int, tuple[Program, Program]] = {}
+
+    def sizes(self, names: Collection[str]) -> int:
+        """How many ranks a group over some mesh dims has."""
+        return math.prod(self.mesh[name] for name in names)
 
     def start(self, program: Program, given: Sequence[Mapping[str, Array]]) -> State:
         """The inputs of each rank, nothing run yet."""

@@ -48,7 +48,7 @@ WHOLE = 6
 """Edits of a chunk that are run whole, the most promising ones."""
 SHARE = 1.5
 """How much more time programs of one edit fewer get."""
-AGAIN = 0.5
+AGAIN = 1.0
 """Seconds at least to look for fewer edits, where more than one were found."""
 SEEDS = (11, 12, 13, 14, 15, 16)
 """Random inputs that are tried until they show a fault."""
@@ -229,7 +229,7 @@ class _Search:
         asked = self.most
         while any(queues) and not self.late():
             open_ = (d for d in range(self.most) if queues[d])
-            depth = min(open_, key=lambda d: spent[d] * SHARE**d)
+            depth = min(open_, key=lambda d: (kept is None) * spent[d] * SHARE**d)
             (chunks, wrong, gain), _, point = heapq.heappop(queues[depth])
             begin = time.perf_counter()
             trials, more = self._chunk(point)

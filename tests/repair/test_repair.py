@@ -1,0 +1,137 @@
+"""The search: single and double faults are mended by few edits, and what is offered is proved."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.campaign.cases import read_case
+from verifier.campaign.corpus import ROOT
+from verifier.campaign.mutants import mutations
+from verifier.campaign.truth import equal
+from verifier.campaign.zoo import bases
+from verifier.checker import Accepted, check
+from verifier.inline import inline
+from verifier.ir.errors import IRError
+from verifier.ir.program import Program
+from verifier.repair import NotRepaired, Repaired, repair
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+BASES = {str(b): b for b in bases()}
+CASES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "a sum that is missing": (
+        "missing_collective/MC-01",
+        ("all_reduce {mesh_dim=tp, reduce=sum} after %p",),
+    ),
+    "another fold": ("basics/max_for_sum", ("reduce=sum for the op that makes %y",)),
+    "reduced twice": ("basics/all_reduce_twice", ("drop the all_reduce that makes %w",)),
+    "another group": ("basics/wrong_group", ("mesh_dim=tp for the op that makes %h",)),
+    "a mean over fewer": (
+        "basics/mean_over_local_tokens",
+        ("value=1/8 for the op that makes %m",),
+    ),
+}
+FAULTS = [
+    ("mlp[tp=2]", "bias before the reduce: operand 1 added before at %7"),
+    ("gated[tp=2]", "wrong op: silu -> sigmoid"),
+    ("vocabulary[tp=2]", "wrong offset: offset 0 for 4*tp"),
+    ("sequence[tp=2]", "extra collective"),
+    ("attention[tp=2]", "wrong reshape"),
+    ("layers[tp=2]", "wrong operand"),
+    ("averaged[dp=2]", "drop backward collective"),
+    ("ulysses[tp=2]", "wrong dim of a collective"),
+]
+PAIRS = [
+    ("mlp[tp=2]", "drop collective", "wrong op: mul"),
+    ("gated[tp=2]", "drop collective", "drop backward collective"),
+    ("sharded[dp=2]", "wrong reduction", "wrong op"),
+]
+
+
+def mutant(name: str, program: Program, kind: str) -> Program:
+    """The first mutant of a kind that is wrong, and that every rank can run."""
+    for mutation in mutations(program):
+        if f"{mutation.kind}: {mutation.text}".startswith(kind):
+            made = mutation.edit()
+            try:
+                if made is not None and not equal(BASES[name], made):
+                    return made
+            except (IRError, KeyError):
+                continue
+    raise AssertionError(f"no mutant of {name} by {kind}")
+
+
+def mended(name: str, wrong: Program, most: int) -> Repaired:
+    base = BASES[name]
+    found = repair(base.sequential, wrong, base.contract, max_edits=most, seconds=20)
+    assert isinstance(found, Repaired), found
+    assert equal(base, inline(found.program))
+    programs = base.sequential, found.program, base.contract
+    assert isinstance(check(found.verdict.certificate, *programs), Accepted)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fault_of_the_corpus_is_mended_by_the_edit_a_person_would_make(name: str) -> None:
+    path, expected = CASES[name]
+    programs = read_case(ROOT / f"{path}.txt").programs("wrong")
+    found = repair(*programs)
+    assert isinstance(found, Repaired)
+    assert tuple(map(str, found.edits)) == expected
+    assert isinstance(verify(programs[0], found.program, programs[2]), Proof)
+
+
+@pytest.mark.parametrize(("name", "kind"), FAULTS, ids=[f"{n} {k}" for n, k in FAULTS])
+def test_one_fault_is_mended(name: str, kind: str) -> None:
+    wrong = mutant(name, BASES[name].distributed, kind)
+    assert len(mended(name, wrong, 3).edits) <= 2
+
+
+@pytest.mark.parametrize(("name", "first", "second"), PAIRS, ids=[p[0] for p in PAIRS])
+def test_two_faults_are_mended(name: str, first: str, second: str) -> None:
+    wrong = mutant(name, mutant(name, BASES[name].distributed, first), second)
+    assert len(mended(name, wrong, 3).edits) <= 3
+
+
+def test_right_program_needs_no_edit() -> None:
+    base = BASES["mlp[tp=2]"]
+    found = repair(base.sequential, base.distributed, base.contract)
+    assert isinstance(found, Repaired)
+    assert found.edits == ()
+    assert found.program == base.distributed
+
+
+def test_fixed_ops_are_left_as_they_are() -> None:
+    base = BASES["mlp[tp=2]"]
+    wrong = mutant("mlp[tp=2]", base.distributed, "wrong reduction: reduce=avg")
+    pairs = zip(wrong.nodes, base.distributed.nodes, strict=True)
+    changed = [n.outputs[0] for n, m in pairs if n != m]
+    assert changed
+    found = repair(base.sequential, wrong, base.contract, fixed=changed)
+    assert isinstance(found, Repaired)
+    for name in changed:
+        assert found.program.producers()[name] == wrong.producers()[name]
+
+
+def test_what_is_not_mended_says_why() -> None:
+    base = BASES["mlp[tp=2]"]
+    every = [v for n in base.distributed.nodes for v in n.outputs]
+    wrong = mutant("mlp[tp=2]", base.distributed, "wrong op: gelu -> relu")
+    found = repair(base.sequential, wrong, base.contract, max_edits=1, seconds=2, fixed=every)
+    assert isinstance(found, NotRepaired)
+    assert found.reason
+
+
+def test_cost_chooses_among_edits() -> None:
+    """Of the single edits that mend a program, the one that the caller calls cheaper."""
+    programs = read_case(ROOT / "basics/average_for_sum.txt").programs("wrong")
+
+    def nodes(program: Program) -> float:
+        return len(program.nodes)
+
+    first = repair(*programs, cost=nodes)
+    other = repair(*programs, cost=lambda program: -nodes(program))
+    assert isinstance(first, Repaired)
+    assert isinstance(other, Repaired)
+    assert [len(first.edits), len(other.edits)] == [1, 1]
+    assert len(first.program.nodes) < len(other.program.nodes)
