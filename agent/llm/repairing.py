@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.llm import vocabulary
+from agent.llm import replies, vocabulary
 from agent.llm.client import Form, Model
 from agent.llm.dialogue import Result, put
 from agent.llm.hygiene import clean, one_line
-from agent.llm.replies import Edit, Repair, ReplyError, read, schema
+from agent.llm.replies import Repair, ReplyError, read, schema
 from agent.llm.source import bare, boundary, excerpt
 from agent.verdicts import message
 from prompts import render
-from verifier.edits import EDITS, Change, apply_change
+from verifier.contract import output_key
+from verifier.ir.attrs import KINDS as ATTRS
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.text import parse_attrs, to_text
+from verifier.ir.where import Where, ranks_where
+from verifier.ops import lookup
+from verifier.repair import KINDS, Edit, apply
 from verifier.verdict import Counterexample, Unknown
 
 
@@ -43,16 +47,16 @@ class Repaired:
     """An edited program, not yet judged."""
 
     program: Program
-    changes: tuple[Change, ...]
+    edits: tuple[Edit, ...]
     diagnosis: str
 
     def __str__(self) -> str:
-        return "; ".join(map(str, self.changes))
+        return "; ".join(map(str, self.edits))
 
 
 def repair(model: Model, task: Task) -> Result[Repaired]:
     """Ask for edits. The edited program has the inputs and outputs that it had."""
-    form = Form("repair", schema(Repair, {"Edit.edit": list(EDITS)}))
+    form = Form("repair", schema(Repair, {"Edit.edit": list(KINDS)}))
     location = task.verdict.location
     focus = location.text.split(" = ")[0] if location else ""
     prompt = render(
@@ -77,26 +81,107 @@ def _read(task: Task, text: str) -> Repaired:
     if len(reply.edits) > task.most:
         raise ReplyError([f"edits: {len(reply.edits)}; at most {task.most}"])
     program = task.distributed
-    changes: list[Change] = []
-    for index, edit in enumerate(reply.edits):
+    edits: list[Edit] = []
+    for index, wire in enumerate(reply.edits):
         try:
-            change = _change(edit)
-            program = apply_change(program, change)
+            edit = _edit(program, wire)
+            program = apply(program, edit)
         except (IRError, RecursionError) as error:
             raise ReplyError([f"edits[{index}]: {one_line(str(error))}"]) from None
-        changes.append(change)
-    found = Repaired(program, tuple(changes), reply.diagnosis)
+        edits.append(edit)
+    found = Repaired(program, tuple(edits), reply.diagnosis)
     if str(found) in {edits for edits, _ in task.refuted}:
         raise ReplyError(["edits: these were tried before, and are wrong"])
     return found
 
 
-def _change(edit: Edit) -> Change:
-    return Change(
-        edit.edit,
-        edit.value.strip().removeprefix("%"),
-        edit.op.strip(),
-        tuple(parse_attrs(edit.attrs, edit.op or edit.edit, "attrs").items()),
-        edit.other.strip().removeprefix("%"),
-        edit.position,
+_NEEDED = {
+    "after": ("op",),
+    "replace": ("op",),
+    "set": ("attrs",),
+    "rewire": ("operands",),
+    "swap": ("operands",),
+    "output": ("operands",),
+}
+"""Fields that an edit cannot do without."""
+_ONE_OPERAND = frozenset({"rewire", "output"})
+
+
+def _edit(program: Program, wire: replies.Edit) -> Edit:
+    """An edit whose fields are those of its kind and name what there is.
+
+    Raises:
+        IRError: which field, and why not.
+    """
+    if wire.edit not in KINDS:
+        raise IRError(f"unknown edit {wire.edit!r}; expected one of {', '.join(KINDS)}")
+    scope, value, around = _scope(program, _name(wire.value), wire.edit == "output")
+    operands = tuple(map(_name, wire.operands))
+    attrs = parse_attrs(wire.attrs, wire.op or wire.edit, "attrs")
+    edit = Edit(
+        wire.edit,
+        value,
+        wire.op.strip(),
+        tuple(attrs.items()),
+        operands,
+        wire.index,
+        tuple(map(_name, wire.uses)),
+        _where(program, wire.where),
+        scope,
     )
+    taken = KINDS[wire.edit].fields
+    for field in ("op", "attrs", "operands", "index", "uses", "where"):
+        if getattr(edit, field) and field not in taken:
+            raise IRError(f"{wire.edit} takes no {field}")
+    for field in _NEEDED.get(wire.edit, ()):
+        if not getattr(edit, field):
+            raise IRError(f"{wire.edit} needs {field}")
+    if wire.edit in _ONE_OPERAND and len(operands) != 1:
+        raise IRError(f"{wire.edit} takes one operand, got {len(operands)}")
+    if not 0 <= wire.index < 1000:
+        raise IRError(f"index {wire.index}: expected the number of an operand, from 0")
+    for name in operands:
+        if name not in around.types:
+            raise IRError(f"no value %{name} there")
+    if edit.op and lookup(edit.op).kind == "control":
+        raise IRError(f"{edit.op} has a body, which an edit cannot give")
+    for name, attr in attrs.items():
+        if name not in ATTRS:
+            raise IRError(f"no op has an attribute {name!r}")
+        if not ATTRS[name].holds(attr):
+            raise IRError(f"{name} is {ATTRS[name].says}")
+    return edit
+
+
+def _name(text: str) -> str:
+    return text.strip().removeprefix("%")
+
+
+def _scope(program: Program, value: str, is_output: bool) -> tuple[tuple[str, ...], str, Program]:
+    """The blocks that hold a value, its name there, and the innermost block."""
+    if is_output:
+        if value not in {output_key(o) for o in program.outputs}:
+            raise IRError(f"no output {value!r}; an output is named role:path")
+        return (), value, program
+    path: list[str] = []
+    while value not in program.types:
+        holders = ((n, out) for n in program.nodes if n.body is not None for out in n.outputs)
+        found = next(((n, out) for n, out in holders if value.startswith(f"{out}/")), None)
+        if found is None or found[0].body is None:
+            raise IRError(f"the program has no value %{value}")
+        path.append(found[1])
+        program, value = found[0].body, value.removeprefix(f"{found[1]}/")
+    return tuple(path), value, program
+
+
+def _where(program: Program, text: str) -> Where:
+    """The ranks that `pp=0` or `pp=[0, 1], tp=0` names."""
+    chosen: dict[str, tuple[int, ...]] = {}
+    for name, at in parse_attrs(text, "on", "where").items():
+        whole = at if isinstance(at, tuple) else (at,)
+        size = dict(program.mesh.dims).get(name, 0)
+        good = [i for i in whole if isinstance(i, int) and 0 <= i < size]
+        if not good or len(good) != len(whole):
+            raise IRError(f"where: {name} is no mesh dim, or it has no such coordinate")
+        chosen[name] = tuple(good)
+    return ranks_where(program.mesh, chosen)

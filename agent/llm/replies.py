@@ -65,8 +65,10 @@ class Edit(Reply):
     value: str
     op: str
     attrs: str
-    other: str
-    position: int
+    operands: list[str]
+    index: int
+    uses: list[str]
+    where: str
 
 
 class Repair(Reply):

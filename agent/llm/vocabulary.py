@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verifier.edits import EDITS
 from verifier.ops import REGISTRY, REQUIRED, Op
+from verifier.repair import KINDS
 
 Entry = dict[str, str]
 ONE_DEVICE = frozenset({"map", "einsum", "reduce", "view", "index", "create", "rows", "composite"})
@@ -62,8 +62,12 @@ def _shown(default: object) -> str:
 def edits() -> list[Entry]:
     """The edits of a repair."""
     return [
-        {"name": kind.name, "takes": ", ".join(("value", *kind.takes)), "meaning": kind.doc}
-        for kind in EDITS.values()
+        {
+            "name": kind.name,
+            "takes": ", ".join(("value", *kind.fields)),
+            "meaning": " ".join(kind.says.split()),
+        }
+        for kind in KINDS.values()
     ]
 
 

@@ -104,8 +104,9 @@ def mending(**changes: object) -> repairing.Task:
 
 
 def edit(**changes: object) -> dict[str, object]:
-    base = {"edit": "insert", "value": "y", "op": "all_reduce", "other": "", "position": 0}
-    return {**base, "attrs": "mesh_dim=tp, reduce=sum", **changes}
+    base = {"edit": "after", "value": "y", "op": "all_reduce", "operands": [], "index": 0}
+    more = {"attrs": "mesh_dim=tp, reduce=sum", "uses": [], "where": ""}
+    return {**base, **more, **changes}
 
 
 def repaired(*edits: dict[str, object], **more: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from agent.llm.repairing import repair
 from agent.llm.scripted import Scripted
 from agent.llm.source import CUT, LONGEST_STRING, prepared
 from tests.llm import tasks
-from verifier.edits import EDITS
 from verifier.ir.text import parse_text, to_text
 from verifier.ops import REGISTRY
+from verifier.repair import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "agent").rglob("*.py"))[::3] + sorted((ROOT / "examples").rglob("*.py"))
@@ -76,7 +77,9 @@ def test_any_text_is_code_or_a_located_error(source: str) -> None:
     except InputError:
         return
     assert clean(found.text) == found.text
-    ast.parse(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ast.parse(source)
 
 
 @settings(max_examples=200, deadline=None)
@@ -88,19 +91,21 @@ def test_clean_text_stays_clean(text: str) -> None:
     assert "\n" not in one_line(text)
 
 
-VALUES = st.sampled_from(["x", "w", "y", "z", "nope", "", "%y", "y/z"])
+VALUES = st.sampled_from(["x", "w", "y", "z", "nope", "", "%y", "y/z", "output:z"])
 ATTRS = st.sampled_from(
     ["", "mesh_dim=tp, reduce=sum", "mesh_dim=tp, dim=0", "reduce=max", "dim=1", "value=1/2",
      "dims=[1, 0]", "shape=[2, 3]", "mesh_dim=ep", "dim=99", "lo=0, hi=1, dim=0", "k=-1", "{", "="]
 )  # fmt: skip
 EDIT = st.fixed_dictionaries(
     {
-        "edit": st.sampled_from(sorted(EDITS)),
+        "edit": st.sampled_from(sorted(KINDS)),
         "value": VALUES,
         "op": st.sampled_from(["", *sorted(REGISTRY)]),
         "attrs": ATTRS,
-        "other": VALUES,
-        "position": st.integers(-1, 2),
+        "operands": st.lists(VALUES, max_size=2),
+        "index": st.integers(-1, 2),
+        "uses": st.lists(VALUES, max_size=1),
+        "where": st.sampled_from(["", "tp=0", "tp=[0, 1]", "pp=0"]),
     }
 )
 TASK = tasks.mending()

@@ -228,7 +228,7 @@ def test_no_reply_has_a_field_for_what_a_model_may_not_decide() -> None:
     assert fields == {
         "program", "unsupported", "line", "why",
         "proposals", "tactic", "stream", "placements", "module", "style", "reason",
-        "diagnosis", "edits", "edit", "value", "op", "attrs", "other", "position",
+        "diagnosis", "edits", "edit", "value", "op", "attrs", "operands", "index", "uses", "where",
         "summary", "cause", "advice",
     }  # fmt: skip
 
@@ -236,7 +236,7 @@ def test_no_reply_has_a_field_for_what_a_model_may_not_decide() -> None:
 def test_what_comes_out_of_a_role_holds_no_specification() -> None:
     """A repair gives a program of the ranks, a proposal a point, and nothing else."""
     assert [f.name for f in dataclasses.fields(repairing.Repaired)] == [
-        "program", "changes", "diagnosis",
+        "program", "edits", "diagnosis",
     ]  # fmt: skip
     assert [f.name for f in dataclasses.fields(proposing.Proposed)] == ["point", "tactic", "reason"]
     assert [f.name for f in dataclasses.fields(translating.Translated)] == [
@@ -244,6 +244,7 @@ def test_what_comes_out_of_a_role_holds_no_specification() -> None:
     ]  # fmt: skip
 
 
+REWIRE = {"edit": "rewire", "op": "", "attrs": "", "operands": ["x"]}
 SMUGGLED = {
     "a program for an op": {"op": "program mlp\n  return"},
     "a contract for a value": {"value": "contract"},
@@ -252,12 +253,24 @@ SMUGGLED = {
     "code for attrs": {"attrs": "__import__('os').system('id')"},
     "a shell word for an op": {"op": "$(id)"},
     "an escape for an op": {"op": "\x1b[31mall_reduce"},
-    "a huge number": {"edit": "rescale", "op": "", "attrs": "value=1" + "0" * 5000},
-    "a number for ever": {"edit": "rescale", "op": "", "attrs": "value=1e999999999"},
-    "a division by nought": {"edit": "rescale", "op": "", "attrs": "value=1/0"},
-    "not a number": {"edit": "rescale", "op": "", "attrs": "value=nan"},
-    "a huge position": {"edit": "swap_operands", "op": "", "attrs": "", "position": 10**30},
-    "a position below nought": {"edit": "swap_operands", "op": "", "attrs": "", "position": -1},
+    "a huge number": {"op": "mul_scalar", "attrs": "value=1" + "0" * 5000},
+    "a number for ever": {"op": "mul_scalar", "attrs": "value=1e999999999"},
+    "a division by nought": {"op": "mul_scalar", "attrs": "value=1/0"},
+    "not a number": {"op": "mul_scalar", "attrs": "value=nan"},
+    "a huge position": {
+        "edit": "rewire",
+        "op": "",
+        "attrs": "",
+        "operands": ["x"],
+        "index": 10**30,
+    },
+    "a position below nought": {
+        "edit": "rewire",
+        "op": "",
+        "attrs": "",
+        "operands": ["x"],
+        "index": -1,
+    },
     "a huge extent": {"op": "expand", "attrs": f"shape=[{2**61}, {2**61}]"},
 }
 

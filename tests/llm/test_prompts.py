@@ -16,8 +16,8 @@ from prompts import PromptError, load, names, render
 from synthesis.assign import options
 from synthesis.roles import Module, Param
 from synthesis.tactics import TACTICS
-from verifier.edits import EDITS
 from verifier.ops import REGISTRY
+from verifier.repair import KINDS
 from verifier.time.checks import CHECKS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -141,7 +141,7 @@ def test_vocabularies_are_the_registries() -> None:
     insertable = {e["name"] for e in vocabulary.insertable_ops()}
     assert {"all_reduce", "all_gather", "reduce_scatter", "mul_scalar", "permute"} <= insertable
     assert not {"mm", "add", "scan", "concat", "full"} & insertable
-    assert [e["name"] for e in vocabulary.edits()] == list(EDITS)
+    assert [e["name"] for e in vocabulary.edits()] == list(KINDS)
     assert [e["name"] for e in vocabulary.tactics()] == sorted(TACTICS)
     assert [e["name"] for e in vocabulary.checks()] == [c.name for c in CHECKS]
     everything = [

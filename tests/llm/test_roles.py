@@ -232,7 +232,7 @@ def test_the_repair_is_judged_by_the_verifier() -> None:
     assert isinstance(found, Read)
     contract = read_contract(tasks.CONTRACT, tasks.ONE, found.value.program).contract
     assert isinstance(verify(tasks.ONE, found.value.program, contract), Proof)
-    assert str(found.value) == "insert %y all_reduce {mesh_dim=tp, reduce=sum}"
+    assert str(found.value) == "all_reduce {mesh_dim=tp, reduce=sum} after %y"
 
 
 MISREPAIRED: dict[str, tuple[dict[str, object], str]] = {
@@ -243,9 +243,20 @@ MISREPAIRED: dict[str, tuple[dict[str, object], str]] = {
     "an attribute that does not parse": ({"attrs": "mesh_dim=(1"}, "edits[0]: attrs:1:"),
     "an attribute of nothing": ({"attrs": "path=x"}, "no op has an attribute 'path'"),
     "a mesh dim that is none": ({"attrs": "mesh_dim=ep"}, "ep"),
-    "an edit of an input": ({"edit": "drop", "value": "x", "op": "", "attrs": ""}, "is an input"),
+    "an edit of an input": (
+        {"edit": "drop", "value": "x", "op": "", "attrs": ""},
+        "no node defines %x",
+    ),
+    "a field too many": ({"index": 1}, "after takes no index"),
+    "a field too few": ({"op": "", "attrs": ""}, "after needs op"),
+    "an operand that is none": ({"operands": ["nope"]}, "no value %nope"),
+    "ranks that are none": ({"where": "tp=7"}, "no such coordinate"),
+    "an output that is none": (
+        {"edit": "output", "op": "", "attrs": "", "operands": ["y"]},
+        "an output is named role:path",
+    ),
     "a body": ({"op": "scan", "attrs": ""}, "scan"),
-    "a word for a number": ({"position": "first"}, "edits[0].position: Input should be a valid"),
+    "a word for a number": ({"index": "first"}, "edits[0].index: Input should be a valid"),
 }
 
 
@@ -265,7 +276,7 @@ def test_the_prompt_of_a_repair_says_what_was_found() -> None:
     for part in ("%y = mm %x, %w", "@ model.py:8", "input x tp=S(1)", "one device gives"):
         assert part in user
     assert "drop %z: shapes differ" in user
-    assert "change_mesh_dim(value, attrs)" in system
+    assert "set(value, attrs)" in system
 
 
 def test_edits_that_were_tried_are_not_taken_again() -> None:
