@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 
 from verifier.contract import Contract, output_key
 from verifier.ir.attrs import named_mesh_dims
@@ -23,6 +23,8 @@ from verifier.repair.view import View
 
 FRONTIER = 8
 COMBINATIONS = 8
+READERS = 5
+"""Values of fewer readers are inserted for any set of them."""
 
 
 def closing(value: str, have: Layout, need: Layout) -> Iterator[Edit]:
@@ -160,15 +162,25 @@ def _made(view: View, node: Node, theirs: Node) -> Iterator[Edit]:
                     yield Edit("replace", name, theirs.op, attrs, operands)
         mine = [v for v in operands if v in node.inputs]
         for value in dict.fromkeys(mine):
-            alone = (name,) if len(view.readers[value]) > 1 else ()
             for attrs in _local(program, theirs, None):
-                edit = Edit("after", value, theirs.op, attrs, operands)
-                yield edit
-                if alone:
-                    yield Edit("after", value, theirs.op, attrs, operands, uses=alone)
+                for uses in _some(view, value, name):
+                    yield Edit("after", value, theirs.op, attrs, operands, uses=uses)
         if name in operands:
             for attrs in _local(program, theirs, None):
                 yield Edit("after", name, theirs.op, attrs, operands)
+
+
+def _some(view: View, value: str, name: str) -> Iterator[tuple[str, ...]]:
+    """Readers of a value that may read another instead: all, one, and where few, any with it."""
+    yield ()
+    readers = [n.outputs[0] for n in view.readers[value]]
+    rest = [r for r in readers if r != name]
+    if rest:
+        yield (name,)
+    if len(rest) < READERS:
+        for count in range(1, len(rest)):
+            for more in combinations(rest, count):
+                yield (name, *more)
 
 
 def _given(node: Node) -> Attrs:

@@ -164,9 +164,16 @@ class _Point:
     state: State
     wrong: set[str]
     before: View | None
+    gain: float = 0.0
+    """How much further than the start it is: values found, and twice the outputs that are right."""
+    chunks: int = 0
     view: View | None = None
     candidates: Iterator[tuple[View, Edit]] | None = None
     tried: set[Edit] = field(default_factory=set[Edit])
+
+    def rank(self) -> float:
+        """Less is more promising: what is gained, shared by the chunks that were tried."""
+        return -max(self.gain, 0.1) / (1 + self.chunks / 2)
 
 
 @dataclass(frozen=True)
@@ -221,16 +228,16 @@ class _Search:
     def _best_first(self, start: _Point) -> Repaired | NotRepaired:
         """Chunks of edits at the most promising programs; fewer edits get more of the time."""
         order = count()
-        queues: list[list[tuple[tuple[int, int, float], int, _Point]]] = []
+        queues: list[list[tuple[float, int, _Point]]] = []
         queues += ([] for _ in range(self.most))
         spent = [0.0] * self.most
-        heapq.heappush(queues[0], ((0, len(start.wrong), 0.0), next(order), start))
+        heapq.heappush(queues[0], (start.rank(), next(order), start))
         kept: Repaired | None = None
         asked = self.most
         while any(queues) and not self.late():
             open_ = (d for d in range(self.most) if queues[d])
             depth = min(open_, key=lambda d: (kept is None) * spent[d] * SHARE**d)
-            (chunks, wrong, gain), _, point = heapq.heappop(queues[depth])
+            _, _, point = heapq.heappop(queues[depth])
             begin = time.perf_counter()
             trials, more = self._chunk(point)
             found = self._solved(point, trials)
@@ -239,11 +246,11 @@ class _Search:
                 self._fewer_than(len(found.edits), queues)
                 continue
             if depth + 1 < self.most:
-                for child, better in self._children(point, trials):
-                    key = (0, len(child.wrong), -better)
-                    heapq.heappush(queues[depth + 1], (key, next(order), child))
+                for child in self._children(point, trials):
+                    heapq.heappush(queues[depth + 1], (child.rank(), next(order), child))
             if more:
-                heapq.heappush(queues[depth], ((chunks + 1, wrong, gain), next(order), point))
+                point.chunks += 1
+                heapq.heappush(queues[depth], (point.rank(), next(order), point))
             spent[depth] += time.perf_counter() - begin
         if kept is not None:
             return replace(kept, tried=self.tried, seconds=time.perf_counter() - self.begin)
@@ -251,9 +258,7 @@ class _Search:
             return self._none("the time is up")
         return self._none(f"no {asked} edits of the known kinds lead to a proof")
 
-    def _fewer_than(
-        self, edits: int, queues: list[list[tuple[tuple[int, int, float], int, _Point]]]
-    ) -> None:
+    def _fewer_than(self, edits: int, queues: list[list[tuple[float, int, _Point]]]) -> None:
         """Go on for a while, to see whether fewer edits do."""
         now = time.perf_counter()
         self.most = edits - 1
@@ -339,6 +344,7 @@ class _Search:
         gain = trial.gain
         if not trial.edit.scope and point.view is not None:
             gain = gained(point.view, state, FAR)
+        gain += 2 * (len(point.wrong) - len(self.numbers.wrong(state)))
         return _Trial(trial.edit, gain, state)
 
     def _solved(self, point: _Point, trials: list[_Trial]) -> Repaired | None:
@@ -385,19 +391,20 @@ class _Search:
             if not self.numbers.wrong(state):
                 yield program, rest
 
-    def _children(self, point: _Point, trials: list[_Trial]) -> Iterator[tuple[_Point, float]]:
+    def _children(self, point: _Point, trials: list[_Trial]) -> Iterator[_Point]:
         """The programs that go further, best first."""
-        found: list[tuple[tuple[int, float], int, _Point]] = []
+        found: list[tuple[float, int, _Point]] = []
         for index, trial in enumerate(trials):
             if trial.state is None or trial.gain <= 0:
                 continue
             wrong = self.numbers.wrong(trial.state)
+            gain = point.gain + trial.gain
             edits = (*point.edits, trial.edit)
-            child = _Point(trial.state.program, edits, trial.state, wrong, point.view)
-            found.append(((len(wrong), -trial.gain), index, child))
-            self.best = min(self.best, (len(wrong), -trial.gain, edits), key=lambda b: b[:2])
-        for (_, gain), _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
-            yield child, -gain
+            child = _Point(trial.state.program, edits, trial.state, wrong, point.view, gain)
+            found.append((-gain, index, child))
+            self.best = min(self.best, (len(wrong), -gain, edits), key=lambda b: b[:2])
+        for _, _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
+            yield child
 
     def _unproved(self, start: _Point, first: Verdict) -> Repaired | NotRepaired:
         """The program agrees on numbers: one edit that keeps that and leads to a proof."""
