@@ -189,7 +189,7 @@ def corpus(most: float, done: Counter[str]) -> Iterator[Outcome]:
 
             def right(program: Program, one: Program = one, contract: Contract = contract) -> bool:
                 with np.errstate(all="ignore"):
-                    return _safely(lambda: refute(one, program, contract, seed=91) is None)
+                    return _safely(lambda: refute(inline(one), program, contract, seed=91) is None)
 
             source = Source(name, one, many, contract, {}, right)
             yield mended(source, many, 0, [case.about["title"]], most)
