@@ -28,6 +28,7 @@ def draw(curves: Mapping[str, Sequence[tuple[int, float]]]) -> tuple[bytes, str]
     high = -(-len(curves) // wide)
     figure: Any
     figure, grid = plt.subplots(high, wide, figsize=(13, 2.9 * high), squeeze=False, sharey=True)  # pyright: ignore[reportUnknownMemberType]
+    top = 1.1 * max(s for points in curves.values() for _, s in points)
     panels: list[Any] = [panel for line in grid for panel in line]
     for panel, (name, points) in zip(panels, curves.items(), strict=False):
         at = [x for x, _ in points]
@@ -35,7 +36,7 @@ def draw(curves: Mapping[str, Sequence[tuple[int, float]]]) -> tuple[bytes, str]
         panel.set_xscale("log", base=2)
         panel.set_xticks(at, [str(x) for x in at], fontsize=8)
         panel.minorticks_off()
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, top)
         panel.set_title(name.replace("_", "-"), fontsize=10)
         panel.set_ylabel("seconds", fontsize=8)
         panel.grid(visible=True, alpha=0.3)
