@@ -366,12 +366,18 @@ def bench(
 
 
 @app.command(epilog=EXITS)
-def doctor(json: Json = False) -> int:
+def doctor(
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also ask the model, at the cost of a few short calls.")
+    ] = False,
+    json: Json = False,
+) -> int:
     """Say what is installed here and what each missing part would give.
 
     \b
-    Example:
+    Examples:
       shardproof doctor
+      shardproof doctor --probe
     """
     from agent.run import Outcome, Run, conduct
 
@@ -380,7 +386,7 @@ def doctor(json: Json = False) -> int:
         from agent.errors import Exit
 
         with run.phase("look") as phase:
-            found = visit.parts()
+            found = [*visit.parts(), visit.model(probe)]
             missing = [part.name for part in found if part.needed and not part.found]
             phase.summary = f"{len(missing)} needed parts missing" if missing else "nothing missing"
             phase.facts.update({part.name: part.found for part in found})

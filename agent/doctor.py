@@ -34,6 +34,18 @@ class Part:
     gives: str
 
 
+def model(probe: bool) -> Part:
+    """The language model, if there is one; with `probe` it is asked how it gives structure."""
+    from pathlib import Path
+
+    from agent.llm.client import Client
+    from agent.llm.probe import visit
+
+    stated = Path.cwd() / "shardproof.toml"
+    seen = visit(Client.of_user(stated if stated.is_file() else None), ask=probe)
+    return Part("model", seen.rung, False, seen.line)
+
+
 def parts() -> list[Part]:
     """Every part we can use, none of them imported."""
     found: list[Part] = [Part("python", platform.python_version(), True, sys.executable)]
