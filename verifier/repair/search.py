@@ -11,22 +11,20 @@ import heapq
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, islice
+from itertools import count, islice
 
 import numpy as np
 
 from verifier.contract import Contract, ContractError, check, output_key
 from verifier.domains.base import Array
 from verifier.ir.errors import IRError
-from verifier.ir.program import Node, Program
+from verifier.ir.program import Program
 from verifier.ops import lookup
 from verifier.refute import too_large
-from verifier.repair.claims import Claim
 from verifier.repair.edits import Edit, apply, without_dead
-from verifier.repair.guided import factors, guided, settled
-from verifier.repair.near import attributes, dropped, near, returned, scaled
 from verifier.repair.numbers import Numbers, State
-from verifier.repair.view import UNMET, Device, View, block, device, root
+from verifier.repair.propose import candidates, gained
+from verifier.repair.view import Device, View, device, root
 from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verify import verify, well_formed
 
@@ -38,8 +36,6 @@ REACH = 12
 """Nodes that are run for an edit of a larger program before it is given up or run whole."""
 CLEAR = 4
 """An edit after which so many more values are right is run whole at once."""
-COLLECTIVES = 12
-"""Collectives among what is lost that are looked at early."""
 FAR = 60
 """Values that are looked at to compare edits that were run whole."""
 CHUNK = 60
@@ -438,53 +434,3 @@ class _Search:
 def _state(trial: _Trial) -> State:
     assert trial.state is not None
     return trial.state
-
-
-def _worth(claims: list[Claim]) -> float:
-    """1 for a value that is a piece of something, half for a multiple, 0 else."""
-    return 1.0 if any(c.scale == 1 for c in claims) else 0.5 if claims else 0.0
-
-
-def gained(view: View, state: State, most: int) -> float:
-    """How many more values are pieces of something than before, of those that were run again.
-
-    One-device values that were not found before count half.
-    """
-    gain, new = 0.0, set[str]()
-    for value in state.dirty[:most]:
-        found = view.device.index.claims(state.parts(value))
-        new |= {c.of for c in found if c.scale == 1 and c.of not in view.covered}
-        if value in view.claims:
-            gain += _worth(found) - _worth(view.claims[value])
-    return gain + len(new) / 2
-
-
-def candidates(
-    view: View, contract: Contract, wanted: dict[str, str]
-) -> Iterator[tuple[View, Edit]]:
-    """Edits of a program, likeliest first; those of a repeated block beside its scan."""
-    yield from ((view, e) for e in settled(view, contract, wanted))
-    yield from _around(view)
-    yield from ((view, e) for e in returned(view.program, view.wrong))
-
-
-def _around(view: View) -> Iterator[tuple[View, Edit]]:
-    for place, node in enumerate(view.suspects()):
-        if place == UNMET:
-            for other in view.collectives()[:COLLECTIVES]:
-                for edit in chain(dropped(view.program, other), attributes(view.program, other)):
-                    yield view, edit
-        inside: Iterator[tuple[View, Edit]] = iter(())
-        if node.body is not None:
-            inner = block(view, node)
-            if inner is not None:
-                inside = _around(inner)
-        yield from chain(((view, e) for e in _edits(view, node)), inside)
-
-
-def _edits(view: View, node: Node) -> Iterator[Edit]:
-    yield from guided(view, node)
-    yield from near(view.program, node)
-    yield from factors(view, node)
-    if view.program.types[node.outputs[0]].is_float:
-        yield from scaled(view.program.mesh, node.outputs[0])
