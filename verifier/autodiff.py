@@ -11,6 +11,7 @@ cotangent is summed over those mesh dims.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from verifier.ir.builder import Builder
@@ -23,6 +24,20 @@ from verifier.ops.control import scan_parts
 
 Cotangents = dict[str, str]
 Reduced = Mapping[str, Sequence[tuple[str, str]]]
+Bodies = dict[int, tuple[Program, Program]]
+"""By identity of a body: the body, which keeps it alive, and what was made of it."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What holds for the whole way back, and what was made of bodies that several nodes share."""
+
+    stopped: frozenset[str]
+    reduced: Reduced
+    recorded: Bodies = field(default_factory=dict[int, tuple[Program, Program]])
+    pulled: dict[tuple[int, int, int], tuple[Program, Program]] = field(
+        default_factory=dict[tuple[int, int, int], tuple[Program, Program]]
+    )
 
 
 def grad(
@@ -59,7 +74,8 @@ def grad(
             if out.role == "output" and program[out.value].is_float:
                 name = b.input(f"ct.{out.path}", program[out.value], "cotangent", out.path)
                 cts[out.value] = name
-    tape = [_recorded(b, node) for node in program.nodes]
+    way = _Way(frozenset(stopped), reduced or {})
+    tape = [_recorded(b, node, way) for node in program.nodes]
     for value, ct in (along or {}).items():
         _accumulate(b, cts, value, ct)
     for root in roots:
@@ -68,17 +84,21 @@ def grad(
         with b.on(**dict(b.held[root])):
             one = b.add("full", shape=(), value=Fraction(1), dtype=program[root].dtype)
         _accumulate(b, cts, root, one)
-    _pull(b, tape, cts, frozenset(stopped), reduced or {})
+    _pull(b, tape, cts, way)
     for out in program.outputs:
         b.output(out.value, out.role, out.path)
     names = wrt if wrt is not None else [i.name for i in program.inputs if i.role == "param"]
     for name in names:
-        b.output(_finished(b, cts, name, reduced or {}), "grad", program.input(name).path)
+        b.output(_finished(b, cts, name, way.reduced), "grad", program.input(name).path)
     return b.build()
 
 
-def expand(program: Program) -> Program:
-    """Expand composites that have no vjp of their own, in bodies too. Value names are kept."""
+def expand(program: Program, bodies: Bodies | None = None) -> Program:
+    """Expand composites that have no vjp of their own, in bodies too. Value names are kept.
+
+    A body that several nodes share is expanded once; `bodies` holds what was.
+    """
+    bodies = {} if bodies is None else bodies
     b = Builder(program.name, program.mesh)
     b.reserve(program.types)
     for item in program.inputs:
@@ -92,7 +112,12 @@ def expand(program: Program) -> Program:
                 made = op.expand(b, *inputs, **op.with_defaults(node.attrs))
                 rename |= zip(node.outputs, results(made), strict=True)
             else:
-                body = expand(node.body) if node.body is not None else None
+                body = None
+                if node.body is not None:
+                    key = id(node.body)
+                    if key not in bodies:
+                        bodies[key] = node.body, expand(node.body, bodies)
+                    body = bodies[key][1]
                 b.add_node(
                     node.op,
                     inputs,
@@ -105,10 +130,10 @@ def expand(program: Program) -> Program:
         b.output(rename.get(out.value, out.value), out.role, out.path)
     done = b.build()
     again = any(lookup(n.op).expand and not lookup(n.op).vjp_rule for n in done.nodes)
-    return expand(done) if again else done
+    return expand(done, bodies) if again else done
 
 
-def _recorded(b: Builder, node: Node) -> Node:
+def _recorded(b: Builder, node: Node, way: _Way) -> Node:
     """Append a node; a scan also returns the carries that each step starts from."""
     if node.body is None:
         b.add_node(
@@ -123,14 +148,10 @@ def _recorded(b: Builder, node: Node) -> Node:
         return node
     carry = _count(node, "carry")
     starts = tuple(Output(i.name, "ys", f"start.{i.name}") for i in node.body.inputs[:carry])
-    body = Program(
-        node.body.name,
-        node.body.inputs,
-        node.body.nodes,
-        (*node.body.outputs, *starts),
-        node.body.types,
-        node.body.mesh,
-    )
+    if (key := id(node.body)) not in way.recorded:
+        outs = (*node.body.outputs, *starts)
+        way.recorded[key] = node.body, replace(node.body, outputs=outs)
+    body = way.recorded[key][1]
     kept = tuple(b.fresh("start") for _ in starts)
     outputs = (*node.outputs, *kept)
     full = Node(node.op, node.inputs, outputs, node.attrs, node.source, body, node.where)
@@ -190,20 +211,19 @@ def _pull(
     b: Builder,
     tape: Sequence[Node],
     cts: Cotangents,
-    stopped: frozenset[str],
-    reduced: Reduced,
+    way: _Way,
 ) -> None:
     """Walk the tape backward, adding to the cotangents of what it reads."""
     for node in reversed(tape):
-        live = [v for v in node.outputs if v in cts and v not in stopped]
+        live = [v for v in node.outputs if v in cts and v not in way.stopped]
         if not live or not node.inputs:
             continue
-        done: list[str] = [_finished(b, cts, v, reduced) for v in node.outputs]
+        done: list[str] = [_finished(b, cts, v, way.reduced) for v in node.outputs]
         moving = lookup(node.op).kind == "movement"
         region = EVERYWHERE if moving else b.held[node.outputs[0]]
         with b.at(node.source), b.on(**dict(region)):
             if node.body is not None:
-                back = _pull_scan(b, node, done, stopped, reduced)
+                back = _pull_scan(b, node, done, way)
             else:
                 rule = lookup(node.op).vjp_rule
                 if rule is None:
@@ -219,8 +239,7 @@ def _pull_scan(
     b: Builder,
     node: Node,
     done: Sequence[str],
-    stopped: frozenset[str],
-    reduced: Reduced,
+    way: _Way,
 ) -> list[str | None]:
     """The cotangents of a scan's operands, by a scan that runs the other way."""
     body = node.body
@@ -232,33 +251,11 @@ def _pull_scan(
     float_carries = [i for i, t in enumerate(body.inputs[c]) if t.type.is_float]
     float_consts = [i for i, t in enumerate(body.inputs[k]) if t.type.is_float]
     float_ys = [i for i, o in enumerate(body.outputs[carry : carry + ys]) if body[o.value].is_float]
-    inner = Builder(f"{body.name}.back", body.mesh)
-    inner.reserve(body.types)
-    step_cts = _inputs(inner, "ct", [body.inputs[c][i] for i in float_carries], "carry")
-    totals = _inputs(inner, "total", [body.inputs[k][i] for i in float_consts], "carry")
-    for item in body.inputs[c]:
-        inner.input(item.name, item.type, "xs")
-    for item in body.inputs[x]:
-        inner.input(item.name, item.type, "xs")
-    outs = [body.outputs[carry + i] for i in float_ys]
-    ys_cts = [inner.input(inner.fresh("ct"), body[o.value], "xs") for o in outs]
-    for item in body.inputs[k]:
-        inner.input(item.name, item.type, "const")
-    tape = [_recorded(inner, child) for child in body.nodes]
-    cts: Cotangents = {}
-    for i, ct in zip(float_carries, step_cts, strict=True):
-        _accumulate(inner, cts, body.outputs[i].value, ct)
-    for out, ct in zip(outs, ys_cts, strict=True):
-        _accumulate(inner, cts, out.value, ct)
-    _pull(inner, tape, cts, stopped, reduced)
-    for i in float_carries:
-        inner.output(_finished(inner, cts, body.inputs[c][i].name, reduced), "carry")
-    for i, total in zip(float_consts, totals, strict=True):
-        share = _finished(inner, cts, body.inputs[k][i].name, reduced)
-        inner.output(inner.add("add", total, share), "carry")
     float_xs = [i for i, t in enumerate(body.inputs[x]) if t.type.is_float]
-    for i in float_xs:
-        inner.output(_finished(inner, cts, body.inputs[x][i].name, reduced), "ys")
+    key = id(body), carry, x.stop - x.start
+    if key not in way.pulled:
+        way.pulled[key] = body, _pulled_body(node, body, way)
+    back_body = way.pulled[key][1]
     operands = [
         *(done[i] for i in float_carries),
         *(_zero(b, node.inputs[k][i]) for i in float_consts),
@@ -276,7 +273,7 @@ def _pull_scan(
             "xs": len(starts) + len(node.inputs[x]) + len(float_ys),
             "reverse": not node.attrs.get("reverse", False),
         },
-        body=inner.build(),
+        body=back_body,
     )
     found = iter(results)
     back: list[str | None] = [None] * len(node.inputs)
@@ -287,6 +284,44 @@ def _pull_scan(
     for i in float_xs:
         back[x.start + i] = next(found)
     return back
+
+
+def _pulled_body(node: Node, body: Program, way: _Way) -> Program:
+    """One step of the scan that runs the other way."""
+    carry = _count(node, "carry")
+    ys = len(node.outputs) - 2 * carry
+    c, x, k = scan_parts(node.attrs, len(node.inputs))
+    float_carries = [i for i, t in enumerate(body.inputs[c]) if t.type.is_float]
+    float_consts = [i for i, t in enumerate(body.inputs[k]) if t.type.is_float]
+    float_ys = [i for i, o in enumerate(body.outputs[carry : carry + ys]) if body[o.value].is_float]
+    inner = Builder(f"{body.name}.back", body.mesh)
+    inner.reserve(body.types)
+    step_cts = _inputs(inner, "ct", [body.inputs[c][i] for i in float_carries], "carry")
+    totals = _inputs(inner, "total", [body.inputs[k][i] for i in float_consts], "carry")
+    for item in body.inputs[c]:
+        inner.input(item.name, item.type, "xs")
+    for item in body.inputs[x]:
+        inner.input(item.name, item.type, "xs")
+    outs = [body.outputs[carry + i] for i in float_ys]
+    ys_cts = [inner.input(inner.fresh("ct"), body[o.value], "xs") for o in outs]
+    for item in body.inputs[k]:
+        inner.input(item.name, item.type, "const")
+    tape = [_recorded(inner, child, way) for child in body.nodes]
+    cts: Cotangents = {}
+    for i, ct in zip(float_carries, step_cts, strict=True):
+        _accumulate(inner, cts, body.outputs[i].value, ct)
+    for out, ct in zip(outs, ys_cts, strict=True):
+        _accumulate(inner, cts, out.value, ct)
+    _pull(inner, tape, cts, way)
+    for i in float_carries:
+        inner.output(_finished(inner, cts, body.inputs[c][i].name, way.reduced), "carry")
+    for i, total in zip(float_consts, totals, strict=True):
+        share = _finished(inner, cts, body.inputs[k][i].name, way.reduced)
+        inner.output(inner.add("add", total, share), "carry")
+    for item in body.inputs[x]:
+        if item.type.is_float:
+            inner.output(_finished(inner, cts, item.name, way.reduced), "ys")
+    return inner.build()
 
 
 def _inputs(b: Builder, hint: str, like: Iterable[Input], role: str) -> list[str]:

@@ -75,6 +75,25 @@ def forward_nodes(program: Program) -> int:
     return len(expand(program).nodes)
 
 
+def renamed(program: Program, names: Mapping[str, str], paths: Mapping[str, str]) -> Program:
+    """The program with other names of its inputs, and other paths of inputs and outputs."""
+
+    def name(value: str) -> str:
+        return names.get(value, value)
+
+    return replace(
+        program,
+        inputs=tuple(
+            replace(i, name=name(i.name), path=paths.get(i.path, i.path)) for i in program.inputs
+        ),
+        nodes=tuple(replace(n, inputs=tuple(map(name, n.inputs))) for n in program.nodes),
+        outputs=tuple(
+            replace(o, value=name(o.value), path=paths.get(o.path, o.path)) for o in program.outputs
+        ),
+        types={name(value): type for value, type in program.types.items()},
+    )
+
+
 def shared(program: Program, bodies: dict[str, Program]) -> Program:
     """The program with equal bodies of repeated blocks made one object, kept in `bodies`."""
     nodes: list[Node] = []

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from synthesis.training import declare, optimizer, sync
 from synthesis.training.blocks import row
-from synthesis.training.include import Part, shared
+from synthesis.training.include import Part, renamed, shared
 from synthesis.training.microbatch import BATCH, Joint, added
 from synthesis.training.model import Degrees, Model, Optimizer
 from synthesis.training.rank import stage_program, stage_weights
@@ -59,8 +59,7 @@ class Pipeline:
         self.split = schedule.split
         bodies: dict[str, Program] = {}
         self.stages: list[Stage] = []
-        for i in range(pp):
-            joint = stage_program(model, degrees, i)
+        for i, joint in enumerate(_joints(model, degrees)):
             joint = Joint(shared(joint.program, bodies), joint.forward)
             slots = [slot for slot in schedule.stages[i] if slot.kind != "R"]
             self.stages.append(Stage(i, joint, slots))
@@ -128,6 +127,25 @@ class Pipeline:
         part.backward(self.b)
         found = part.outputs()
         added(self.b, stage.sums, {k: v for k, v in found.items() if k not in BETWEEN})
+
+
+def _joints(model: Model, degrees: Degrees) -> list[Joint]:
+    """The programs of all stages; of alike ones between the ends, one is written and renamed."""
+    out: list[Joint] = []
+    like: dict[object, int] = {}
+    for i in range(degrees.pp):
+        table = stage_weights(model, degrees, i)
+        key = [(w.path.removeprefix(f"stages.{i}."), w.shape, w.tp, w.ep) for w in table]
+        inner = degrees.scan_layers and 0 < i < degrees.pp - 1
+        first = like.setdefault(tuple(key), i) if inner else i
+        if first == i:
+            out.append(stage_program(model, degrees, i))
+            continue
+        pairs = list(zip(stage_weights(model, degrees, first), table, strict=True))
+        names, paths = ({a.name: b.name for a, b in pairs}, {a.path: b.path for a, b in pairs})
+        found = out[first]
+        out.append(Joint(renamed(found.program, names, paths), found.forward))
+    return out
 
 
 def program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:

@@ -75,11 +75,12 @@ def _joint(model: Model, degrees: Degrees, rows: int, table: list[Weight]) -> Jo
         b.param(w.name, TensorType(w.shape), w.path)
     table_copy = blocks.rounded(b, "embed", model.compute)
     state = _State(b.add("take", table_copy, "ids", dim=0))
+    bodies: dict[bool, Program] = {}
     for stage in range(degrees.pp):
         for run in stage_runs(model, degrees, stage):
             held = run_weights(model, degrees, stage, run)
             if degrees.scan_layers:
-                state = _scanned(b, state, model, held, len(run))
+                state = _scanned(b, state, model, held, len(run), bodies)
             else:
                 state = _layer(b, state, model, {n: w.name for n, w in held.items()})
     norm = blocks.rounded(b, "norm", model.compute)
@@ -154,30 +155,51 @@ def _projected(b: Builder, seen: str, m: Model, names: dict[str, str]) -> tuple[
 
 
 def _scanned(
-    b: Builder, state: _State, model: Model, table: dict[str, Weight], length: int
+    b: Builder,
+    state: _State,
+    model: Model,
+    table: dict[str, Weight],
+    length: int,
+    bodies: dict[bool, Program],
 ) -> _State:
-    """A run of layers as one repeated block over stacked parameters."""
-    inner = Builder("layer")
+    """A run of layers as one repeated block over stacked parameters, one body for all alike."""
     carried = [state.x]
     if model.balance_weight and "router" in table:
         carried.append(b.add("full", shape=(), value=Fraction(0), dtype=F32))
-    before = [
-        inner.input(n, b.types[v], "carry") for n, v in zip(("x", "balance"), carried, strict=False)
-    ]
-    for name, w in table.items():
-        inner.input(name, TensorType(w.shape[1:]), "xs")
     tables = [name for name in ("cos", "sin", "positions") if name in b.types]
-    for name in tables:
-        inner.input(name, b.types[name], "const")
-    after = _layer(inner, _State(*before), model, {n: n for n in table})
-    for value in (after.x, after.balance)[: len(carried)]:
-        inner.output(value, "carry")
+    sparse = "router" in table
+    if sparse not in bodies:
+        bodies[sparse] = _body(
+            model,
+            {n: b.types[v] for n, v in zip(("x", "balance"), carried, strict=False)},
+            table,
+            {n: b.types[n] for n in tables},
+        )
     results = b.add_node(
         "scan",
         [*carried, *(w.name for w in table.values()), *tables],
         {"length": length, "carry": len(carried), "xs": len(table), "reverse": False},
-        body=inner.build(),
+        body=bodies[sparse],
     )
     if not state.balance or len(results) == 1:
         return _State(results[0], results[1] if len(results) > 1 else state.balance)
     return _State(results[0], b.add("add", state.balance, results[1]))
+
+
+def _body(
+    model: Model,
+    carried: dict[str, TensorType],
+    table: dict[str, Weight],
+    tables: dict[str, TensorType],
+) -> Program:
+    """One layer: carries, its parameters, and the tables by position."""
+    inner = Builder("layer")
+    before = [inner.input(name, type, "carry") for name, type in carried.items()]
+    for name, w in table.items():
+        inner.input(name, TensorType(w.shape[1:]), "xs")
+    for name, type in tables.items():
+        inner.input(name, type, "const")
+    after = _layer(inner, _State(*before), model, {n: n for n in table})
+    for value in (after.x, after.balance)[: len(carried)]:
+        inner.output(value, "carry")
+    return inner.build()
