@@ -7,6 +7,7 @@ inputs are replaced by zeros or ones as long as the difference stays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +21,9 @@ from verifier.domains.field import Field, P
 from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate
 from verifier.ir.program import Node, Program
-from verifier.ir.where import EVERYWHERE, members
+from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
+from verifier.regions import Regions, regions
 from verifier.scatter import copies, gather, piece, scatter
 from verifier.verdict import Witness
 
@@ -72,8 +74,29 @@ def elements(program: Program, copies: int = 1) -> int:
 
 def too_large(sequential: Program, distributed: Program) -> bool:
     """Whether running both programs would take too long or too much memory."""
-    size = elements(sequential) + elements(distributed, distributed.mesh.size)
-    return size > MAX_ELEMENTS
+    return elements(sequential) + held_elements(distributed) > MAX_ELEMENTS
+
+
+def held_elements(program: Program) -> int:
+    """Numbers that all ranks hold in one run, each value on the ranks where it lives."""
+    sizes: dict[Where, int] = {}
+
+    def ranks(where: Where) -> int:
+        if where not in sizes:
+            chosen = dict(where)
+            sizes[where] = math.prod(len(chosen.get(n, range(s))) for n, s in program.mesh.dims)
+        return sizes[where]
+
+    def count(inner: Program, places: Regions) -> int:
+        total = sum(t.size * ranks(places.values[v]) for v, t in inner.types.items())
+        for node in inner.nodes:
+            if node.body is not None:
+                length = node.attrs["length"]
+                assert isinstance(length, int)
+                total += length * count(node.body, places.inside(node))
+        return total
+
+    return count(program, regions(program))
 
 
 def index_bounds(program: Program) -> dict[str, int]:
