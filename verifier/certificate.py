@@ -22,6 +22,8 @@ from verifier.relate import Fact, Related, Sequential
 from verifier.terms import Ref
 
 VERSION = 1
+ELEMENTWISE = "elementwise"
+"""The kind of certificate that has no claims: the comparison is made anew."""
 
 
 def certificate(

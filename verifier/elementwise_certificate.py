@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.certificate import seal
+from verifier.certificate import ELEMENTWISE, seal
 from verifier.contract import Contract, ContractError
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
@@ -20,7 +20,7 @@ from verifier.ir.jsonio import digest
 from verifier.ir.program import Program
 
 VERSION = 1
-KIND = "elementwise"
+KIND = ELEMENTWISE
 
 
 class ReplayError(ValueError):

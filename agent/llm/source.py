@@ -53,9 +53,7 @@ def prepared(source: str, file: str, budget: int) -> Prepared:
         raise InputError("source too long to translate", where=one_line(file), got=f"{len(source)}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of odd escapes in strings; they would quote the source
+            warnings.simplefilter("ignore")  # odd escapes in strings would quote the source
             ast.parse(source)
             bare = _without_strings(_without_comments(source))
     except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:

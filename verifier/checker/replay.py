@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from verifier.certificate import VERSION, seal
+from verifier.certificate import ELEMENTWISE, VERSION, seal
 from verifier.checker.claims import (
     Claim,
     NotShownError,
@@ -25,7 +25,6 @@ from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
 from verifier.contract import Contract, ContractError, output_key
 from verifier.contract import check as check_contract
-from verifier.elementwise_certificate import KIND, ReplayError, replay
 from verifier.inline import inline
 from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.jsondata import Cursor
@@ -107,6 +106,8 @@ def _again(
     contract: Contract,
 ) -> Result:
     """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
+    from verifier.elementwise_certificate import ReplayError, replay
+
     if certificate.get("indices") != {}:
         return Rejected("it is about some values of the integer inputs only", "indices")
     try:
@@ -124,7 +125,7 @@ def _prepared(program: Program) -> Program:
 
 
 def _by_elements(certificate: object) -> bool:
-    return isinstance(certificate, dict) and cast(dict[str, Any], certificate).get("kind") == KIND
+    return isinstance(certificate, dict) and cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
 
 
 def _comparable(sequential: Program, distributed: Program) -> None:
