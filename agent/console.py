@@ -84,6 +84,11 @@ class Console:
                 self._say("plan", strategy)
             case events.VerdictReached():
                 self._verdict(event)
+            case events.Repaired(edits=edits, sources=sources):
+                for edit in edits:
+                    self._say("edit", edit)
+                for source in sources:
+                    self._say("  at", source)
             case events.Executed():
                 agrees = "agrees" if event.agrees else "differs"
                 self._say(

@@ -11,8 +11,9 @@
     input a tp=S(1)
 
 A wrong program that cannot even be read (its shapes do not fit, a value is not defined) is meant
-so where the case says `# fault: structure`. Either program may be left out. `--- contract right` is a contract for the right program alone. In a
-case of `# kind: time` the sections hold events, in one of `# kind: schedule` schedules.
+so where the case says `# fault: structure`. Either program may be left out. `--- contract right` is
+a contract for the right program alone. In a case of `# kind: time` the sections hold events, in one
+of `# kind: schedule` schedules.
 """
 
 from __future__ import annotations

@@ -125,7 +125,9 @@ def _prepared(program: Program) -> Program:
 
 
 def _by_elements(certificate: object) -> bool:
-    return isinstance(certificate, dict) and cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
+    if not isinstance(certificate, dict):
+        return False
+    return cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
 
 
 def _comparable(sequential: Program, distributed: Program) -> None:
