@@ -48,9 +48,9 @@ laws: $(OK)  ## the laws of every op and every rule
 	$(BIN)/pytest -q -n 2 tests/laws
 
 .PHONY: mutants
-mutants: $(OK)  ## more than 10,000 variants of programs and training steps, against float64 runs (an hour)
-	$(BIN)/python -m verifier.campaign --count 4000
-	$(BIN)/python -m benchmarks.mutants --count 200
+mutants: $(OK)  ## more than 10,000 variants of programs and training steps, against float64 runs
+	$(BIN)/python -m verifier.campaign --count 9000
+	$(BIN)/python -m benchmarks.mutants --count 40
 
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
