@@ -89,6 +89,14 @@ class Console:
                     self._say("edit", edit)
                 for source in sources:
                     self._say("  at", source)
+            case events.Patched(action=action, files=files):
+                for file in files:
+                    counts = f"  +{file.added} -{file.removed}" if action == "preview" else ""
+                    self._say(action, f"{file.path}{counts}  {file.state}".rstrip())
+            case events.PlanJudged(name=name, status=status, reason=reason):
+                self._say("candidate", ": ".join(p for p in (f"{name}  {status}", reason) if p))
+            case events.PlanStep():
+                self._say("replan", f"{event.kind}: {event.reason}\n-> {event.next}", "33")
             case events.Executed():
                 agrees = "agrees" if event.agrees else "differs"
                 self._say(
@@ -102,7 +110,9 @@ class Console:
             case events.Problem():
                 self._rest()
                 self._problem(event)
-            case events.RunStarted() | events.RunCompleted():
+            case events.ModelRetried(message=message):
+                self._say("model", message, "33")
+            case _:  # what is answered goes to stdout; the rest is for machines
                 pass
 
     def note(self, doing: str) -> None:

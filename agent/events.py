@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -74,6 +74,91 @@ class Repaired(_Event):
     """Of the program's text."""
 
 
+class RepairRound(_Event):
+    """A round of a repair begins: a search, or a question to the model."""
+
+    event: Literal["repair.round"] = "repair.round"
+    round: int
+    context: int
+    """Rounds of one context know of each other; a new one starts from the best prefix."""
+    by: Literal["search", "model"]
+    start: list[str] = []
+    """The edits of the prefix that it starts from."""
+    banned: list[str] = []
+
+
+class RepairCandidate(_Event):
+    """Edits that were judged."""
+
+    event: Literal["repair.candidate"] = "repair.candidate"
+    round: int
+    edits: list[str]
+    tactics: list[str]
+    verdict: VerdictWord | Literal["unusable"]
+    """`unusable`: a reply that is no edit of the program."""
+    finding: str = ""
+    """The class of what is wrong: which check, at which op."""
+    holds: str = ""
+    """How far the edited program is right."""
+    seconds: float = 0.0
+
+
+class PatchedFile(BaseModel):
+    """One file of a patch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    added: int = 0
+    removed: int = 0
+    state: str = ""
+    """In a preview: ready, applied, changed, missing, in the way, unusable."""
+
+
+class Patched(_Event):
+    """A patch held against a tree, applied to it, or taken back."""
+
+    event: Literal["patch"] = "patch"
+    action: Literal["preview", "apply", "undo", "redo"]
+    root: str
+    files: list[PatchedFile]
+    applicability: str = ""
+    diff: str = ""
+
+
+class PlanJudged(_Event):
+    """A plan that was considered, and what came of it."""
+
+    event: Literal["plan.judged"] = "plan.judged"
+    name: str
+    status: str
+    reason: str = ""
+    differs: list[str] = []
+    """What it does otherwise than the chosen plan."""
+    step_s: float | None = None
+    memory_bytes: int | None = None
+    comm_bytes: int | None = None
+
+
+class PlanStep(_Event):
+    """A plan did not hold, and what is tried next."""
+
+    event: Literal["plan.step"] = "plan.step"
+    round: int
+    context: int
+    kind: str
+    """What it failed at: emitter, memory, lowering, refuted, unproved."""
+    reason: str
+    next: str
+
+
+class TacticsCounted(_Event):
+    """How far the starting points of each tactic came."""
+
+    event: Literal["tactics"] = "tactics"
+    counts: dict[str, dict[str, int]]
+
+
 class Executed(_Event):
     event: Literal["executed"] = "executed"
     processes: int
@@ -99,6 +184,99 @@ class Problem(_Event):
     traceback_file: str = ""
 
 
+class SessionOpened(_Event):
+    """A process begins, or goes on with, a session of steps."""
+
+    event: Literal["session.opened"] = "session.opened"
+    session: str
+    root: str
+    """The folder that relative paths are relative to."""
+    how: Literal["new", "resumed", "forked"] = "new"
+    origin: str = ""
+    """The session that this one was forked from."""
+    lost: str = ""
+    """The input of a step that began before and never ended; nothing of it counts."""
+
+
+class StepStarted(_Event):
+    """One input of a session: a command or words for the model."""
+
+    event: Literal["step.started"] = "step.started"
+    step: int
+    input: str
+
+
+class StepCompleted(_Event):
+    """The step counts from this line on: a session is the fold of `changes` over its steps."""
+
+    event: Literal["step.completed"] = "step.completed"
+    step: int
+    exit_code: int
+    verdict: VerdictWord = "unknown"
+    seconds: float
+    changes: dict[str, Any] = {}
+    """Fields of the session's state and their new values; empty where the step failed."""
+
+
+class FileRead(_Event):
+    """A file of the owner that a step is about, as it was read."""
+
+    event: Literal["file.read"] = "file.read"
+    path: str
+    sha256: str
+    text: str
+
+
+class Said(_Event):
+    """Text for a person: what a command answers with."""
+
+    event: Literal["said"] = "said"
+    by: Literal["shardproof", "model"] = "shardproof"
+    """Words of a model decide nothing."""
+    text: str
+
+
+class PatchShown(_Event):
+    event: Literal["patch"] = "patch"
+    diff: str
+    standing: str
+    """What the patch rests on: proved, or why it is not."""
+
+
+class ModelAsked(_Event):
+    event: Literal["model.asked"] = "model.asked"
+    form: str
+    question: str
+    """SHA-256 of the messages and the form."""
+    template: str = ""
+    rendering: str = ""
+    chars: int = 0
+
+
+class ModelRetried(_Event):
+    event: Literal["model.retried"] = "model.retried"
+    message: str
+
+
+class ModelAnswered(_Event):
+    """How a question ended, and what it took; enough to answer it again without a model."""
+
+    event: Literal["model.answered"] = "model.answered"
+    question: str
+    answer: Literal["Completion", "NoModel", "Failed", "OutOfBudget", "Cancelled"]
+    text: str = ""
+    kind: str = ""
+    message: str = ""
+    """In one line, where it did not end in text."""
+    model: str = ""
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    estimated: bool = False
+    seconds: float = 0.0
+    usd: float | None = None
+
+
 class RunCompleted(_Event):
     """Always the last event, whatever happened."""
 
@@ -119,9 +297,24 @@ Event = Annotated[
     | PlanChosen
     | VerdictReached
     | Repaired
+    | RepairRound
+    | RepairCandidate
+    | Patched
+    | PlanJudged
+    | PlanStep
+    | TacticsCounted
     | Executed
     | Written
     | Problem
+    | SessionOpened
+    | StepStarted
+    | StepCompleted
+    | FileRead
+    | Said
+    | PatchShown
+    | ModelAsked
+    | ModelRetried
+    | ModelAnswered
     | RunCompleted,
     Field(discriminator="event"),
 ]

@@ -1,0 +1,124 @@
+"""`shardproof diff`, `apply`, `undo` and `redo`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from agent import events, recheck
+from agent.errors import Exit, InputError
+from agent.patching import tree
+from agent.patching.facts import Applied, Preview
+from agent.run import Outcome, Run
+
+
+def show(run: Run, patch: Path, root: Path) -> Outcome:
+    """Show what a patch would do to a tree. Ends in 1 where it could not be applied.
+
+    Raises:
+        InputError: no patch of ours, or no root.
+    """
+    seen = tree.preview(patch, root)
+    _emit(run, seen, "preview")
+    if not seen.ready or seen.applicability == "display-only":
+        for file in seen.files:
+            if file.note:
+                run.warn(f"{file.path}: {file.note}")
+        for path in seen.stale:
+            run.warn(f"{path}: the model was captured from it, and it changed since")
+        for why in seen.because:
+            run.warn(f"{seen.applicability}: {why}")
+        return Outcome(Exit.NOT_PROVED, answer=seen.diff.rstrip("\n"))
+    return Outcome(Exit.PROVED, "proved", answer=seen.diff.rstrip("\n"))
+
+
+def apply(
+    run: Run, patch: Path, root: Path, *, unsafe: bool, yes: bool, state_dir: Path | None = None
+) -> Outcome:
+    """Show a patch, check its certificate, ask, and apply it.
+
+    Raises:
+        InputError: it may not be applied, or not to this tree, or nobody said yes.
+    """
+    seen = tree.preview(patch, root)
+    _emit(run, seen, "preview")
+    tree.check_ready(seen, unsafe=unsafe)
+    checked = recheck.directory_again(run, seen.patch.parent)
+    if checked.exit is not Exit.PROVED:
+        return checked
+    if not yes and not _agreed(run, seen):
+        return Outcome(Exit.NOT_PROVED, answer="not applied")
+    done = tree.apply_patch(patch, root, state_dir, unsafe=unsafe)
+    return _done(run, done, f"applied; shardproof undo{_root(root)} takes it back")
+
+
+def undo(run: Run, root: Path, state_dir: Path | None = None) -> Outcome:
+    """Take the last applied patch back.
+
+    Raises:
+        InputError: nothing to undo, or a file changed since.
+    """
+    return _done(
+        run, tree.undo(root, state_dir), f"undone; shardproof redo{_root(root)} applies it"
+    )
+
+
+def redo(run: Run, root: Path, state_dir: Path | None = None) -> Outcome:
+    """Apply again what was undone last.
+
+    Raises:
+        InputError: nothing to redo, or a file changed since.
+    """
+    done = tree.redo(root, state_dir)
+    return _done(run, done, f"applied again; shardproof undo{_root(root)} takes it back")
+
+
+def _root(root: Path) -> str:
+    return "" if root == Path() else f" --root {root}"
+
+
+def _agreed(run: Run, seen: Preview) -> bool:
+    """Show the diff and ask on the terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError(
+            "nobody is there to say yes",
+            where="apply",
+            hint="shardproof diff shows the patch; --yes applies it without asking",
+        )
+    from agent.console import printable
+
+    sys.stderr.write(printable(seen.diff))
+    for line in seen.assumptions:
+        sys.stderr.write(f"assumes: {printable(line)}\n")
+    sys.stderr.write(f"apply to {seen.root}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _emit(run: Run, seen: Preview, action: Literal["preview"]) -> None:
+    run.emit(
+        events.Patched(
+            action=action,
+            root=str(seen.root),
+            files=[
+                events.PatchedFile(path=f.path, added=f.added, removed=f.removed, state=f.state)
+                for f in seen.files
+            ],
+            applicability=seen.applicability,
+            diff=seen.diff,
+        )
+    )
+
+
+def _done(run: Run, done: Applied, answer: str) -> Outcome:
+    if done.recovered is not None:
+        run.warn(str(done.recovered))
+    run.emit(
+        events.Patched(
+            action=done.doing,
+            root=str(done.root),
+            files=[events.PatchedFile(path=path) for path in done.files],
+        )
+    )
+    return Outcome(Exit.PROVED, "proved" if done.doing != "undo" else "unknown", answer=answer)

@@ -1,0 +1,161 @@
+"""What an out-directory says of its patch: the files it was made for, and how far to trust it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from agent import outdir
+from agent.errors import InputError
+
+NAME = "patch.diff"
+Applicability = Literal["safe", "unsafe", "display-only"]
+"""safe: proved, and the program that was proved was captured from the code. unsafe: proved, but
+the program was written from the code by other means and compared with it on trial inputs alone.
+display-only: not proved, or nothing binds the program to the code."""
+Origin = Literal["captured", "tried", "unbound"]
+LEVELS: tuple[Applicability, ...] = ("safe", "unsafe", "display-only")
+
+Digest = str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The patch of an out-directory, with the hashes of its files."""
+
+    path: Path
+    diff: bytes
+    files: Mapping[str, tuple[Digest, str]]
+    """{path: (SHA-256 before or None, SHA-256 after)}"""
+    sources: Mapping[str, str]
+    """Other files that the model was captured from, with their SHA-256."""
+    applicability: Applicability
+    because: tuple[str, ...]
+    verdict: str
+    assumptions: tuple[str, ...]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def judge(proved: bool, origin: Origin) -> tuple[Applicability, tuple[str, ...]]:
+    """How far a patch may be trusted, and what speaks against it."""
+    if not proved:
+        return "display-only", ("the plan is not proved",)
+    if origin == "unbound":
+        return "display-only", ("nothing binds the program that was proved to the code",)
+    if origin == "tried":
+        why = "the program that was proved was compared with the code on trial inputs alone"
+        return "unsafe", (why,)
+    return "safe", ()
+
+
+def describe(
+    files: Mapping[str, tuple[str | None, str]],
+    sources: Mapping[str, str],
+    proved: bool,
+    origin: Origin = "captured",
+) -> dict[str, Any]:
+    """What a manifest records of a patch. `files`: {path: (text before or None, text after)}."""
+    level, because = judge(proved, origin)
+    return {
+        "applicability": level,
+        "because": list(because),
+        "files": {
+            path: {
+                "before": None if old is None else sha256(old.encode()),
+                "after": sha256(new.encode()),
+            }
+            for path, (old, new) in files.items()
+        },
+        "sources": {path: digest for path, digest in sources.items() if path not in files},
+    }
+
+
+def read(patch: Path) -> Recorded:
+    """The patch of an out-directory; `patch` is the directory or the diff in it.
+
+    Raises:
+        InputError: no out-directory, one without a patch, one that changed since it was written,
+            or one that records no hashes.
+    """
+    folder = patch if patch.is_dir() else patch.parent
+    if patch != folder and patch.name != NAME:
+        raise InputError(
+            "not a patch of shardproof",
+            where=str(patch),
+            expected=f"an out-directory, or the {NAME} in it",
+            hint="another patch is applied with git apply; nothing here has proved it",
+        )
+    stated = outdir.manifest(folder)
+    strangers = sorted(outdir.changed(folder))
+    if strangers:
+        raise InputError(
+            "the out-directory changed since it was written",
+            where=str(folder),
+            got=", ".join(strangers[:5]),
+            hint="run parallelize again",
+        )
+    verdict = str(stated.get("verdict", "unknown"))
+    if NAME not in stated["files"]:
+        raise InputError(
+            "the out-directory holds no patch",
+            where=str(folder),
+            got=f"verdict {verdict}",
+            hint="report.md says why",
+        )
+    noted = stated.get("patch")
+    if not isinstance(noted, dict):
+        raise InputError(
+            "the out-directory does not record which files its patch is for",
+            where=str(folder),
+            hint="an earlier shardproof wrote it; run parallelize again",
+        )
+    facts = cast(dict[str, Any], noted)
+    try:
+        level, files, sources = facts["applicability"], _files(facts["files"]), facts["sources"]
+        because = _texts(facts["because"])
+        other = {str(path): _digest(digest) for path, digest in sources.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            "the record of the patch cannot be read",
+            where=str(folder / outdir.MANIFEST),
+            got=f"{type(error).__name__}: {error}",
+        ) from None
+    if level not in LEVELS or verdict != "proved":
+        level, because = "display-only", (*because, f"the verdict is {verdict}")
+    return Recorded(
+        folder / NAME,
+        (folder / NAME).read_bytes(),
+        files,
+        other,
+        level,
+        because,
+        verdict,
+        _texts(stated.get("assumptions", ())),
+    )
+
+
+def _files(data: Mapping[str, Mapping[str, Digest]]) -> dict[str, tuple[Digest, str]]:
+    out: dict[str, tuple[Digest, str]] = {}
+    for path, row in data.items():
+        before = row["before"]
+        out[path] = (None if before is None else _digest(before), _digest(row["after"]))
+    if not out:
+        raise ValueError("no file")
+    return out
+
+
+def _digest(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError(f"{value!r} is no SHA-256")
+    return value
+
+
+def _texts(value: Sequence[object]) -> tuple[str, ...]:
+    return tuple(str(line) for line in value)

@@ -1,0 +1,267 @@
+"""Preview, apply, undo and redo of a patch on a tree. No git command runs in the tree."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from agent.errors import InputError
+from agent.patching import diffs
+from agent.patching.disk import (
+    Content,
+    check_writable,
+    look,
+    missing_folders,
+    place,
+    resolved_root,
+)
+from agent.patching.facts import Applied, Entry, FileChange, Preview, Recovered
+from agent.patching.record import Digest, Recorded, read, sha256
+from agent.patching.store import Doing, Image, Record, Store, default_state, locked
+
+
+def preview(patch: Path, root: Path) -> Preview:
+    """Hold the patch of an out-directory against a tree. Writes nothing.
+
+    `patch` is the out-directory or the `patch.diff` in it; `root` the folder that its paths are
+    relative to.
+
+    Raises:
+        InputError: no patch of ours, changed since it was written, or no root.
+    """
+    return _preview(read(patch), resolved_root(root))
+
+
+def _preview(stated: Recorded, base: Path) -> Preview:
+    counted = diffs.counts(stated.diff)
+    if set(counted) != set(stated.files):
+        raise InputError(
+            "the patch touches other files than its record says",
+            where=str(stated.path),
+            expected=", ".join(sorted(stated.files)),
+            got=", ".join(sorted(counted)),
+        )
+    files = [
+        _change(base, path, hashes, counted[path]) for path, hashes in sorted(stated.files.items())
+    ]
+    return Preview(
+        stated.path,
+        base,
+        stated.diff.decode("utf-8"),
+        tuple(files),
+        stated.applicability,
+        stated.because,
+        stated.verdict,
+        stated.assumptions,
+        tuple(p for p, digest in sorted(stated.sources.items()) if _other(base, p, digest)),
+    )
+
+
+def _other(base: Path, name: str, digest: str) -> bool:
+    try:
+        content = look(place(base, name).resolve())
+    except InputError:
+        return True
+    return content is None or sha256(content.data) != digest
+
+
+def _change(
+    base: Path, name: str, hashes: tuple[Digest, str], lines: tuple[int, int]
+) -> FileChange:
+    before, after = hashes
+    change = FileChange(name, *lines, before, after, "ready")
+    try:
+        path = place(base, name)
+        content = look(path)
+        found = None if content is None else sha256(content.data)
+        if found == after:
+            return replace(change, state="applied", note="it is as the patch leaves it")
+        if found != before:
+            if content is None:
+                return replace(change, state="missing", note="there is no such file")
+            if before is None:
+                return replace(change, state="in the way", note="the patch makes this file anew")
+            return replace(change, state="changed", note="it changed since the patch was made")
+        check_writable(path)
+    except InputError as error:
+        return replace(change, state="unusable", note=_sentence(error))
+    return change
+
+
+def apply_patch(
+    patch: Path, root: Path, state_dir: Path | None = None, *, unsafe: bool = False
+) -> Applied:
+    """Apply the patch of an out-directory: every file of it, or none.
+
+    Args:
+        state_dir: where images of the files and the history are kept; the user's state folder
+            where not given.
+        unsafe: also apply what was proved under more than the ordinary assumptions.
+
+    Raises:
+        InputError: it may not be applied, or not to this tree; nothing was written.
+    """
+    base = resolved_root(root)
+    with locked(base, state_dir) as (store, recovered):
+        stated = read(patch)
+        seen = _preview(stated, base)
+        check_ready(seen, unsafe=unsafe)
+        bases = {f.path: look(place(base, f.path)) for f in seen.files}
+        after = diffs.results(
+            stated.diff, {p: None if c is None else c.data for p, c in bases.items()}
+        )
+        for path, (_, digest) in stated.files.items():
+            if sha256(after[path]) != digest:
+                raise InputError("git made another text than was proved", where=path)
+        records = store.records()
+        number = max((r.number for r in records), default=0) + 1
+        record, contents = _record(store, stated, bases, after, number)
+        store.add(record, contents)
+        store.swap(record, "apply")
+        for old in records:
+            if old.state == "undone":
+                store.save(replace(old, state="dropped"))
+        return _applied(store, record.number, "apply", recovered)
+
+
+def check_ready(seen: Preview, *, unsafe: bool) -> None:
+    """Raise InputError where a patch may not be applied, or not to its tree as it is."""
+    if seen.applicability == "display-only":
+        raise InputError(
+            "the patch is for reading only", where=str(seen.patch), got="; ".join(seen.because)
+        )
+    if seen.applicability == "unsafe" and not unsafe:
+        raise InputError(
+            "the patch is unsafe",
+            where=str(seen.patch),
+            got="; ".join(seen.because),
+            hint="--unsafe applies it all the same",
+        )
+    if seen.applied:
+        raise InputError("the patch is applied already", where=str(seen.root))
+    if seen.stale:
+        raise InputError(
+            "the code that was proved changed since",
+            where=", ".join(seen.stale),
+            hint="run parallelize again",
+        )
+    for file in seen.files:
+        if file.state != "ready":
+            hints = {
+                "changed": "run parallelize again",
+                "applied": "undo brings the others back",
+                "missing": "--root names the folder that the paths of the patch are relative to",
+                "in the way": "move it away",
+            }
+            raise InputError(
+                "the patch does not fit this tree",
+                where=str(seen.root / file.path),
+                got=file.note,
+                hint=hints.get(file.state, ""),
+            )
+
+
+def _record(
+    store: Store,
+    stated: Recorded,
+    bases: dict[str, Content | None],
+    after: dict[str, bytes],
+    number: int,
+) -> tuple[Record, list[tuple[Content | None, Content]]]:
+    umask = os.umask(0)
+    os.umask(umask)
+    images: list[Image] = []
+    contents: list[tuple[Content | None, Content]] = []
+    folders: list[str] = []
+    for path, (before, digest) in sorted(stated.files.items()):
+        old = bases[path]
+        mode = old.mode if old is not None else 0o666 & ~umask
+        images.append(Image(path, before, digest, mode, mode))
+        contents.append((old, Content(after[path], mode)))
+        made = missing_folders(store.root, place(store.root, path))
+        folders += [f.relative_to(store.root).as_posix() for f in made]
+    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    unique = tuple(dict.fromkeys(folders))
+    return Record(
+        number, "pending", at, str(stated.path.resolve()), tuple(images), unique
+    ), contents
+
+
+def undo(root: Path, state_dir: Path | None = None) -> Applied:
+    """Take the last applied patch back: the exact bytes of before, new files removed.
+
+    Raises:
+        InputError: nothing to undo, or a file changed since it was applied; nothing was written.
+    """
+    return _again(root, state_dir, "undo")
+
+
+def redo(root: Path, state_dir: Path | None = None) -> Applied:
+    """Apply again what was undone last.
+
+    Raises:
+        InputError: nothing to redo, or a file changed since; nothing was written.
+    """
+    return _again(root, state_dir, "redo")
+
+
+def _again(root: Path, state_dir: Path | None, doing: Doing) -> Applied:
+    base = resolved_root(root)
+    with locked(base, state_dir) as (store, recovered):
+        records = store.records()
+        if doing == "undo":
+            fitting = [r for r in records if r.state == "applied"][-1:]
+        else:
+            fitting = [r for r in records if r.state == "undone"][:1]
+        if not fitting:
+            where = (state_dir or default_state()) / "*" / "root.txt"
+            raise InputError(
+                f"nothing to {doing}",
+                where=f"--root {base}",
+                hint=f"--root names the folder that was applied to; {where} list them",
+            )
+        record = fitting[0]
+        for image in record.images:
+            check_writable(place(base, image.path))
+        store.swap(record, doing)
+        return _applied(store, record.number, doing, recovered)
+
+
+def history(root: Path, state_dir: Path | None = None) -> tuple[Entry, ...]:
+    """Every patch that was applied to a tree, oldest first.
+
+    Raises:
+        InputError: no root, or a history that cannot be read.
+    """
+    with locked(resolved_root(root), state_dir) as (store, _):
+        return tuple(_entry(store, record) for record in store.records())
+
+
+def recover(root: Path, state_dir: Path | None = None) -> Recovered | None:
+    """Take back what a run that was stopped in the middle had replaced; every command does so."""
+    with locked(resolved_root(root), state_dir) as (_, recovered):
+        return recovered
+
+
+def _entry(store: Store, record: Record) -> Entry:
+    assert record.state in ("applied", "undone", "dropped")
+    return Entry(
+        record.number,
+        record.state,
+        record.at,
+        record.patch,
+        tuple(i.path for i in record.images),
+        store.folder_of(record.number),
+    )
+
+
+def _applied(store: Store, number: int, doing: Doing, recovered: Recovered | None) -> Applied:
+    entry = next(_entry(store, r) for r in store.records() if r.number == number)
+    return Applied(doing, store.root, entry, entry.files, recovered)
+
+
+def _sentence(error: InputError) -> str:
+    """What and where of an error in one line."""
+    return ": ".join(part for part in (error.what, error.where, error.got) if part)
