@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from verifier.ingest.groups import Regions
+from verifier.ingest.repeated import in_order
 from verifier.ingest.whole import Piece, United, Whole
 from verifier.ir.program import Input, Node, Output, Program
 from verifier.ir.types import TensorType
@@ -27,8 +28,10 @@ class _Part:
 
 
 class _Writer:
-    def __init__(self, whole: Whole, regions: Regions) -> None:
+    def __init__(self, whole: Whole, regions: Regions, limit: int | None = None) -> None:
         self.whole, self.regions = whole, regions
+        self.limit = regions.members(EVERYWHERE) if limit is None else limit
+        """The ranks for which the program is written."""
         self.mesh = regions.grid.mesh
         self.types: dict[str, TensorType] = {}
         self.nodes: list[Node] = []
@@ -155,24 +158,46 @@ class _Writer:
         return [n for n in names if n not in (a, b)] + [made]
 
     def node(self, item: United) -> None:
-        out = item.outputs[0]
+        out, runs = item.outputs[0], item.runs & self.limit
+        if not runs:
+            return
         if item.pieces:
             parts: list[_Part] = []
-            for box in self.boxes(item.runs):
+            for box in self.boxes(runs):
                 name = self.gathered(item.pieces, box, item.names[0])
                 parts.append(_Part(name, self.members(box)))
             self.parts[out] = parts
             return
         for value in item.outputs:
             self.parts[value] = []
-        for box in self.boxes(item.runs, item.dims):
+        for box in self.boxes(runs, item.dims):
             operands = [self._given(v, box, item) for v in item.operands]
-            names = self.emit(item.node, operands, item.names, item.types, box)
+            node = item.node if item.inner is None else self._block(item.node, item.inner, box)
+            names = self.emit(node, operands, item.names, item.types, box)
             held = self._result(item, box)
             bits = self.members(held)
             for value, name in zip(item.outputs, names, strict=True):
                 self.held[name] = held
                 self.parts[value].append(_Part(name, bits))
+
+    def _block(self, node: Node, inner: Whole, box: Where) -> Node:
+        """A repeated block that is not the same on all the ranks that run it."""
+        body = node.body
+        assert body is not None
+        writer = _Writer(inner, self.regions, self.members(box))
+        for item in body.inputs:
+            _, value, _ = inner.inputs[item.name]
+            writer.types[item.name] = item.type
+            writer.held[item.name] = box
+            writer.parts[value] = [_Part(item.name, writer.limit)]
+        for item in inner.nodes:
+            writer.node(item)
+        found = [writer.output(*key, pieces) for key, pieces in inner.outputs.items()]
+        outputs = in_order(found, body.outputs)
+        made = Program(
+            body.name, body.inputs, tuple(writer.nodes), outputs, writer.types, body.mesh
+        )
+        return replace(node, body=made)
 
     def _given(self, value: int, box: Where, item: United) -> str:
         """An operand: the root of a broadcast may be the only one that has it."""
@@ -211,7 +236,7 @@ class _Writer:
     def output(self, role: str, path: str, pieces: Sequence[Piece]) -> Output:
         asked = 0
         for _, mask in pieces:
-            asked |= mask
+            asked |= mask & self.limit
         boxes = self.boxes(asked)
         if len(boxes) != 1:
             raise UnwrittenError(f"{role}:{path} is returned on ranks that are no product")

@@ -56,6 +56,13 @@ class ClassProgram:
     owner: TextClass
     program: Program
     steps: list[Step] = field(default_factory=list[Step])
+    file: str = ""
+    first: int = 0
+    """The line of the file on which the text of its first rank starts."""
+
+    def place(self, line: int) -> Source:
+        """Where a line of its first rank stands."""
+        return Source(self.file, self.first + int(self.owner.places[0][line]))
 
 
 @dataclass
@@ -97,8 +104,8 @@ def parsed(owner: TextClass, name: str, grid: Grid, file: str, first: int) -> Cl
         program = parse_text("\n".join(text), "")
     except MalformedError as error:
         raise LineError(_line_of(error, len(owner.lines)), error) from None
-    out = ClassProgram(owner, program)
-    out.steps += _steps(said, program, grid, owner, file, first)
+    out = ClassProgram(owner, program, file=file, first=first)
+    out.steps += _steps(said, out, grid)
     return out
 
 
@@ -240,12 +247,10 @@ def _chunk(line: Line, names: tuple[str, ...], grid: Grid) -> list[str]:
     return [*tokens[: at + 1], "shard_slice", *_operands(tokens), *tail, *after]
 
 
-def _steps(
-    said: Sequence[_Said], program: Program, grid: Grid, owner: TextClass, file: str, first: int
-) -> Iterator[Step]:
+def _steps(said: Sequence[_Said], owner: ClassProgram, grid: Grid) -> Iterator[Step]:
+    program = owner.program
     inputs, nodes = iter(program.inputs), iter(program.nodes)
     for item in said:
-        at = f"{file}:{first + int(owner.places[0][item.index])}"
         if item.kind == "send":
             operand = item.line.tokens[1]
             yield _message(item, "send", operand=_bare(operand))
@@ -266,42 +271,66 @@ def _steps(
             continue
         node = next(nodes, None)
         if node is None or _bare(item.line.tokens[0]) != node.outputs[0]:
-            raise LineError(item.index, MalformedError(f"one statement a line  {at}"))
-        yield _of_node(item, node, grid, owner, file, first, program)
+            raise LineError(item.index, MalformedError("one statement a line"))
+        _whole_chunk(owner.owner, item.index, node, program, grid)
+        for line, child, body in inside(owner.owner, item.index, node):
+            _whole_chunk(owner.owner, line, child, body, grid)
+        if node.source == NOWHERE:
+            node = replace(node, source=owner.place(item.index))
+        yield step_of(item.index, node, join=item.kind == "join")
     if next(nodes, None) is not None or next(inputs, None) is not None:
         raise LineError(0, MalformedError("one statement a line"))
 
 
-def _of_node(
-    item: _Said,
-    node: Node,
-    grid: Grid,
-    owner: TextClass,
-    file: str,
-    first: int,
-    program: Program,
-) -> Step:
-    if node.source == NOWHERE:
-        note = Source(file, first + int(owner.places[0][item.index]))
-        node = replace(node, source=note)
-    if any(isinstance(n, Affine) for n in item.line.numbers) and node.op == "shard_slice":
-        named = dict(zip(keys(item.line.tokens), item.line.numbers, strict=False))
-        _, step = chunks(named["start"], named["stop"], grid)
-        dim = node.attrs["dim"]
-        assert isinstance(dim, int)
-        extent = program.types[node.outputs[0]].shape[dim]
-        if extent != step:
-            error = MalformedError(
-                "slices that differ between ranks, but leave a rest", got=str(step)
-            )
-            raise LineError(item.index, error, "unsupported")
-        return Step("collective", item.index, node, operand=node.inputs[0], dims=_talks(node))
-    if item.kind == "join":
-        return Step("join", item.index, node)
+def step_of(line: int, node: Node, *, join: bool = False) -> Step:
+    """The step that a node is."""
+    if join:
+        return Step("join", line, node)
     dims = _talks(node)
     if not dims:
-        return Step("local", item.index, node)
-    return Step("collective", item.index, node, operand=node.inputs[0], dims=dims)
+        return Step("local", line, node)
+    return Step("collective", line, node, operand=node.inputs[0], dims=dims)
+
+
+def inside(owner: TextClass, line: int, node: Node) -> Iterator[tuple[int, Node, Program]]:
+    """The nodes of a repeated block, and of those in it: the line of each, and the body it is in.
+
+    Raises:
+        LineError: a line that holds two of them.
+    """
+    body = node.body
+    if body is None:
+        return
+    at = line + 1 + len(body.inputs)
+    for child in body.nodes:
+        words = owner.lines[at].tokens if at < len(owner.lines) else ("",)
+        if _bare(words[0]) != child.outputs[0]:
+            raise LineError(min(at, len(owner.lines) - 1), MalformedError("one statement a line"))
+        yield at, child, body
+        yield from inside(owner, at, child)
+        at += 1 + block_lines(child)
+
+
+def block_lines(node: Node) -> int:
+    """How many lines a repeated block has after its first one."""
+    if node.body is None:
+        return 0
+    inner = sum(1 + block_lines(child) for child in node.body.nodes)
+    return len(node.body.inputs) + inner + 2
+
+
+def _whole_chunk(owner: TextClass, line: int, node: Node, scope: Program, grid: Grid) -> None:
+    """Raises LineError where slices that became chunks of mesh dims leave a rest."""
+    said = owner.lines[line]
+    if node.op != "shard_slice" or not any(isinstance(n, Affine) for n in said.numbers):
+        return
+    named = dict(zip(keys(said.tokens), said.numbers, strict=False))
+    _, step = chunks(named["start"], named["stop"], grid)
+    dim = node.attrs["dim"]
+    assert isinstance(dim, int)
+    if scope.types[node.outputs[0]].shape[dim] != step:
+        error = MalformedError("slices that differ between ranks, but leave a rest", got=str(step))
+        raise LineError(line, error, "unsupported")
 
 
 def _talks(node: Node) -> tuple[str, ...]:

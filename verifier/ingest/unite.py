@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from verifier.ingest.groups import Regions
+from verifier.ingest.repeated import bodies
 from verifier.ingest.symbolic import ClassProgram, LineError, Step
 from verifier.ingest.whole import (
     BlockedError,
@@ -308,7 +309,7 @@ class Uniting:
             if step is None:
                 continue
             if step.kind == "collective":
-                members = self._members(step.dims)[i]
+                members = self._tied(i, step, waiting)
                 same = [k for k in members if k in waiting and alike(step, waiting[k])]
                 if len(same) == len(members):
                     self._collective(sorted(members), waiting)
@@ -329,14 +330,26 @@ class Uniting:
                         del waiting[k]
         return moved
 
+    def _tied(self, i: int, step: Step, waiting: dict[int, Step]) -> frozenset[int]:
+        """The classes that come to a collective together; to a block, all that any of them asks."""
+        dims, members = set(step.dims), frozenset[int]()
+        while True:
+            members = self._members(tuple(sorted(dims)))[i]
+            more = {d for k in members if k in waiting for d in waiting[k].dims} - dims
+            if not more or step.node is None or step.node.body is None:
+                return members
+            dims |= more
+
     def _members(self, dims: tuple[str, ...]) -> list[frozenset[int]]:
         """For each class, the classes that are tied to it by groups over these mesh dims."""
         key = tuple(sorted(dims))
         if key not in self.together:
             base = self.regions.grid.bases(key)
-            owner = np.zeros(self.regions.grid.size, np.int64)
+            owner = np.full(self.regions.grid.size, -1, np.int64)
             for i, p in enumerate(self.programs):
                 owner[p.owner.ranks] = i
+            pairs = np.stack([owner[base], owner], axis=1)
+            pairs = pairs[(pairs >= 0).all(axis=1)]
             parent = list(range(len(self.programs)))
 
             def root(k: int) -> int:
@@ -344,7 +357,7 @@ class Uniting:
                     k = parent[k]
                 return k
 
-            for a, b in np.unique(np.stack([owner[base], owner], axis=1), axis=0):
+            for a, b in np.unique(pairs, axis=0):
                 parent[root(int(a))] = root(int(b))
             groups: dict[int, set[int]] = {}
             for k in range(len(parent)):
@@ -379,8 +392,17 @@ class Uniting:
             index = lookup(node.op).with_defaults(node.attrs)["index"]
             region = self._moved(runs, waiting[leader].dims[0], index) & runs
         types = tuple(self.programs[leader].program.types[v] for v in node.outputs)
-        dims = waiting[leader].dims
-        outputs = self._unite(members, node, operands, types, runs, region, "together", dims)
+        dims = tuple(dict.fromkeys(d for i in members for d in waiting[i].dims))
+        inner = self._inner(members, waiting)
+        if inner is None:
+            outputs = self._unite(members, node, operands, types, runs, region, "together", dims)
+        else:
+            outputs = tuple(
+                self._value(n, t, region) for n, t in zip(node.outputs, types, strict=True)
+            )
+            made = United(node, operands, runs, outputs, types, node.outputs, set(members))
+            made.dims, made.inner = dims, inner
+            self._append(made)
         for i in members:
             mine = waiting[i].node
             assert mine is not None
@@ -394,6 +416,29 @@ class Uniting:
                 raise ClassError(i, LineError(waiting[i].line, error, "mismatch"))
             self.env[i] |= zip(mine.outputs, outputs, strict=True)
             self.at[i] += 1
+
+    def _inner(self, members: list[int], waiting: dict[int, Step]) -> Whole | None:
+        """The united body of a repeated block; None where all classes have the same."""
+        steps = [waiting[i] for i in members]
+        if len({shape(step.node.body) for step in steps if step.node is not None}) == 1:
+            return None
+        try:
+            inner = Uniting(bodies([self.programs[i] for i in members], steps), self.regions)
+            leader = inner.programs[0].program
+            everyone = 0
+            for mask in inner.masks:
+                everyone |= mask
+            for k, item in enumerate(leader.inputs):
+                value = inner._value(item.name, item.type, everyone)
+                inner.whole.inputs[item.name] = (item, value, everyone)
+                for env, p in zip(inner.env, inner.programs, strict=True):
+                    env[p.program.inputs[k].name] = value
+            inner.family = [self.family[i] for i in members]
+            return inner.run()
+        except ClassError as error:
+            raise ClassError(members[error.index], error.error) from None
+        except BlockedError as blocked:
+            raise BlockedError({members[k]: at for k, at in blocked.waiting.items()}) from None
 
     def _rejoin(self, members: list[int], waiting: dict[int, Step]) -> None:
         """A merge whose pieces are on different classes."""

@@ -31,6 +31,8 @@ class United:
     dims: tuple[str, ...] = ()
     index: int = 0
     """Its place among the nodes."""
+    inner: Whole | None = None
+    """Of a repeated block that is not the same on all ranks: its united steps."""
 
 
 @dataclass
@@ -87,7 +89,17 @@ def alike(a: Step, b: Step) -> bool:
         x.op == y.op
         and lookup(x.op).with_defaults(x.attrs) == lookup(y.op).with_defaults(y.attrs)
         and x.timing == y.timing
-        and shape(x.body) == shape(y.body)
+        and _signature(x.body) == _signature(y.body)
+    )
+
+
+def _signature(body: Program | None) -> Hashable:
+    """What a repeated block takes and gives."""
+    if body is None:
+        return None
+    return (
+        tuple((i.role, i.type) for i in body.inputs),
+        tuple((o.role, body.types[o.value]) for o in body.outputs),
     )
 
 
