@@ -39,13 +39,16 @@ def collect(
     mesh: Mapping[str, int],
     inputs: list[Dims] | None = None,
     origins: list[Origin] | None = None,
+    shared: Shared | None = None,
 ) -> Sizes:
     """The unknowns of a program in primitive ops, with its ties added to `system`.
+
+    A body that several nodes share has one set of unknowns: it has the same extents in all of them.
 
     Raises:
         Declined: an op, or a number, of which it is not known how it follows the extents.
     """
-    out = Sizes(program)
+    out, shared = Sizes(program), {} if shared is None else shared
     for i, item in enumerate(program.inputs):
         out.dims[item.name] = inputs[i] if inputs else system.shape(item.type.shape)
         out.origins[item.name] = origins[i] if origins else Origin(data=True)
@@ -53,7 +56,7 @@ def collect(
         out.attrs.append({})
         out.bodies.append(None)
         if node.body is not None:
-            _scan(system, mesh, node, out)
+            _scan(system, mesh, node, out, shared)
             continue
         outs = tuple(system.shape(program.types[v].shape) for v in node.outputs)
         out.dims.update(zip(node.outputs, outs, strict=True))
@@ -69,6 +72,8 @@ def collect(
     return out
 
 
+Shared = dict[tuple[int, tuple[Origin, ...]], Sizes]
+"""Bodies of repeated blocks by identity, and by what enters them."""
 INDEXED = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
 """Ops that look rows up, and which operand is the index."""
 
@@ -102,7 +107,7 @@ def _trace(r: Reading, out: Sizes) -> None:
         s.pin(v)
 
 
-def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes) -> None:
+def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes, shared: Shared) -> None:
     body = node.body
     assert body is not None
     carries, xs, consts = scan_parts(node.attrs, len(node.inputs))
@@ -116,9 +121,15 @@ def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes) -> No
     given = [out.origins[v] for v in node.inputs]
     made = frozenset(v for o in given for v in o.ramps)
     carried = Origin(made, any(o.data for o in given))
-    inner = collect(
-        system, body, mesh, passed, [*([carried] * (carries.stop or 0)), *given[carries.stop :]]
-    )
+    entering = [*([carried] * (carries.stop or 0)), *given[carries.stop :]]
+    key = id(body), tuple(entering)
+    inner = shared.get(key)
+    if inner is None:
+        inner = shared[key] = collect(system, body, mesh, passed, entering, shared)
+    else:
+        for item, dims in zip(body.inputs, passed, strict=True):
+            for a, b in zip(inner.dims[item.name], dims, strict=True):
+                system.same(a, b)
     out.origins.update(dict.fromkeys(node.outputs, carried))
     results = [inner.dims[o.value] for o in body.outputs]
     count = len(ins[carries])

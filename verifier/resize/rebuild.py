@@ -22,14 +22,21 @@ Atoms = dict[str, tuple[tuple[tuple[int, str | None], ...], ...]]
 """By input name or output key, for each dim its atoms: (unknown, mesh dim)."""
 
 
-def rebuild(sizes: Sizes, mesh: Mesh, value: Value, literals: Literals, depth: int = 0) -> Program:
-    """The program at the new extents.
+def rebuild(
+    sizes: Sizes,
+    mesh: Mesh,
+    value: Value,
+    literals: Literals,
+    depth: int = 0,
+    bodies: dict[int, Program] | None = None,
+) -> Program:
+    """The program at the new extents. A body that several nodes share is written once.
 
     Raises:
         IRError: the new program is not well formed.
         Declined: the types inferred are not those solved for.
     """
-    old = sizes.program
+    old, bodies = sizes.program, {} if bodies is None else bodies
     parts = Assembly(old.name, mesh, depth)
     for item in old.inputs:
         shape = tuple(value(v) for v in sizes.dims[item.name])
@@ -41,7 +48,12 @@ def rebuild(sizes: Sizes, mesh: Mesh, value: Value, literals: Literals, depth: i
             parts.where(_present(item.where, mesh)),
         )
     for node, sized, inner in zip(old.nodes, sizes.attrs, sizes.bodies, strict=True):
-        body = rebuild(inner, mesh, value, literals, depth + 1) if inner is not None else None
+        body = None
+        if inner is not None:
+            body = bodies.get(id(inner))
+            if body is None:
+                body = rebuild(inner, mesh, value, literals, depth + 1, bodies)
+                bodies[id(inner)] = body
         attrs = literals.attrs(old, node)
         attrs |= {name: _attr(s, value) for name, s in sized.items() if _written(s, name, attrs)}
         where = parts.where(_present(node.where, mesh))
