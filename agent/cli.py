@@ -171,6 +171,102 @@ def verify(
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
 
 
+Root = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder that the patch's paths are relative to.")
+]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="A directory that parallelize wrote.")]
+PATCH_EXITS = (
+    "Exit codes: 0 done, 1 not applied (diff: does not fit), 2 refused and nothing written, "
+    "70 our own fault, 130 interrupted."
+)
+
+
+@app.command(epilog=PATCH_EXITS)
+def diff(out: Out, root: Root = Path(), json: Json = False) -> int:
+    """Show the patch of an out-directory, and whether it fits the files there. Writes nothing.
+
+    \b
+    Examples:
+      shardproof diff out/
+      shardproof diff out/ --root ~/project
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent.patching import command
+
+        return command.show(run, out, root)
+
+    return conduct("diff", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=PATCH_EXITS)
+def apply(
+    out: Out,
+    root: Root = Path(),
+    unsafe: Annotated[
+        bool,
+        typer.Option("--unsafe", help="Also where a program was bound to the code by trials only."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> int:
+    """Apply a proved patch to your files: all of them or none. `shardproof undo` takes it back.
+
+    The certificate is checked again, every file must be as it was when the patch was made, and
+    no git command is run on your tree.
+
+    \b
+    Examples:
+      shardproof apply out/
+      shardproof apply out/ --root ~/project --yes
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent.patching import command
+
+        return command.apply(run, out, root, unsafe=unsafe, yes=yes)
+
+    return conduct("apply", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=PATCH_EXITS)
+def undo(root: Root = Path(), json: Json = False) -> int:
+    """Take the patch that was applied last back: the exact bytes of before, new files removed.
+
+    \b
+    Example:
+      shardproof undo
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent.patching import command
+
+        return command.undo(run, root)
+
+    return conduct("undo", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=PATCH_EXITS)
+def redo(root: Root = Path(), json: Json = False) -> int:
+    """Apply again what was undone last.
+
+    \b
+    Example:
+      shardproof redo
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent.patching import command
+
+        return command.redo(run, root)
+
+    return conduct("redo", sys.argv[1:], work, json=json)
+
+
 @app.command(epilog=EXITS)
 def capture(
     target: Target,

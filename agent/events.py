@@ -118,7 +118,7 @@ class PatchedFile(BaseModel):
 class Patched(_Event):
     """A patch held against a tree, applied to it, or taken back."""
 
-    event: Literal["patch"] = "patch"
+    event: Literal["patching"] = "patching"
     action: Literal["preview", "apply", "undo", "redo"]
     root: str
     files: list[PatchedFile]

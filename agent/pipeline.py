@@ -14,6 +14,7 @@ from agent import events, outdir, summary, verdicts
 from agent.errors import Exit, InputError
 from agent.execution import proved_again, reason_not_to_run
 from agent.machine import peak_memory, versions
+from agent.patching.record import describe
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
@@ -122,6 +123,13 @@ def parallelize(run: Run, job: Job) -> Outcome:
         run.note(f"the loss stays whole: {whole_loss}")
     made = _planned(run, job, captured, split_loss=whole_loss is None)
     verdict = _verified(run, captured, made)
+    return finish(run, job, captured, facts, made, verdict)
+
+
+def finish(
+    run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis, verdict: Verdict
+) -> Outcome:
+    """From a verdict to the out-directory: checked again, written as a patch, tried, reported."""
     found = summary.Findings(
         target=job.request.target,
         command=job.command,
@@ -215,6 +223,7 @@ def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> 
 def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary.Findings) -> None:
     """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
     with run.phase("emit") as phase:
+        _same_code(found, facts)
         found.patch = emit(facts, made.plan)
         added = sum(
             line.startswith("+") and not line.startswith("+++")
@@ -298,9 +307,34 @@ def _write(
         )
         lines = [event.model_dump_json() for event in (*run.seen, completed(run, outcome))]
         out.write("events.jsonl", "\n".join(lines) + "\n")
-        out.seal({"command": job.command, "verdict": outcome.verdict, **claims})
+        noted = {"patch": _noted(found)} if found.patch is not None else {}
+        out.seal({"command": job.command, "verdict": outcome.verdict, **claims, **noted})
     run.emit(events.Written(directory=outcome.directory, report=outcome.report))
     return outcome
+
+
+def _noted(found: summary.Findings) -> dict[str, object]:
+    """What `apply` must know of the patch: its files before and after, and what else was proved."""
+    assert found.patch is not None
+    here = Path.cwd().resolve()
+    sources = {
+        Path(f.location).relative_to(here).as_posix(): f.sha256
+        for f in found.captured.facts.files
+        if f.location and Path(f.location).is_relative_to(here)
+    }
+    return describe(found.patch.files, sources, isinstance(found.verdict, Proof))
+
+
+def _same_code(found: summary.Findings, facts: ModelFacts) -> None:
+    """Raise InputError where the owner's file is no longer what was captured."""
+    for file in found.captured.facts.files:
+        if facts.file is None or not file.location:
+            continue
+        place = Path(file.location)
+        if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != file.sha256:
+            raise InputError(
+                "the file changed while it was planned", where=file.location, hint="run it again"
+            )
 
 
 def _answer(job: Job, found: summary.Findings) -> str:
