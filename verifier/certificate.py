@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verifier.contract import Contract, layout_to_json, output_key
@@ -18,6 +18,7 @@ from verifier.ir.jsonio import digest
 from verifier.ir.program import Program
 from verifier.ir.where import EVERYWHERE, Where, within
 from verifier.layout import Layout
+from verifier.peel import Peel
 from verifier.relate import Fact, Related, Sequential
 from verifier.terms import Ref
 
@@ -32,12 +33,16 @@ def certificate(
     contract: Contract,
     one: Sequential,
     related: Related,
+    peels: Sequence[Peel] = (),
 ) -> dict[str, Any]:
-    """The certificate of a proof. The programs are in primitive ops."""
+    """The certificate of a proof. The programs are in primitive ops.
+
+    `peels` say which steps of repeated blocks of the one-device program are written out in `one`.
+    """
     used = {name: set[int]() for name in distributed.types}
     proved: dict[str, tuple[str, int]] = {}
     values = {output_key(o): o.value for o in distributed.outputs}
-    for out in sequential.outputs:
+    for out in one.program.outputs:
         key = output_key(out)
         facts = related.facts[values[key]]
         wanted, layout = one.values[out.value], contract.outputs[key]
@@ -55,6 +60,8 @@ def certificate(
         "claims": claims,
         "outputs": {key: kept[name].index(i) for key, (name, i) in proved.items()},
     }
+    if peels:
+        document["peels"] = [[p.block, [list(run) for run in p.kept]] for p in peels]
     return {**document, "seal": seal(document)}
 
 

@@ -25,7 +25,7 @@ def locate(
 ) -> Location | None:
     """The first op without a relation, else the output whose relation is not the one asked for."""
     if related.breaks:
-        return _from_break(related, related.breaks[0])
+        return _from_break(one, distributed, related, related.breaks[0])
     stray = _first_stray(
         one, distributed, related, [o.value for o in distributed.outputs if output_key(o) in wrong]
     )
@@ -51,19 +51,22 @@ def locate(
     return None
 
 
-def _from_break(related: Related, broken: Break) -> Location:
+def _from_break(one: Sequential, distributed: Program, related: Related, broken: Break) -> Location:
     body = broken.node.body
+    if body is not None and broken.node.outputs[0] not in related.bodies:
+        strange = [
+            v
+            for v in broken.node.inputs
+            if not any(f.ref.id in one.known for f in related.facts.get(v, ()))
+        ]
+        stray = _first_stray(one, distributed, related, strange)
+        if stray is not None:
+            return _strayed(one, related, stray)
     if body is not None and broken.node.outputs[0] in related.bodies:
         scan, inner = related.bodies[broken.node.outputs[0]]
         stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
         if stray is not None:
-            reason = "computes what the one-device block does not, on some ranks or on all"
-            operands = tuple(
-                f"%{v}: {describe(scan.inner, f[0])}"
-                for v in stray.inputs
-                if (f := inner.facts.get(v))
-            )
-            return Location(stray.op, show(stray), reason, stray.source, operands)
+            return _strayed(scan.inner, inner, stray)
     operands = tuple(
         f"%{v}: {f.layout}" for v, f in zip(broken.node.inputs, broken.operands, strict=False)
     )
@@ -75,6 +78,14 @@ def _from_break(related: Related, broken: Break) -> Location:
         operands,
         broken.refused.mesh_dim,
     )
+
+
+def _strayed(one: Sequential, related: Related, stray: Node) -> Location:
+    reason = "computes what the one-device block does not, on some ranks or on all"
+    operands = tuple(
+        f"%{v}: {describe(one, f[0])}" for v in stray.inputs if (f := related.facts.get(v))
+    )
+    return Location(stray.op, show(stray), reason, stray.source, operands)
 
 
 def _first_stray(

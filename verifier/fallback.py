@@ -12,7 +12,7 @@ from verifier.contract import Contract
 from verifier.domains.base import Array
 from verifier.ir.program import Program
 from verifier.refute import Difference
-from verifier.relate import Rules, as_terms, initial, relate
+from verifier.relate import Rules, relate_peeled
 from verifier.verdict import Proof
 
 
@@ -93,7 +93,5 @@ def smallest(one: Program, many: Program, contract: Contract, found: Difference)
 
 def _related(one: Program, many: Program, contract: Contract) -> set[str]:
     """The values for which there is a relation."""
-    terms = as_terms(one)
-    start = initial(contract, terms, many)
-    facts = relate(terms, many, start, contract, Rules(many.mesh)).facts
+    facts = relate_peeled(one, many, contract, Rules(many.mesh))[1].facts
     return {name for name, found in facts.items() if found}

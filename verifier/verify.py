@@ -16,7 +16,7 @@ from verifier.inline import inline
 from verifier.ir.program import Program
 from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
-from verifier.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.relate import Rules, relate_peeled, satisfied
 from verifier.repair import repairs
 from verifier.verdict import Counterexample, Proof, Relation, Unknown, Verdict
 from verifier.wellformed import shared, well_formed
@@ -106,8 +106,7 @@ def _decide(
     tell("relate")
     start = time.perf_counter()
     rules = Rules(distributed.mesh)
-    one = as_terms(sequential)
-    related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
+    one, related, peels = relate_peeled(sequential, distributed, contract, rules)
     wrong = satisfied(one, distributed, related, contract)
     if named is not None:
         named += every_relation(one, distributed, related)
@@ -121,7 +120,7 @@ def _decide(
     if not wrong and difference is None:
         assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
         start = time.perf_counter()
-        proof = certificate(sequential, distributed, contract, one, related)
+        proof = certificate(sequential, distributed, contract, one, related, peels)
         stats["certificate_s"] = time.perf_counter() - start
         stats["outputs"] = len({output_key(o) for o in distributed.outputs})
         return Proof(_scope(sequential, distributed), assumed, proof, stats)

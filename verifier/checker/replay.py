@@ -34,6 +34,7 @@ from verifier.ir.where import EVERYWHERE, show, within
 from verifier.ops import lookup
 from verifier.ops.collectives import mesh_dims
 from verifier.ops.control import scan_parts
+from verifier.peel import Peel, PeelError, peeled
 from verifier.regions import Regions, regions
 from verifier.relate import Sequential, as_terms
 from verifier.terms import Ref
@@ -82,7 +83,7 @@ def check(
             return _again(certificate, sequential, distributed, contract)
         at = Cursor(certificate, "certificate")
         _header(at, sequential, distributed, contract)
-        one = as_terms(sequential)
+        one = as_terms(_cut(at, sequential))
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
         _outputs(at["outputs"], one, distributed, contract, known)
@@ -142,7 +143,8 @@ def _comparable(sequential: Program, distributed: Program) -> None:
 
 
 def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
-    at.only("version", "sequential", "distributed", "mesh", "contract", "claims", "outputs", "seal")
+    keys = ("sequential", "distributed", "mesh", "contract", "claims", "outputs", "peels")
+    at.only("version", *keys, "seal")
     expected = {
         "version": VERSION,
         "sequential": {"name": sequential.name, "digest": digest(sequential)},
@@ -155,6 +157,26 @@ def _header(at: Cursor, sequential: Program, distributed: Program, contract: Con
             raise _BrokenError(f"the certificate is about another {key}", key)
     if at["seal"].value != seal(at.object()):
         raise _BrokenError("the certificate was changed after it was written", "seal")
+
+
+def _cut(at: Cursor, sequential: Program) -> Program:
+    """The one-device program with those steps of repeated blocks written out that are named."""
+    peels: list[Peel] = []
+    for item in at["peels"].items() if "peels" in at else []:
+        block, kept = _pair(item)
+        runs = [(a.integer(), b.integer()) for a, b in map(_pair, kept.items())]
+        peels.append(Peel(block.text(), tuple(runs)))
+    try:
+        return _prepared(peeled(sequential, peels)) if peels else sequential
+    except PeelError as error:
+        raise _BrokenError(str(error), "peels") from None
+
+
+def _pair(at: Cursor) -> tuple[Cursor, Cursor]:
+    found = at.items()
+    if len(found) != 2:
+        raise at.fail("not a pair", "[..., ...]")
+    return found[0], found[1]
 
 
 def _outputs(

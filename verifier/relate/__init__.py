@@ -15,6 +15,7 @@ from verifier.relate.facts import (
     describe,
 )
 from verifier.relate.goal import assumptions, initial, satisfied
+from verifier.relate.peeling import relate_peeled
 from verifier.relate.rules import Rules
 from verifier.relate.walk import relate
 
@@ -30,5 +31,6 @@ __all__ = [
     "describe",
     "initial",
     "relate",
+    "relate_peeled",
     "satisfied",
 ]

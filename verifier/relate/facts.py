@@ -10,6 +10,7 @@ from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, show
 from verifier.layout import Layout
 from verifier.ops import Refused, lookup
+from verifier.peel import Peel
 from verifier.terms import Ref, Terms
 
 MAX_FACTS = 6
@@ -108,6 +109,8 @@ class Related:
     )
     """By the first output of each scan: the block it repeats, and the facts of one step."""
     rules: dict[str, int] = field(default_factory=dict[str, int])
+    wanted: Peel | None = None
+    """How the one-device program may be cut so that a repeated block has its like."""
 
 
 def describe(sequential: Sequential, fact: Fact) -> str:

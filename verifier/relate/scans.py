@@ -14,6 +14,7 @@ from verifier.ops import Refused
 from verifier.ops.control import scan_parts
 from verifier.regions import Regions
 from verifier.relate.facts import MAX_FACTS, Break, Fact, Related, Scan, Sequential
+from verifier.relate.peeling import want_peel
 from verifier.relate.rules import Rules
 from verifier.terms import Ref
 
@@ -22,6 +23,7 @@ NOTHING = Contract({}, {})
 
 def relate_scan(
     sequential: Sequential,
+    scope: Program,
     node: Node,
     operands: list[list[Fact]],
     rules: Rules,
@@ -56,6 +58,11 @@ def relate_scan(
         out.breaks += related.breaks
         for name, facts in zip(node.outputs, results, strict=True):
             out.facts[name] = keep(sequential, facts)
+        if related.wanted is not None and out.wanted is None:
+            inner = related.wanted
+            out.wanted = replace(inner, block=f"{scan.node.outputs[0]}/{inner.block}")
+    else:
+        want_peel(sequential, scope, node, operands, out)
     if best is None or not (best[1].breaks or any(best[2])):
         reason = Refused("no repeated block of the one-device program has these operands")
         out.breaks.append(Break(node, reason, tuple(f[0] for f in operands), path))

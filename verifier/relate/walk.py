@@ -15,6 +15,7 @@ from verifier.regions import Regions, regions
 from verifier.relate.facts import MAX_FACTS, Break, Fact, Related, Sequential
 from verifier.relate.joining import joined
 from verifier.relate.moving import moved_facts
+from verifier.relate.peeling import want_peel
 from verifier.relate.rules import Rules
 from verifier.relate.scans import relate_scan
 from verifier.terms import Ref
@@ -39,9 +40,11 @@ def relate(
         if not all(operands):
             for name in node.outputs:
                 out.facts[name] = []
+            if node.op == "scan":
+                want_peel(sequential, distributed, node, operands, out)
             continue
         if node.op == "scan":
-            relate_scan(sequential, node, operands, rules, path, out, places)
+            relate_scan(sequential, distributed, node, operands, rules, path, out, places)
             continue
         if lookup(node.op).kind == "movement":
             region = places.values[node.outputs[0]]
@@ -49,7 +52,7 @@ def relate(
             out.rules[node.op] = out.rules.get(node.op, 0) + 1
         else:
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
-        facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, set(sequential.known))
+        facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
         if contract.balanced and node.op == "sum":
             facts = _assume(sequential, contract, rules.mesh, facts, operands[0])
         out.facts[node.outputs[0]] = facts

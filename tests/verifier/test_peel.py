@@ -1,0 +1,193 @@
+"""Repeated blocks with steps written out: the same values, and the same verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthesis.training.model import TINY, Degrees
+from synthesis.training.step import Step, training_step
+from tests.verifier.test_random_scans import SHAPES, Case, programs
+from verifier.certificate import seal
+from verifier.checker import Accepted, Rejected, check
+from verifier.contract import Contract
+from verifier.domains.field import Field, P
+from verifier.evaluate import simulate
+from verifier.ir import Program
+from verifier.ir.text import parse_text, to_text
+from verifier.layout import from_placements
+from verifier.peel import Peel, PeelError, one_step, peeled
+from verifier.regions import regions
+from verifier.scatter import scatter
+from verifier.verdict import Counterexample, Proof
+from verifier.verify import verify
+from verifier.wellformed import well_formed
+
+STEPS = 3
+
+
+def kept(code: int) -> tuple[tuple[int, int], ...]:
+    """Any runs of the steps: a bit for each step that stays, a bit for each cut between two."""
+    runs: list[tuple[int, int]] = []
+    for step in range(STEPS):
+        if not code >> step & 1:
+            continue
+        if runs and runs[-1][1] == step and not code >> (STEPS + step) & 1:
+            runs[-1] = (runs[-1][0], step + 1)
+        else:
+            runs.append((step, step + 1))
+    return tuple(runs)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 2 ** (2 * STEPS) - 1), st.booleans())
+def test_values_stay_and_types_fit(seed: int, code: int, backward: bool) -> None:
+    made = programs(seed)
+    if made is None:
+        return
+    case, one, many = made
+    if backward:
+        one, many = turned(one), turned(many)
+    runs = kept(code)
+    wholes = {n: case.rng.integers(0, P, shape, dtype=np.uint64) for n, shape in SHAPES.items()}
+    parts = {
+        n: scatter(w, case.layouts[n], many.mesh, Field(1), case.rng) for n, w in wholes.items()
+    }
+    ranks = [{n: p[r] for n, p in parts.items()} for r in range(many.mesh.size)]
+    for program, given_ in ((one, [wholes]), (many, ranks)):
+        other = well_formed(peeled(program, [Peel(block(program), runs)]))
+        assert not regions(other).faults()
+        before, after = simulate(program, given_, Field(1)), simulate(other, given_, Field(1))
+        for x, y in zip(before, after, strict=True):
+            for a, b in zip(program.outputs, other.outputs, strict=True):
+                if a.value in x:
+                    assert np.array_equal(x[a.value], y[b.value])
+
+
+def block(program: Program) -> str:
+    return next(n.outputs[0] for n in program.nodes if n.body is not None)
+
+
+def turned(program: Program) -> Program:
+    """The program with its blocks run from the last slice to the first."""
+    nodes = [replace(n, attrs={**n.attrs, "reverse": True}) if n.body else n for n in program.nodes]
+    return program.with_nodes(nodes, program.types)
+
+
+@pytest.mark.parametrize("steps", [((0, 0),), ((0, 2), (1, 3)), ((0, 4),), ((2, 3), (0, 1))])
+def test_steps_that_are_not_there_are_an_error(steps: tuple[tuple[int, int], ...]) -> None:
+    program = Case(0).program(Case(0).mesh)
+    with pytest.raises(PeelError):
+        peeled(program, [Peel(block(program), steps)])
+    with pytest.raises(PeelError, match="no repeated block"):
+        peeled(program, [Peel("nothing", ((0, 1),))])
+    with pytest.raises(PeelError, match="no step 3"):
+        one_step(program, block(program), 3)
+
+
+# A training step with one step of its repeated blocks written out
+
+
+@cache
+def step() -> Step:
+    degrees = Degrees(
+        dp=2, tp=2, pp=2, micro_batches=4, scan_layers=True, scan_micro_batches=True,
+        sequence_parallel=True,
+    )  # fmt: skip
+    return training_step(replace(TINY, layers=8, batch=8), degrees)
+
+
+def written_out(many: Program, micro_batch: int, stage: int, layer: int | None) -> Program:
+    """One micro-batch of all, and one layer of a stage in it, forward and backward."""
+    loop = block(many)
+    many = peeled(many, [one_step(many, loop, micro_batch)])
+    prefix = f"{loop}.{micro_batch}.s{stage}."
+    blocks = [n.outputs[0] for n in many.nodes if n.body and n.outputs[0].startswith(prefix)]
+    assert len(blocks) == 2
+    for name in blocks if layer is not None else ():
+        many = peeled(many, [one_step(many, name, layer or 0)])
+    return many
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "stage", "layer"), [(0, 0, None), (2, 1, 2), (0, 1, 0), (3, 0, 3)]
+)
+def test_steps_written_out_are_proved_and_checked(
+    micro_batch: int, stage: int, layer: int | None
+) -> None:
+    given_ = step()
+    many = written_out(given_.distributed, micro_batch, stage, layer)
+    said = verify(given_.sequential, many, given_.contract, consts=given_.preconditions)
+    assert isinstance(said, Proof)
+    assert len(said.certificate["peels"]) == (1 if layer is None else 3)
+    found = check(said.certificate, given_.sequential, many, given_.contract)
+    assert isinstance(found, Accepted)
+
+
+# What a certificate says of steps written out is made anew by the checker
+
+SUMS = """
+program sums
+  input %x: f32[6, 4]
+  %zero = full {shape=[4], value=0, dtype=f32}
+  %y, %all = scan %zero, %x {length=6, carry=1, xs=1} body block {
+    carry %c: f32[4]
+    xs %s: f32[4]
+    %t = tanh %s
+    %d = add %c, %t
+    return carry %d, ys %d
+  }
+  return %y, %all
+"""
+SIZES = {"x": (6, 4), "y": (4,), "all": (6, 4)}
+
+
+def sums() -> tuple[Program, Program, Contract]:
+    """Running sums of columns, split over two ranks that write the third of six steps out."""
+    split = {n: from_placements(s, [("tp", 2, "S(-1)")]) for n, s in SIZES.items()}
+    outputs = {f"output:{n}": split[n] for n in ("y", "all")}
+    text = SUMS.replace("program sums", "program sums mesh(tp=2)")
+    many = parse_text(text.replace("4]", "2]"))
+    return (
+        parse_text(SUMS),
+        peeled(many, [one_step(many, "y", 2)]),
+        Contract({"x": split["x"]}, outputs),
+    )
+
+
+def test_certificate_cut_otherwise_is_rejected() -> None:
+    one, many, contract = sums()
+    said = verify(one, many, contract)
+    assert isinstance(said, Proof)
+    assert said.certificate["peels"] == [["y", [[0, 2], [3, 6]]]]
+    assert isinstance(check(said.certificate, one, many, contract), Accepted)
+    wrong: tuple[object, ...] = (
+        [], [["y", [[0, 3], [4, 6]]]], [["z", [[0, 2], [3, 6]]]], [["y", [[0, 2], [3, 7]]]],
+        [["y", [[0, 2], [1, 6]]]], [["y"]], [["y", [[0]]]], "y", [[0, [[0, 2]]]],
+    )  # fmt: skip
+    for peels in wrong:
+        document = {**said.certificate, "peels": peels}
+        document["seal"] = seal(document)
+        assert isinstance(check(document, one, many, contract), Rejected), peels
+
+
+@pytest.mark.parametrize(("value", "other"), [("tanh", "exp"), ("add", "mul")])
+def test_a_step_written_out_wrong_is_found(value: str, other: str) -> None:
+    one, many, contract = sums()
+    index = next(i for i, n in enumerate(many.nodes) if n.op == value)
+    nodes = list(many.nodes)
+    nodes[index] = replace(nodes[index], op=other)
+    said = verify(one, many.with_nodes(nodes, many.types), contract)
+    assert isinstance(said, Counterexample)
+    assert said.location is not None
+    assert said.location.op == other
+
+
+def test_written_out_program_reads_back_as_it_was() -> None:
+    _, many, _ = sums()
+    assert to_text(parse_text(to_text(many))) == to_text(many)

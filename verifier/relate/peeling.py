@@ -1,0 +1,171 @@
+"""Repeated blocks that a distributed program has written out in part: how to cut the others alike.
+
+A scan of fewer steps than any of the one-device program may be some steps of one of its. Which,
+its operands tell: slices of the xs of that block, and the carries that it starts from. Then the
+one-device program is cut alike (`verifier/peel.py`), which changes no value, and related anew. A
+wrong guess relates nothing; it cannot make two values equal.
+"""
+
+from __future__ import annotations
+
+from verifier.contract import Contract
+from verifier.ir.program import Node, Program
+from verifier.ops.control import scan_parts
+from verifier.peel import Peel, PeelError, peeled
+from verifier.relate.facts import Fact, Related, Scan, Sequential, as_terms
+from verifier.relate.goal import initial
+from verifier.relate.rules import Rules
+
+MAX_PEELS = 64
+
+
+def relate_peeled(
+    sequential: Program, distributed: Program, contract: Contract, rules: Rules
+) -> tuple[Sequential, Related, tuple[Peel, ...]]:
+    """The one-device program as terms, cut as the distributed one is, and the facts found.
+
+    The peels say how it was cut: none where the distributed program repeats what it repeats.
+    """
+    from verifier.relate.walk import relate
+
+    bodies: dict[int, Sequential] = {}
+    peels: list[Peel] = []
+    program = sequential
+    while True:
+        one = as_terms(program, bodies=bodies)
+        related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
+        if related.wanted is None or len(peels) == MAX_PEELS:
+            return one, related, tuple(peels)
+        try:
+            program = peeled(program, [related.wanted])
+        except PeelError:
+            return one, related, tuple(peels)
+        peels.append(related.wanted)
+
+
+def want_peel(
+    sequential: Sequential,
+    scope: Program,
+    node: Node,
+    operands: list[list[Fact]],
+    out: Related,
+) -> None:
+    """Notes how to cut a one-device block so that this scan has its like, as far as can be seen.
+
+    Carries may be without a fact: what they start from may be a step that is written out.
+    """
+    if out.wanted is None:
+        used = {scan.node.outputs[0] for scan, _ in out.bodies.values()}
+        out.wanted = _wanted(sequential, scope, node, operands, used)
+
+
+def _wanted(
+    sequential: Sequential,
+    scope: Program,
+    node: Node,
+    operands: list[list[Fact]],
+    used: set[str],
+) -> Peel | None:
+    """`used` names the blocks that other scans were related to."""
+    length = node.attrs["length"]
+    assert isinstance(length, int)
+    reverse = bool(node.attrs.get("reverse"))
+    for scan in sequential.scans:
+        theirs = scan.node.attrs["length"]
+        assert isinstance(theirs, int)
+        if scan.node.outputs[0] in used or theirs <= length:
+            continue
+        if bool(scan.node.attrs.get("reverse")) != reverse:
+            continue
+        first = theirs - length if reverse else 0
+        if _starts_alike(scan, node, operands):
+            starts = [first]
+        else:
+            starts = [s for s in range(theirs - length + 1) if s != first]
+        for start in starts:
+            if _same_slices(sequential, scan, node, operands, start):
+                runs = _runs(scope, node, reverse)
+                shift = start - runs[0][0]
+                kept = sorted((a + shift, b + shift) for a, b in runs)
+                return Peel(scan.node.outputs[0], tuple(kept))
+    return None
+
+
+def _starts_alike(scan: Scan, node: Node, operands: list[list[Fact]]) -> bool:
+    """Whether each carry starts from what some carry of the one-device block starts from."""
+    carries, _, _ = scan_parts(scan.node.attrs, len(scan.operands))
+    ids = {(ref.id, ref.coef == 0) for ref in scan.operands[carries]}
+    mine, _, _ = scan_parts(node.attrs, len(node.inputs))
+    return all(any((f.ref.id, f.ref.coef == 0) in ids for f in facts) for facts in operands[mine])
+
+
+def _same_slices(
+    sequential: Sequential, scan: Scan, node: Node, operands: list[list[Fact]], start: int
+) -> bool:
+    """Whether the xs are slices, from this step on, of xs of the one-device block."""
+    terms, length = sequential.terms, node.attrs["length"]
+    assert isinstance(length, int)
+    _, xs, _ = scan_parts(node.attrs, len(node.inputs))
+    _, theirs, _ = scan_parts(scan.node.attrs, len(scan.operands))
+    cut = {"dim": 0, "start": start, "stop": start + length, "step": 1}
+    missing = [{f.ref.id for f in facts} for facts in operands[xs]]
+    if not missing:
+        return True
+    for ref in scan.operands[theirs]:
+        whole = terms.shape(ref)
+        alike = [ids for ids in missing if any(terms[i].shape[1:] == whole[1:] for i in ids)]
+        if alike:
+            part = terms.apply("slice", [ref], cut, ["f32"]).id
+            missing = [ids for ids in missing if part not in ids]
+    return not missing
+
+
+def _runs(scope: Program, node: Node, reverse: bool) -> list[tuple[int, int]]:
+    """This scan and those after it that repeat its body over later slices of the same value.
+
+    Counted from the first slice of that value; where nothing is sliced, this scan alone.
+    """
+    length = node.attrs["length"]
+    assert isinstance(length, int)
+    producers = scope.producers()
+    slot, root, start = _sliced(producers, node)
+    runs = [(start, start + length)]
+    if root is None:
+        return runs
+    seen = False
+    for other in scope.nodes:
+        seen = seen or other is node
+        if not seen or other is node or other.body is not node.body:
+            continue
+        count = other.attrs["length"]
+        assert isinstance(count, int)
+        value, begin = _window(producers, other.inputs[slot])
+        last = runs[-1]
+        after = begin + count <= last[0] if reverse else begin >= last[1]
+        if value != root or not after:
+            break
+        runs.append((begin, begin + count))
+    return runs
+
+
+def _sliced(producers: dict[str, Node], node: Node) -> tuple[int, str | None, int]:
+    """An xs operand that is a slice, what it is a slice of, and from where on."""
+    _, xs, _ = scan_parts(node.attrs, len(node.inputs))
+    for slot in range(len(node.inputs))[xs]:
+        root, start = _window(producers, node.inputs[slot])
+        if root != node.inputs[slot]:
+            return slot, root, start
+    return 0, None, 0
+
+
+def _window(producers: dict[str, Node], value: str) -> tuple[str, int]:
+    """What a value is rows of, and the first row."""
+    start = 0
+    while value in producers:
+        node = producers[value]
+        if node.op != "slice" or node.attrs.get("dim") != 0:
+            break
+        begin = node.attrs["start"]
+        assert isinstance(begin, int)
+        start, value = start + begin, node.inputs[0]
+    return value, start
