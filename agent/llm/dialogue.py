@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -48,13 +48,20 @@ class Malformed:
 Result = Read[T] | Malformed | Unanswered
 
 
-def put(model: Model, prompt: Rendered, form: Form, reader: Callable[[str], T]) -> Result[T]:
+def put(
+    model: Model,
+    prompt: Rendered,
+    form: Form,
+    reader: Callable[[str], T],
+    earlier: Sequence[dict[str, str]] = (),
+) -> Result[T]:
     """Ask, read, and ask once more where the reply is malformed.
 
-    `reader` raises `ReplyError` for a reply that it cannot use.
+    `reader` raises `ReplyError` for a reply that it cannot use. `earlier` are the replies of this
+    context and what was said to them.
     """
     form = replace(form, template=prompt.template, rendering=prompt.rendering)
-    messages = prompt.messages
+    messages = [*prompt.messages, *earlier]
     first = model.ask(messages, form)
     spent = Usage()
     if isinstance(first, Completion):

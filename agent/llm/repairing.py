@@ -6,15 +6,15 @@ the distributed program and an edit of the vocabulary, and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agent.llm import replies, vocabulary
 from agent.llm.client import Form, Model
-from agent.llm.dialogue import Result, put
+from agent.llm.dialogue import SHOWN, Result, put
 from agent.llm.hygiene import clean, one_line
 from agent.llm.replies import Repair, ReplyError, read, schema
 from agent.llm.source import bare, boundary, excerpt
-from agent.verdicts import message
 from prompts import render
 from verifier.contract import output_key
 from verifier.ir.attrs import KINDS as ATTRS
@@ -24,19 +24,40 @@ from verifier.ir.text import parse_attrs, to_text
 from verifier.ir.where import Where, ranks_where
 from verifier.ops import lookup
 from verifier.repair import KINDS, Edit, apply
-from verifier.verdict import Counterexample, Unknown
+
+FINDING = 6000
+"""Characters of a finding that are told."""
+
+Accepts = Callable[[Sequence[Edit]], Program]
+"""The program with some edits; `IRError` says why they are not taken."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A reply of the same context, and what was found when it was judged."""
+
+    reply: str
+    finding: str
 
 
 @dataclass(frozen=True)
 class Task:
-    """A refuted program, and what is known about why."""
+    """A program that is not proved, and what is known about why."""
 
     distributed: Program
-    verdict: Counterexample | Unknown
+    finding: str
+    """As much of the verdict as is told."""
     contract: str
     """As text, for reading only."""
+    accepts: Accepts
+    """Applies edits and holds them to what is fixed."""
     refuted: tuple[tuple[str, str], ...] = ()
     """`str` of a `Repaired` that was tried, and why it is wrong."""
+    banned: tuple[str, ...] = ()
+    """Tactics that ended in the same finding too often (`Edit.tactic`)."""
+    earlier: tuple[Earlier, ...] = ()
+    focus: str = ""
+    """A value of the program that must be in the excerpt, with its `%`."""
     most: int = 4
     budget: int = 40_000
     """Characters of program in the prompt."""
@@ -49,6 +70,8 @@ class Repaired:
     program: Program
     edits: tuple[Edit, ...]
     diagnosis: str
+    text: str = ""
+    """The reply as it came."""
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.edits))
@@ -57,21 +80,35 @@ class Repaired:
 def repair(model: Model, task: Task) -> Result[Repaired]:
     """Ask for edits. The edited program has the inputs and outputs that it had."""
     form = Form("repair", schema(Repair, {"Edit.edit": list(KINDS)}))
-    location = task.verdict.location
-    focus = location.text.split(" = ")[0] if location else ""
+    word = boundary()
     prompt = render(
         "repair",
-        boundary=boundary(),
+        boundary=word,
         mesh=", ".join(f"{name}={size}" for name, size in task.distributed.mesh.dims),
         edits=vocabulary.edits(),
         ops=vocabulary.insertable_ops(),
         contract=clean(task.contract).strip(),
-        program=excerpt(clean(to_text(bare(task.distributed))).strip(), task.budget, focus),
-        finding=excerpt(clean(message(task.verdict)), 6000),
+        program=excerpt(clean(to_text(bare(task.distributed))).strip(), task.budget, task.focus),
+        finding=excerpt(clean(task.finding), FINDING),
         refuted=[{"edits": one_line(e), "why": one_line(w)} for e, w in task.refuted],
+        banned=[one_line(tactic) for tactic in task.banned],
         most=task.most,
     )
-    return put(model, prompt, form, lambda text: _read(task, text))
+    earlier = [message for said in task.earlier for message in _again(said, word)]
+    return put(model, prompt, form, lambda text: _read(task, text), earlier)
+
+
+def _again(said: Earlier, word: str) -> list[dict[str, str]]:
+    """What the model said, and what was found."""
+    found = excerpt(clean(said.finding), FINDING)
+    asked = (
+        "Those edits were applied to the program as first shown, and it is still wrong:\n"
+        f"<<< {word}\n{found}\n{word} >>>\n"
+        "Answer with other edits of the program as first shown. Edits that were right so far may "
+        "stay among them."
+    )
+    reply = {"role": "assistant", "content": said.reply[:SHOWN]}
+    return [reply, {"role": "user", "content": asked}]
 
 
 def _read(task: Task, text: str) -> Repaired:
@@ -85,11 +122,17 @@ def _read(task: Task, text: str) -> Repaired:
     for index, wire in enumerate(reply.edits):
         try:
             edit = _edit(program, wire)
+            if edit.tactic in task.banned:
+                raise IRError(f"{edit.tactic} was tried too often; take another kind of edit")
             program = apply(program, edit)
         except (IRError, RecursionError) as error:
             raise ReplyError([f"edits[{index}]: {one_line(str(error))}"]) from None
         edits.append(edit)
-    found = Repaired(program, tuple(edits), reply.diagnosis)
+    try:
+        program = task.accepts(edits)
+    except (IRError, RecursionError) as error:
+        raise ReplyError([f"edits: {one_line(str(error))}"]) from None
+    found = Repaired(program, tuple(edits), reply.diagnosis, text)
     if str(found) in {edits for edits, _ in task.refuted}:
         raise ReplyError(["edits: these were tried before, and are wrong"])
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 from agent.llm import proposing, repairing, translating
+from agent.loop.feedback import Level, told
+from agent.loop.question import Question
 from synthesis.roles import Module, Param
 from verifier.contract_text import read_contract
 from verifier.ir.program import Input
@@ -96,10 +98,19 @@ def judged() -> Verdict:
     return verify(ONE, BROKEN, read_contract(CONTRACT, ONE, BROKEN).contract)
 
 
+def question() -> Question:
+    return Question(ONE, BROKEN, read_contract(CONTRACT, ONE, BROKEN).contract, CONTRACT)
+
+
 def mending(**changes: object) -> repairing.Task:
     verdict = judged()
     assert isinstance(verdict, Counterexample)
-    task = {"distributed": BROKEN, "verdict": verdict, "contract": CONTRACT}
+    task = {
+        "distributed": BROKEN,
+        "finding": told(Level.WITNESS, verdict),
+        "contract": CONTRACT,
+        "accepts": question().apply,
+    }
     return repairing.Task(**{**task, **changes})  # type: ignore[arg-type]
 
 

@@ -236,7 +236,7 @@ def test_no_reply_has_a_field_for_what_a_model_may_not_decide() -> None:
 def test_what_comes_out_of_a_role_holds_no_specification() -> None:
     """A repair gives a program of the ranks, a proposal a point, and nothing else."""
     assert [f.name for f in dataclasses.fields(repairing.Repaired)] == [
-        "program", "edits", "diagnosis",
+        "program", "edits", "diagnosis", "text",
     ]  # fmt: skip
     assert [f.name for f in dataclasses.fields(proposing.Proposed)] == ["point", "tactic", "reason"]
     assert [f.name for f in dataclasses.fields(translating.Translated)] == [

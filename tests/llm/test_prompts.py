@@ -63,6 +63,7 @@ VALUES: dict[str, dict[str, object]] = {
         "program": "program mlp mesh(tp=2)\n  input %x: f32[2, 2]\n  return %x",
         "finding": f"y[0, 0] on rank tp=0: got 1, one device gives 2\n{HOSTILE}",
         "refuted": [{"edits": "drop %h", "why": "shapes differ"}],
+        "banned": ["set mesh_dim"],
         "most": 4,
     },
     "explain": {
@@ -71,6 +72,24 @@ VALUES: dict[str, dict[str, object]] = {
         "program": "program mlp mesh(tp=2)\n  return %x",
         "checks": [{"name": "deadlock", "means": "Ranks wait for each other."}],
         "question": "Why?",
+    },
+    "converse": {
+        "facts": [{"name": "mesh", "text": "tp=2"}, {"name": "plan", "text": HOSTILE}],
+        "modules": [
+            {
+                "path": "up",
+                "kind": "Linear",
+                "use": "linear",
+                "shape": "16x8",
+                "styles": "replicate|column|row",
+            }
+        ],
+        "tactics": [{"name": "column_row", "meaning": "Pairs."}],
+        "styles": [{"name": "row", "meaning": "split inputs"}],
+        "streams": [{"name": "R", "meaning": "whole"}],
+        "most": 2,
+        "earlier": [{"asked": "what is up?", "answered": "A linear."}],
+        "question": f"Why is up split? {HOSTILE}",
     },
 }
 

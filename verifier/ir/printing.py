@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from verifier.ir import source_note
 from verifier.ir.program import Node, Program
 from verifier.ir.tokens import quote, value, word
-from verifier.ir.types import Affine, Attr, Mesh
+from verifier.ir.types import Affine, Attr, Mesh, Source
 from verifier.ir.where import Where
 from verifier.ops import lookup
 
@@ -47,6 +48,20 @@ def _body(program: Program, indent: str) -> Iterator[str]:
         shown.append(f"{role}{value(out.value)}{path}")
     separator = f",\n{indent}       " if len(shown) > 3 else ", "
     yield f"{indent}return {separator.join(shown)}".rstrip()
+
+
+def node_text(program: Program, node: Node, indent: str = "", typed: bool = True) -> str:
+    """One node of a program as it is printed, without its source; types can be left out."""
+    bare = replace(node, source=Source())
+    text = "\n".join(_node(program, bare, indent))
+    if typed or node.body is not None:
+        return text
+    return text.rpartition(f" : {', '.join(str(program.types[v]) for v in node.outputs)}")[0]
+
+
+def show_where(where: Where) -> str:
+    """Ranks as they are written in `on(...)`."""
+    return _where(where)
 
 
 def _node(program: Program, node: Node, indent: str) -> Iterator[str]:

@@ -5,12 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from verifier.repair.edits import KINDS, Edit, Kind, apply
+from verifier.repair.frame import contract_values, keeps
 from verifier.repair.offers import repairs
 
 if TYPE_CHECKING:
     from verifier.repair.search import NotRepaired, Repaired, repair
 
-__all__ = ["KINDS", "Edit", "Kind", "NotRepaired", "Repaired", "apply", "repair", "repairs"]
+__all__ = [
+    "KINDS",
+    "Edit",
+    "Kind",
+    "NotRepaired",
+    "Repaired",
+    "apply",
+    "contract_values",
+    "keeps",
+    "repair",
+    "repairs",
+]
 
 
 def __getattr__(name: str) -> Any:

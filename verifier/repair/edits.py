@@ -40,6 +40,12 @@ class Edit:
         inside = "".join(f" in the block of %{name}" for name in self.scope)
         return KINDS[self.kind].shown(self) + inside
 
+    @property
+    def tactic(self) -> str:
+        """The kind of change, wherever it is made: `after all_reduce`, `set mesh_dim`."""
+        more = self.op or " ".join(sorted(name for name, _ in self.attrs))
+        return f"{self.kind} {more}".rstrip()
+
 
 Edited = tuple[list[Node], tuple[Output, ...]]
 Body = Callable[[Program, Edit], Edited]

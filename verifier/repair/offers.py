@@ -32,7 +32,7 @@ def repairs(
 ) -> tuple[str, ...]:
     """Descriptions of single edits after which every output meets the contract, likeliest first."""
     found: list[str] = []
-    for count, edit in enumerate(_edits(one, distributed, contract, related, wrong)):
+    for count, edit in enumerate(likely(one, distributed, contract, related, wrong)):
         if len(found) == most or count == LIMIT:
             break
         try:
@@ -45,13 +45,14 @@ def repairs(
     return tuple(dict.fromkeys(found))
 
 
-def _edits(
+def likely(
     one: Sequential,
     distributed: Program,
     contract: Contract,
     related: Related,
     wrong: dict[str, list[Fact]],
 ) -> Iterator[Edit]:
+    """Single edits that what was found suggests, likeliest first; none is judged."""
     for broken in related.breaks[:2]:
         if broken.path:
             continue

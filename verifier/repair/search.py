@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -22,6 +23,7 @@ from verifier.ir.program import Program
 from verifier.ops import lookup
 from verifier.refute import too_large
 from verifier.repair.edits import Edit, apply, without_dead
+from verifier.repair.frame import keeps
 from verifier.repair.numbers import Numbers, State
 from verifier.repair.propose import candidates, gained
 from verifier.repair.view import Device, View, device, root
@@ -29,6 +31,8 @@ from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verify import verify, well_formed
 
 Cost = Callable[[Program], float]
+Tally = Counter[tuple[str, str]]
+"""How often edits of a tactic were `tried`, `agree` on numbers, and are `proved`."""
 
 SMALL = 200
 """Programs of at most this many nodes are run to their end for every edit."""
@@ -61,6 +65,9 @@ class Repaired:
     verdict: Proof
     tried: int
     seconds: float
+    tally: Tally = field(default_factory=Counter[tuple[str, str]])
+    others: tuple[tuple[Edit, ...], ...] = ()
+    """As many edits at the same cost, after which the program agrees on numbers; not judged."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class NotRepaired:
     best: tuple[Edit, ...]
     tried: int
     seconds: float
+    tally: Tally = field(default_factory=Counter[tuple[str, str]])
 
 
 def repair(
@@ -125,24 +133,8 @@ class _Question:
     fixed: frozenset[str]
 
     def keeps(self, program: Program) -> bool:
-        """Whether an edited program has the fixed ops as they were.
-
-        Only what they read from ops that are not fixed may be another value.
-        """
-        if not self.fixed:
-            return True
-        now, made = program.producers(), self.distributed.producers()
-        for name in self.fixed:
-            node, old = now.get(name), made[name]
-            if node is None or replace(node, inputs=old.inputs) != old:
-                return False
-            if len(node.inputs) != len(old.inputs):
-                return False
-            for a, b in zip(old.inputs, node.inputs, strict=True):
-                if a != b and (a in self.fixed or b in self.fixed or a not in made):
-                    return False
-        ends = zip(self.distributed.outputs, program.outputs, strict=True)
-        return all(a == b for a, b in ends if a.value in self.fixed)
+        """Whether an edited program has the fixed ops as they were."""
+        return keeps(self.distributed, program, self.fixed)
 
     def verdict(self, program: Program) -> Verdict:
         with np.errstate(all="ignore"):
@@ -188,6 +180,7 @@ class _Search:
         self.begin = time.perf_counter()
         self.deadline = self.begin + seconds
         self.tried = 0
+        self.tally: Tally = Counter()
         self.unproved = 0
         self.best: tuple[int, float, tuple[Edit, ...]] = (1 << 30, 0.0, ())
         self.numbers: Numbers
@@ -308,6 +301,7 @@ class _Search:
         if not view.scope and not self.question.keeps(program):
             return None
         self.tried += 1
+        self.tally[edit.tactic, "tried"] += 1
         small = len(program.nodes) <= SMALL
         state = view.machine.run(program, view.state, 1 << 30 if small else REACH)
         gain = gained(view, state, REACH)
@@ -347,13 +341,18 @@ class _Search:
         """The cheapest edit after which the program is proved."""
         right = [t.state for t in trials if t.state and not self.numbers.wrong(t.state)]
         edits = [t.edit for t in trials if t.state and not self.numbers.wrong(t.state)]
+        self.tally.update((e.tactic, "agree") for e in edits)
         priced = sorted((self.question.cost(s.program), i, s.program) for i, s in enumerate(right))
-        for _, index, program in priced:
+        for price, index, program in priced:
             if self.late():
                 return None
             found = self._proved(program, (*point.edits, edits[index]))
-            if found is not None:
-                return found
+            if found is None:
+                continue
+            same = (edits[i] for p, i, _ in priced if p == price and i != index)
+            others = tuple((*point.edits, e) for e in same)
+            whole = len(found.edits) == len(point.edits) + 1
+            return replace(found, others=others) if whole else found
         return None
 
     def _proved(self, program: Program, edits: tuple[Edit, ...]) -> Repaired | None:
@@ -422,13 +421,15 @@ class _Search:
         return self._none(f"the program agrees with one device on numbers: {said}")
 
     def _found(self, program: Program, edits: tuple[Edit, ...], verdict: Proof) -> Repaired:
-        return Repaired(program, edits, verdict, self.tried, time.perf_counter() - self.begin)
+        self.tally.update((e.tactic, "proved") for e in edits)
+        seconds = time.perf_counter() - self.begin
+        return Repaired(program, edits, verdict, self.tried, seconds, self.tally)
 
     def _none(self, reason: str) -> NotRepaired:
         if self.unproved:
             reason += f"; {self.unproved} edited programs agree on numbers and are not proved"
         seconds = time.perf_counter() - self.begin
-        return NotRepaired(reason, self.best[2], self.tried, seconds)
+        return NotRepaired(reason, self.best[2], self.tried, seconds, self.tally)
 
 
 def _state(trial: _Trial) -> State:
