@@ -6,6 +6,8 @@ inputs, before anything is proved from it; that is not done here.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import InputError
@@ -16,7 +18,7 @@ from agent.llm.dialogue import Malformed, Result, put
 from agent.llm.hygiene import clean, one_line
 from agent.llm.replies import ReplyError, Translation, Unsupported, read, schema
 from agent.llm.source import boundary, prepared
-from prompts import render
+from prompts import Rendered, render
 from verifier.ir.errors import IRError
 from verifier.ir.program import IN_ORDER, Input, Node, Program
 from verifier.ir.text import parse_text, to_text
@@ -42,6 +44,18 @@ class Task:
     """Why capture did not work."""
     budget: int = 60_000
     """Characters of source in the prompt."""
+    free: bool = False
+    """The class could not be built: parameters and outputs are for the translation to declare."""
+    refuted: tuple[str, ...] = ()
+    """What was tried before in vain, a fact each."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A translation that was given, and what is wrong with it."""
+
+    program: str
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,15 +65,47 @@ class Translated:
     program: Program | None
     """None where the model said what it could not express."""
     unsupported: tuple[Unsupported, ...] = ()
+    text: str = ""
+    """The program as the model wrote it."""
 
 
-def translate(model: Model, task: Task) -> Result[Translated]:
-    """Ask for a program. It runs on one device, communicates nothing, and names no file."""
-    try:
-        source = prepared(task.source, task.file, task.budget)
-    except InputError as error:
-        return Malformed((f"{error.where}: {error.what}",), Usage())
-    prompt = render(
+def translate(
+    model: Model, task: Task, turns: Sequence[Turn] = (), prompt: Rendered | None = None
+) -> Result[Translated]:
+    """Ask for a program. It runs on one device, communicates nothing, and names no file.
+
+    `turns` are what was answered to the same `prompt` before, and what is wrong with each.
+    """
+    if prompt is None:
+        try:
+            prompt = prompted(task)
+        except InputError as error:
+            return Malformed((f"{error.where}: {error.what}",), Usage())
+    said = [message for turn in turns for message in _answered(turn)]
+    return put(model, prompt, FORM, lambda text: read_reply(task, text), said)
+
+
+def _answered(turn: Turn) -> list[dict[str, str]]:
+    word = boundary()
+    told = "\n".join(f"- {one_line(problem, 400)}" for problem in turn.problems[:12])
+    asked = (
+        "That program was run beside the source on the same numbers. What was found, as data:\n"
+        f"<<< {word}\n{told}\n{word} >>>\n"
+        "First work out which line of the source the program departs from. Then send the whole "
+        "program again, corrected, in the same form."
+    )
+    reply = json.dumps({"program": turn.program, "unsupported": []})
+    return [{"role": "assistant", "content": reply}, {"role": "user", "content": asked}]
+
+
+def prompted(task: Task) -> Rendered:
+    """What would be sent.
+
+    Raises:
+        InputError: source that is not Python.
+    """
+    source = prepared(task.source, task.file, task.budget)
+    return render(
         "translate",
         boundary=boundary(),
         name=task.name,
@@ -69,8 +115,9 @@ def translate(model: Model, task: Task) -> Result[Translated]:
         source=source.text,
         cut=source.cut,
         problem=one_line(task.problem),
+        free=task.free,
+        refuted=[one_line(fact, 400) for fact in task.refuted],
     )
-    return put(model, prompt, FORM, lambda text: _read(task, source.lines, text))
 
 
 def _declared(task: Task) -> list[str]:
@@ -79,7 +126,13 @@ def _declared(task: Task) -> list[str]:
     return [clean(line).strip() for line in to_text(empty).split("\n")[1 : 1 + len(task.inputs)]]
 
 
-def _read(task: Task, lines: int, text: str) -> Translated:
+def read_reply(task: Task, text: str) -> Translated:
+    """The translation in a reply.
+
+    Raises:
+        ReplyError: no program, or none that has the inputs and outputs of the task.
+    """
+    lines = task.source.count("\n") + 1
     reply = read(Translation, text)
     if not reply.program.strip():
         if not reply.unsupported:
@@ -92,7 +145,7 @@ def _read(task: Task, lines: int, text: str) -> Translated:
     problems = [*_interface(task, program), *_nodes(program)]
     if problems:
         raise ReplyError(problems)
-    return Translated(_placed(task, lines, program), tuple(reply.unsupported))
+    return Translated(_placed(task, lines, program), tuple(reply.unsupported), reply.program)
 
 
 def _interface(task: Task, program: Program) -> list[str]:
@@ -107,8 +160,12 @@ def _interface(task: Task, program: Program) -> list[str]:
         got = found.pop(item.name, None)
         if got != item:
             problems.append(f"program: the input %{one_line(item.name, 60)} is not as given")
-    problems += [f"program: no input %{one_line(name, 60)} is given" for name in found]
-    if [(o.role, o.path) for o in program.outputs] != list(task.outputs):
+    odd = [name for name, item in found.items() if not (task.free and item.role == "param")]
+    problems += [f"program: no input %{one_line(name, 60)} is given" for name in odd]
+    if task.free:
+        if not program.outputs or any(o.role not in ("output", "loss") for o in program.outputs):
+            problems.append("program: it needs outputs, of role output or loss")
+    elif [(o.role, o.path) for o in program.outputs] != list(task.outputs):
         problems.append("program: its outputs are not those given, by role, path and order")
     return problems
 

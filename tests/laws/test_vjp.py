@@ -17,8 +17,8 @@ from verifier.ops.registry import Op
 from verifier.samples import forms
 
 STEP = 1e-6
-STRAIGHT = {"round_to"}
-"""Ops whose vjp passes a cotangent straight through, which is not their slope."""
+STRAIGHT = {"round_to", "detach"}
+"""Ops whose vjp is not their slope: a cotangent passes straight through, or not at all."""
 NO_GRADIENT = {"sign", "floor", "erf"} | {n for n in REGISTRY if n.endswith("_grad")}
 """Float ops without a vjp: piecewise constant, derivatives of others, or of an irrational scale."""
 POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p", "div", "reciprocal"}

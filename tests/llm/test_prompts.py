@@ -36,6 +36,8 @@ VALUES: dict[str, dict[str, object]] = {
         "source": f"   1| def forward(self, x):\n   2|     return self.fc(x)  {HOSTILE}",
         "cut": 3,
         "problem": "an op that is not known: aten.foo",
+        "free": False,
+        "refuted": ["output y: the program's is everywhere 2 times the code's"],
     },
     "propose": {
         "mesh": "tp=2; tensor parallelism on tp",

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.frontend import captured as results
+from verifier.frontend import observed
 from verifier.frontend.captured import Captured
+from verifier.frontend.observed import Observed
 from verifier.frontend.process import run_worker, workspace
 from verifier.frontend.request import CaptureRequest, Progress, read_config_file, split_target
 from verifier.frontend.rolling.paths import Group, members
@@ -39,6 +41,18 @@ def capture(request: CaptureRequest, progress: Progress = _silent) -> Captured:
         found = results.load(folder)
     timings = {**found.timings, "total": time.perf_counter() - start}
     return replace(found, timings=timings)
+
+
+def attempt(request: CaptureRequest, progress: Progress = _silent) -> Observed:
+    """Try to capture a model of the user's; where that fails, run its code on samples.
+
+    Raises:
+        CaptureError: the request is wrong, or the process came to no end of its own.
+    """
+    _check(request)
+    with workspace() as folder:
+        run_worker("try", request.to_json(), request.limits, progress, folder)
+        return observed.load(folder)
 
 
 def _check(request: CaptureRequest) -> None:

@@ -10,7 +10,14 @@ class CaptureError(Exception):
     """A model that could not be captured: what, where (file:line), and what to try."""
 
     def __init__(
-        self, message: str, *, file: str = "", line: int = 0, text: str = "", hint: str = ""
+        self,
+        message: str,
+        *,
+        file: str = "",
+        line: int = 0,
+        text: str = "",
+        hint: str = "",
+        module: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -19,6 +26,8 @@ class CaptureError(Exception):
         self.text = text
         """The source line itself, stripped."""
         self.hint = hint
+        self.module = module
+        """Path of the module in which it was, where that is known."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file

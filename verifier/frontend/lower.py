@@ -103,7 +103,9 @@ class Lowering:
     def _error(self, node: fx.Node, message: str, hint: str = "") -> CaptureError:
         s = self.provenance.source(node)
         where = f" (in module {s.module})" if s.module else ""
-        return CaptureError(message + where, file=s.file, line=s.line, text=s.text, hint=hint)
+        return CaptureError(
+            message + where, file=s.file, line=s.line, text=s.text, hint=hint, module=s.module
+        )
 
     def run(self) -> Lowered:
         for node in self.traced.graph.nodes:

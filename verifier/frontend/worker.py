@@ -44,6 +44,11 @@ def run(folder: Path) -> None:
     name, _, seed = task["task"].partition(":")
     if name == "capture":
         save(capture_here(request, progress), folder)
+    elif name == "try":
+        from verifier.frontend.observed import save as save_observed
+        from verifier.frontend.trying import try_here
+
+        save_observed(try_here(request, progress), folder)
     else:
         from verifier.frontend.reference import save_reference
 

@@ -131,5 +131,18 @@ def _from_output(backward: str) -> Callable[..., list[str | None]]:
     return rule
 
 
+@composite("... -> ...")
+def detach(b: Builder, x: str) -> str:
+    """The same value, through which no gradient passes."""
+    return x
+
+
+@detach.vjp
+def _nothing_passes(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    return [None]
+
+
 softmax.vjp(_from_output("softmax_backward"))
 log_softmax.vjp(_from_output("log_softmax_backward"))

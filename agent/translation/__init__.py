@@ -1,0 +1,1 @@
+"""Translations of code that capture cannot take, and what binds them to the code."""

@@ -1,0 +1,240 @@
+"""Holds a translation to the code: values and gradients on the samples that the code was run on.
+
+Floats are compared in float64 where the code allows it. The tolerance there is 1e-9 of the largest
+magnitude in a tensor, a million times float64's rounding and a thousandth of what an epsilon
+of 1e-6 makes. In float32 it is 6e-5, the rounding of a thousand operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.translation import localising
+from agent.translation.trust import (
+    SEAL,
+    BackwardDiffers,
+    Bound,
+    Differs,
+    Evidence,
+    Judged,
+    NotRunnable,
+)
+from verifier.autodiff import grad
+from verifier.evaluate import evaluate
+from verifier.frontend.observed import Sample, Subject, Trouble
+from verifier.inline import inline
+from verifier.ir.errors import IRError
+from verifier.ir.program import Program
+
+TOLERANCE = {"f64": 1e-9, "f32": 2.0**-14}
+SMALLEST = 1e-30
+LEAST = 3
+"""Samples without which nothing is bound."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where one tensor is farthest off."""
+
+    error: float
+    index: tuple[int, ...]
+    expected: float
+    got: float
+
+
+def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None = None) -> Judged:
+    """Compare a forward program with the code.
+
+    `consts` gives the values of its const inputs by name; those of the subject by default.
+    """
+    if subject.problem is not None:
+        return NotRunnable(subject.problem)
+    compared = [s for s in subject.samples if not s.left_out]
+    if subject.precision == "f32":
+        compared = [s for s in compared if not s.label.startswith(("scale 1e", "scale 5"))]
+    if len(compared) < LEAST:
+        why = next((s.left_out for s in subject.samples if s.left_out), "")
+        return NotRunnable(Trouble(f"only {len(compared)} samples can be compared: {why}"))
+    given = dict(consts) if consts is not None else dict(subject.consts)
+    try:
+        forward_and_back = _joint(program, subject, inputs=True)
+        joint = _joint(program, subject, inputs=False)
+    except IRError as error:
+        return Differs(
+            f"the program has no gradient: {error}",
+            hints=("put `detach` where the code passes no gradient on",),
+            subject=_named(subject),
+        )
+    worst = 0.0
+    for sample in compared:
+        found = _compare(program, forward_and_back, subject, sample, given)
+        if isinstance(found, Differs | BackwardDiffers):
+            return found
+        worst = max(worst, found)
+    evidence = _evidence(subject, compared, worst)
+    return Bound(program, joint, (evidence,), given, SEAL)
+
+
+def bind_whole(
+    program: Program, subject: Subject, parts: Sequence[Bound], consts: Mapping[str, Array]
+) -> Judged:
+    """Compare a program made of a captured rest and bound parts with the whole model."""
+    found = bind(program, subject, consts)
+    if not isinstance(found, Bound):
+        return found
+    more = tuple(e for part in parts for e in part.evidence)
+    return replace(found, evidence=(*found.evidence, *more))
+
+
+def _named(subject: Subject) -> str:
+    return f"{subject.name} ({subject.path})" if subject.path else subject.name
+
+
+def _joint(program: Program, subject: Subject, inputs: bool) -> Program:
+    """Forward and backward, with the gradients of trainable parameters, and of inputs."""
+    trained = {p.path for p in subject.params if p.trainable}
+    wrt = [i.name for i in program.inputs if i.role == "param" and i.path in trained]
+    if inputs:
+        wrt += [i.name for i in program.inputs if i.role == "input" and i.type.is_float]
+    return grad(program, wrt=wrt)
+
+
+def values_of(
+    program: Program, sample: Sample, consts: Mapping[str, Array], ones: bool = False
+) -> dict[str, Array]:
+    """A value for every input of the program."""
+    out: dict[str, Array] = {}
+    for item in program.inputs:
+        if item.role == "param":
+            out[item.name] = sample.params[item.path]
+        elif item.role == "const":
+            out[item.name] = np.asarray(consts[item.name])
+        elif item.role == "cotangent":
+            out[item.name] = sample.cotangents[item.path]
+        else:
+            out[item.name] = sample.inputs[item.path]
+    return out
+
+
+def _compare(
+    program: Program,
+    joint: Program,
+    subject: Subject,
+    sample: Sample,
+    consts: Mapping[str, Array],
+) -> float | Differs | BackwardDiffers:
+    """The largest error on one sample, or the first difference."""
+    run = joint if sample.grads else program
+    flat = inline(run)
+    with np.errstate(all="ignore"):
+        state = evaluate(flat, values_of(flat, sample, consts))
+    tolerance = TOLERANCE[subject.precision]
+    worst = 0.0
+    forward = [o for o in flat.outputs if o.role != "grad"]
+    for out in forward:
+        found = measure(sample.outputs[out.path], state[out.value])
+        if not found.error <= tolerance:
+            return localising.forward(program, subject, sample, consts, out.path, found, values_of)
+        worst = max(worst, found.error)
+    names = _gradient_names(program, subject)
+    for name, out in zip(names, flat.outputs[len(forward) :], strict=False):
+        found = measure(sample.grads[name], state[out.value])
+        if not found.error <= tolerance:
+            return _gradient(subject, sample, name, found)
+        worst = max(worst, found.error)
+    return worst
+
+
+def _gradient_names(program: Program, subject: Subject) -> list[str]:
+    trained = {p.path for p in subject.params if p.trainable}
+    names = [i.path for i in program.inputs if i.role == "param" and i.path in trained]
+    return names + [
+        f"input:{i.path}" for i in program.inputs if i.role == "input" and i.type.is_float
+    ]
+
+
+def _gradient(
+    subject: Subject, sample: Sample, name: str, found: Difference
+) -> Differs | BackwardDiffers:
+    """A gradient that differs where all values agree: whose fault is it?"""
+    faulty = tuple(f for f in subject.functions if f.argument)
+    shown = name.replace("input:", "input ")
+    if faulty and not subject.slopes.get(name, True):
+        return BackwardDiffers(f"gradient of {shown}", faulty, _named(subject))
+    hints = ["all outputs agree; only the gradient differs"]
+    if not subject.slopes.get(name, True):
+        hints.append(
+            "the code's gradient is not the slope of its own forward: it stops gradients "
+            "somewhere (.detach(), .item(), no_grad, a round trip through numpy, a comparison); "
+            "put `detach` on that value"
+        )
+    else:
+        hints.append("the code passes the whole gradient on; a `detach` too many stops one")
+    return Differs(
+        f"gradient of {shown}",
+        f"{sample.label}, seed {sample.seed}",
+        found.index,
+        found.expected,
+        found.got,
+        None,
+        (*localising.ratio(found.expected, found.got), *hints),
+        _named(subject),
+    )
+
+
+def measure(expected: Array, got: Array) -> Difference:
+    """The largest difference, relative to the largest magnitude; integers and bools exactly."""
+    if expected.shape != got.shape:
+        return Difference(np.inf, (), 0.0, 0.0)
+    if not expected.size:
+        return Difference(0.0, (), 0.0, 0.0)
+    a, b = np.asarray(expected, np.float64), np.asarray(got, np.float64)
+    with np.errstate(all="ignore"):
+        off = np.abs(a - b)
+    off = np.where(np.isnan(off), np.inf, off)
+    at = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
+    scale = max(float(np.abs(a).max()), SMALLEST)
+    error = float(off[at]) / scale if expected.dtype.kind == "f" else float(off[at] != 0)
+    return Difference(error, at, float(a[at]), float(b[at]))
+
+
+def _evidence(subject: Subject, compared: Sequence[Sample], worst: float) -> Evidence:
+    extents = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in subject.inputs)
+    one_way: list[str] = []
+    both = 0
+    for way in subject.ways:
+        if way.true and way.false:
+            both += 1
+            continue
+        said = "false" if way.true else "true"
+        one_way.append(
+            f"On no sample is the condition at {way.file}:{way.line} ({way.text}) {said}: "
+            "what the code does then is not covered."
+        )
+    notes = [
+        f"The backward of {f.name} ({f.file}:{f.line}) is not the gradient of its forward; "
+        "the translation has the gradient that the code has."
+        for f in subject.functions
+        if f.argument
+    ]
+    notes += [f"{note[:1].upper()}{note[1:]}." for note in subject.notes]
+    return Evidence(
+        _named(subject),
+        len(compared),
+        sum(1 for s in compared if s.grads),
+        extents,
+        "float64" if subject.precision == "f64" else "float32",
+        worst,
+        tuple(s.seed for s in compared),
+        tuple(f"sample '{s.label}', because {s.left_out}" for s in subject.samples if s.left_out),
+        both,
+        tuple(one_way),
+        tuple(notes),
+    )

@@ -1,0 +1,144 @@
+"""Finds the op of a translation at which it leaves the code, by the values that the code made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.translation.trust import Differs, Suspect
+from verifier.evaluate import evaluate
+from verifier.frontend.observed import Sample, Subject
+from verifier.inline import inline
+from verifier.ir.program import Output, Program
+
+Array = NDArray[Any]
+CLOSE = 1e-7
+
+
+def forward(
+    program: Program,
+    subject: Subject,
+    sample: Sample,
+    consts: Mapping[str, Array],
+    path: str,
+    found: Any,
+    values_of: Callable[..., dict[str, Array]],
+) -> Differs:
+    """A difference of an output, with the op where it begins."""
+    made = _values(program, values_of(program, sample, consts))
+    target = next(o for o in program.outputs if o.path == path)
+    hints = list(_shape(sample.outputs[path], made[target.value], found))
+    suspect = None
+    if sample is subject.samples[0]:
+        suspect = _suspect(program, subject, made, values_of(program, sample, consts), target)
+    elif sample.label not in ("random",):
+        hints.append(
+            f"on random samples nothing differs; on '{sample.label}' it does: look at "
+            "conditions, edges (<, <=), epsilons and limits"
+        )
+    return Differs(
+        f"{target.role} {path}",
+        f"{sample.label}, seed {sample.seed}",
+        found.index,
+        found.expected,
+        found.got,
+        suspect,
+        tuple(hints),
+        f"{subject.name} ({subject.path})" if subject.path else subject.name,
+    )
+
+
+def ratio(expected: float, got: float) -> tuple[str, ...]:
+    if expected and np.isfinite(got):
+        return (f"there the program's is {got / expected:.6g} times the code's",)
+    return ()
+
+
+def _shape(expected: Array, got: Array, found: Any) -> list[str]:
+    """How the wrong tensor looks beside the right one."""
+    if expected.shape != got.shape or expected.dtype.kind != "f":
+        return []
+    with np.errstate(all="ignore"):
+        ratios = got / expected
+        off = np.abs(got - expected) > CLOSE * max(float(np.abs(expected).max()), 1e-30)
+    real = ratios[np.isfinite(ratios)]
+    out = [f"{int(off.sum())} of {off.size} elements differ"]
+    if real.size > 1 and np.ptp(real) < 1e-6 * abs(float(real.flat[0])):
+        out.append(f"the program's is everywhere {float(real.flat[0]):.8g} times the code's")
+    return out
+
+
+def _values(program: Program, given: dict[str, Array]) -> dict[str, Array]:
+    """Every value of the program, composites included."""
+    names = [v for n in program.nodes for v in n.outputs]
+    names += [i.name for i in program.inputs]
+    wide = replace(program, outputs=tuple(Output(v, "output", v) for v in names))
+    flat = inline(wide)
+    with np.errstate(all="ignore"):
+        state = evaluate(flat, given)
+    return {v: state[o.value] for v, o in zip(names, flat.outputs, strict=True)}
+
+
+def _suspect(
+    program: Program,
+    subject: Subject,
+    made: Mapping[str, Array],
+    given: Mapping[str, Array],
+    target: Output,
+) -> Suspect | None:
+    """The first op on the way to a wrong output whose operands the code made and itself not."""
+    known: dict[int, list[Array]] = defaultdict(list)
+    for value in subject.values:
+        known[value.array.size].append(value.array)
+    matched = set(given) | {v for v, array in made.items() if _among(array, known)}
+    needed = {target.value}
+    readers: dict[str, list[str]] = defaultdict(list)
+    for node in reversed(program.nodes):
+        if needed & set(node.outputs):
+            needed |= set(node.inputs)
+            for value in node.inputs:
+                readers[value] += node.outputs
+    right = set(matched)
+    for node in reversed(program.nodes):
+        onward = [v for out in node.outputs for v in readers[out]]
+        if onward and all(v in right for v in onward):
+            right |= set(node.outputs)
+    fine = set(given)
+    for node in program.nodes:
+        if not set(node.outputs) <= needed:
+            continue
+        if set(node.outputs) <= right or not node.inputs:
+            fine |= set(node.outputs)
+            continue
+        if all(v in fine for v in node.inputs):
+            if _last_matched(node.outputs[0], readers, right):
+                fine |= set(node.outputs)
+                continue
+            return Suspect(node.outputs[0], node.op, node.source.line)
+    return None
+
+
+def _last_matched(value: str, readers: Mapping[str, list[str]], right: set[str]) -> bool:
+    """Whether everything that a value leads to is a value of the code again."""
+    onward = readers.get(value, [])
+    return bool(onward) and all(v in right or _last_matched(v, readers, right) for v in onward)
+
+
+def _among(array: Array, known: Mapping[int, list[Array]]) -> bool:
+    """Whether the code made these numbers, in this order or transposed."""
+    if array.dtype.kind not in "fiub" or not array.size:
+        return False
+    flat = np.asarray(array, np.float64).ravel()
+    scale = max(float(np.abs(flat).max()), 1e-30)
+    for other in known.get(array.size, []):
+        choices = [other.ravel()]
+        if other.ndim > 1:
+            choices.append(np.swapaxes(other, -1, -2).ravel())
+        if any(np.abs(c - flat).max() <= CLOSE * scale for c in choices):
+            return True
+    return False

@@ -1,0 +1,329 @@
+"""Runs one subject, a model or a module of it, on samples, and writes down what came out."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from verifier.frontend import runs
+from verifier.frontend.lower import DTYPES
+from verifier.frontend.observed import (
+    Handwritten,
+    OutFact,
+    ParamFact,
+    Sample,
+    Subject,
+    Trouble,
+    Value,
+)
+from verifier.frontend.request import InputSpec
+from verifier.frontend.runs import Call, Watch, array
+from verifier.frontend.trace import flatten_result, named_outputs
+from verifier.frontend.ways import Ways
+from verifier.ir.types import TensorType
+
+PLANNED = (
+    ("random", 0, True),
+    ("random", 1, True),
+    ("random", 2, True),
+    ("scale 8", 3, True),
+    ("scale 1e-3", 4, True),
+    ("negative", 5, True),
+    ("positive", 6, True),
+    ("zeros", 7, False),
+    ("ties", 8, False),
+    ("half zeros", 9, False),
+    ("scale 1e3", 10, False),
+)
+"""Label, seed, and whether gradients are taken: not where there are kinks by construction."""
+OPEN = ("zeros", "ties", "half zeros")
+"""Samples on which equal values are made on purpose."""
+SEARCHED = tuple(
+    (f"scale {s}", 20 + n, False)
+    for n, s in enumerate((0.03, 0.1, 0.3, 0.5, 2, 3, 5, 20, 50, 100, 0.01, 1e4))
+)
+"""Tried where a condition only went one way."""
+MOST_SLOPES = 32
+
+
+@dataclass
+class Order:
+    """What is to be run."""
+
+    name: str
+    path: str
+    make: Callable[[], nn.Module]
+    specs: tuple[InputSpec, ...]
+    call: Call
+    result_names: tuple[str, ...]
+    root: str
+    ways: Ways
+    explain: Callable[[BaseException], Trouble]
+    alike: tuple[str, ...] = ("",)
+    dtype: str = "f32"
+    """Of the program's floats."""
+    losses: bool = True
+    """Whether a scalar result is a loss."""
+
+
+@dataclass
+class _Facts:
+    outputs: list[OutFact] = field(default_factory=list[OutFact])
+    loss: str | None = None
+    values: list[Value] = field(default_factory=list[Value])
+    functions: dict[type, tuple[Any, ...]] = field(default_factory=dict[type, tuple[Any, ...]])
+    notes: list[str] = field(default_factory=list[str])
+
+
+class StateError(Exception):
+    """The code gives other values when it is called again, or of other shapes."""
+
+
+def observe(order: Order) -> Subject:
+    """Run the subject. What its code raises becomes the subject's `problem`."""
+    model = order.make()
+    empty = Subject(
+        order.name, order.path, order.alike, order.specs, *_tensors(model, order.dtype), ()
+    )
+    try:
+        first = _facts(order, torch.float32)
+    except Exception as problem:  # noqa: BLE001  (the user's code)
+        return _with(empty, problem=order.explain(problem))
+    facts, dtype = first, torch.float32
+    try:
+        facts, dtype = _facts(order, torch.float64), torch.float64
+    except Exception as problem:  # noqa: BLE001
+        facts.notes.append(f"not run in float64: {order.explain(problem)}")
+    try:
+        samples = _samples(order, facts, dtype)
+    except StateError as problem:
+        return _with(empty, outputs=tuple(facts.outputs), problem=Trouble(str(problem)))
+    wide = dtype is torch.float64
+    slopes = _slopes(order, facts, samples[0]) if wide and samples else {}
+    functions = [_examined(cls, args, order, wide) for cls, args in facts.functions.items()]
+    return _with(
+        empty,
+        outputs=tuple(facts.outputs),
+        samples=tuple(samples),
+        values=tuple(facts.values),
+        ways=tuple(copy.copy(w) for w in order.ways.reached()),
+        functions=tuple(functions),
+        slopes=slopes,
+        precision="f64" if wide else "f32",
+        notes=tuple(dict.fromkeys(facts.notes)),
+    )
+
+
+def _with(subject: Subject, **changes: Any) -> Subject:
+    return Subject(**{**subject.__dict__, **changes})
+
+
+def _examined(cls: type, args: tuple[Any, ...], order: Order, wide: bool) -> Handwritten:
+    try:
+        return runs.examine(cls, args, order.root, wide)
+    except Exception:  # noqa: BLE001  (a function that cannot be called alone is not judged)
+        return Handwritten(cls.__name__, "", 0)
+
+
+def _tensors(model: nn.Module, dtype: str) -> tuple[tuple[ParamFact, ...], dict[str, Any]]:
+    """Parameters and buffers, each under its first name."""
+    params = tuple(
+        ParamFact(path, TensorType(tuple(p.shape), dtype), p.requires_grad)
+        for path, p in model.named_parameters()
+    )
+    return params, {path: array(b) for path, b in model.named_buffers()}
+
+
+def _run(
+    order: Order, model: nn.Module, given: dict[str, Any], watch: Watch, loss: bool
+) -> tuple[list[tuple[str, Any]], str | None]:
+    with watch:
+        result = order.call(model, given)
+    if loss and order.losses:
+        named, found = named_outputs(result, order.result_names)
+    else:
+        named, found = flatten_result(result, order.result_names), None
+    if not named:
+        raise StateError(f"{order.name}.forward returns no tensor")
+    return named, found
+
+
+def _prepared(order: Order, seed: int, dtype: Any) -> nn.Module:
+    torch.manual_seed(seed)
+    model = order.make().to(dtype).eval()
+    runs.randomise(model, seed)
+    return model
+
+
+def _facts(order: Order, dtype: Any) -> _Facts:
+    """One run for names, types and values; another call of the same model must agree."""
+    facts = _Facts()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        model = _prepared(order, 0, dtype)
+        given = runs.draw(order.specs, "random", 0, dtype)
+        kept = {k: v.clone() for k, v in given.items()}
+        watch = Watch(order.root, dtype is torch.float64, record=True)
+        with runs.noted_functions(facts.functions):
+            named, facts.loss = _run(order, model, given, watch, True)
+        facts.values = watch.values
+        facts.notes += [
+            f"forward changes its argument {name} in place; the program does not"
+            for name in given
+            if not torch.equal(given[name], kept[name])
+        ]
+        again = Watch(order.root, dtype is torch.float64)
+        torch.manual_seed(99)
+        twice, _ = _run(order, model, {k: v.clone() for k, v in kept.items()}, again, False)
+    finally:
+        torch.set_default_dtype(before)
+    for (name, t), (_, other) in zip(named, twice, strict=True):
+        if not runs.same(array(t), array(other)):
+            raise StateError(
+                f"{name} is another value when forward is called again on the same input: "
+                "it keeps state between calls, or draws random numbers"
+            )
+        kind = order.dtype if t.is_floating_point() else DTYPES[t.dtype]
+        path = "loss" if name == facts.loss and name.startswith("output") else name
+        role = "loss" if name == facts.loss else "output"
+        facts.outputs.append(OutFact(role, path, TensorType(tuple(t.shape), kind)))
+    return facts
+
+
+def _samples(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    order.ways.counting = True
+    try:
+        out = [_sample(order, facts, dtype, *planned) for planned in PLANNED]
+        for planned in SEARCHED:
+            reached = order.ways.reached()
+            if all(w.true and w.false for w in reached):
+                break
+            seen = order.ways.taken()
+            more = _sample(order, facts, dtype, *planned)
+            if order.ways.taken() - seen:
+                out.append(more)
+        return out
+    finally:
+        order.ways.counting = False
+        torch.set_default_dtype(before)
+
+
+def _sample(
+    order: Order, facts: _Facts, dtype: Any, label: str, seed: int, gradients: bool
+) -> Sample:
+    model = _prepared(order, seed, dtype)
+    drawn = runs.draw(order.specs, label, seed, dtype)
+    inputs = {k: array(v) for k, v in drawn.items()}
+    params = {k: array(p) for k, p in model.named_parameters()}
+    leaves = {
+        k: v.requires_grad_(True) if gradients and v.is_floating_point() else v
+        for k, v in drawn.items()
+    }
+    watch = Watch(order.root, dtype is torch.float64)
+    try:
+        named, _ = _run(order, model, {k: v.clone() for k, v in leaves.items()}, watch, False)
+    except StateError:
+        raise
+    except Exception as problem:  # noqa: BLE001
+        why = f"the code raises on it: {order.explain(problem)}"
+        return Sample(label, seed, inputs, params, {}, {}, {}, why)
+    named = [(o.path, t) for o, (_, t) in zip(facts.outputs, named, strict=True)]
+    for fact, (name, t) in zip(facts.outputs, named, strict=True):
+        if tuple(t.shape) != fact.type.shape:
+            raise StateError(
+                f"the shape of {name} depends on values: {list(t.shape)} on one sample, "
+                f"{list(fact.type.shape)} on another"
+            )
+    outputs = {name: array(t) for name, t in named}
+    why = ""
+    if not all(np.isfinite(a).all() for a in outputs.values() if a.dtype.kind == "f"):
+        why = "the code gives a value that is not finite"
+    elif watch.tied and label in OPEN:
+        why = "it has equal values of which one is named, and which one is not specified"
+    grads: dict[str, Any] = {}
+    cotangents: dict[str, Any] = {}
+    if gradients and not why:
+        grads, cotangents = _gradients(facts, model, leaves, named, seed)
+        if not all(np.isfinite(a).all() for a in grads.values()):
+            why = "the code gives a gradient that is not finite"
+    return Sample(label, seed, inputs, params, outputs, grads, cotangents, why)
+
+
+def _gradients(
+    facts: _Facts, model: nn.Module, leaves: dict[str, Any], named: list[tuple[str, Any]], seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the code's own backward gives; zeros where it gives nothing."""
+    g = torch.Generator().manual_seed(seed + 2)
+    cotangents: dict[str, Any] = {}
+    loss = next((o.path for o in facts.outputs if o.role == "loss"), None)
+    roots: list[Any] = []
+    for name, t in named:
+        if not t.is_floating_point() or (loss is not None and name != loss):
+            continue
+        ct = torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype)
+        if loss is not None:
+            ct = torch.ones_like(t)
+        else:
+            cotangents[name] = array(ct)
+        if t.requires_grad:
+            roots.append((t, ct))
+    wrt = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    wrt |= {f"input:{k}": v for k, v in leaves.items() if v.requires_grad}
+    found: Any = [None] * len(wrt)
+    if roots and wrt:
+        found = torch.autograd.grad(
+            [t for t, _ in roots], list(wrt.values()), [c for _, c in roots], allow_unused=True
+        )
+    return {
+        k: array(v if v is not None else torch.zeros_like(t))
+        for (k, t), v in zip(wrt.items(), found, strict=True)
+    }, cotangents
+
+
+def _slopes(order: Order, facts: _Facts, sample: Sample) -> dict[str, bool]:
+    """Whether each gradient is the slope of the code's own forward, on the first sample."""
+    if sample.left_out:
+        return {}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    loss = next((o.path for o in facts.outputs if o.role == "loss"), None)
+    out: dict[str, bool] = {}
+    try:
+        for name, grad in list(sample.grads.items())[:MOST_SLOPES]:
+            kind, _, key = name.rpartition("input:")
+            at = torch.from_numpy((sample.inputs if "input:" in name else sample.params)[key])
+            del kind
+
+            def value(x: Any, name: str = name, key: str = key) -> float:
+                model = _prepared(order, sample.seed, torch.float64)
+                given = {k: torch.from_numpy(v.copy()) for k, v in sample.inputs.items()}
+                with torch.no_grad():
+                    if "input:" in name:
+                        given[key] = x
+                    else:
+                        dict(model.named_parameters())[key].copy_(x)
+                    named, _ = _run(order, model, given, Watch(order.root, True), False)
+                total = 0.0
+                for fact, (_, t) in zip(facts.outputs, named, strict=True):
+                    if fact.path == loss:
+                        total += float(t)
+                    elif loss is None and fact.path in sample.cotangents:
+                        total += float((t * torch.from_numpy(sample.cotangents[fact.path])).sum())
+                return total
+
+            out[name] = runs.slope(value, at, torch.from_numpy(grad), 5).agree
+    finally:
+        torch.set_default_dtype(before)
+    return out
