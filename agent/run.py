@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -20,6 +21,9 @@ from agent import __version__, events
 from agent.console import Console, JsonLines, Pipe
 from agent.errors import Exit, LimitError
 from agent.translate import as_ours
+
+TOLD_AGAIN = 10
+"""How often a query is told to end, 50 ms apart."""
 
 
 class Sink(Protocol):
@@ -123,13 +127,13 @@ def conduct(
     run = Run([sink])
     run.emit(events.RunStarted(command=command, arguments=list(arguments), version=__version__))
     try:
-        with _interruptible(timeout):
+        with interruptible(timeout):
             outcome = work(run)
     except KeyboardInterrupt:
         run.emit(events.Problem(kind="interrupted", message="interrupted; nothing was written"))
         outcome = Outcome(Exit.INTERRUPTED)
     except Exception as error:  # noqa: BLE001  (every failure has an exit code and a last event)
-        outcome = _failed(run, error, arguments)
+        outcome = failed(run, error, arguments)
     run.emit(completed(run, outcome))
     sink.close()
     if outcome.answer and not json:
@@ -137,7 +141,8 @@ def conduct(
     return int(outcome.exit)
 
 
-def _failed(run: Run, error: Exception, arguments: Sequence[str]) -> Outcome:
+def failed(run: Run, error: Exception, arguments: Sequence[str]) -> Outcome:
+    """Emit what went wrong, and end with its exit code."""
     ours = as_ours(error)
     if ours is None:
         path = _save_traceback(error, arguments)
@@ -174,7 +179,7 @@ def _save_traceback(error: Exception, arguments: Sequence[str]) -> Path:
 
 
 @contextmanager
-def _interruptible(seconds: float | None) -> Generator[None]:
+def interruptible(seconds: float | None) -> Generator[None]:
     """Raise LimitError in the main thread after `seconds`; SIGTERM reads as Ctrl-C.
 
     Python runs a handler only when Z3 returns, so a watcher ends its query on any signal.
@@ -208,7 +213,10 @@ def _interruptible(seconds: float | None) -> Generator[None]:
 
 def _end_queries(told: int) -> None:
     while os.read(told, 1):
-        solver = sys.modules.get("verifier.smt")
-        if solver is not None:
-            solver.interrupt()
+        for _ in range(TOLD_AGAIN):  # a query that begins just now does not hear the first word
+            solver = sys.modules.get("verifier.smt")
+            if solver is not None:
+                solver.interrupt()
+            if select.select([told], [], [], 0.05)[0]:
+                break
     os.close(told)

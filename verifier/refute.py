@@ -8,8 +8,8 @@ inputs are replaced by zeros or ones as long as the difference stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -59,6 +59,8 @@ class Difference:
 
     witness: Witness
     outputs: tuple[str, ...]
+    inputs: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    """Of the one-device program, all of them."""
 
 
 def elements(program: Program, copies: int = 1) -> int:
@@ -202,6 +204,12 @@ def run_both(
     }
 
 
+Run = Callable[
+    [Program, Program, Contract, Mapping[str, Array], Domain, np.random.Generator], dict[str, Pair]
+]
+"""Runs both programs, as `run_both` does."""
+
+
 def _differs(
     pair: Pair,
     key: str,
@@ -278,7 +286,7 @@ def refute(
             else a
             for n, a in drawn.items()
         }
-        found = _compare(sequential, distributed, contract, inputs)
+        found = compare(sequential, distributed, contract, inputs)
         if found is not None:
             if not simpler:
                 return found
@@ -299,16 +307,22 @@ def _literals(*programs: Program) -> list[int]:
     return sorted(found)
 
 
-def _compare(
-    sequential: Program, distributed: Program, contract: Contract, inputs: Mapping[str, Array]
+def compare(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    inputs: Mapping[str, Array],
+    run: Run = run_both,
 ) -> Difference | None:
+    """Where the programs differ on these inputs in float64, by more than rounding."""
     floats = Floats()
-    pairs = run_both(sequential, distributed, contract, inputs, floats, np.random.default_rng(0))
+    pairs = run(sequential, distributed, contract, inputs, floats, np.random.default_rng(0))
     wrong: list[str] = []
     witness: Witness | None = None
     coords = distributed.mesh.coords()
     differ = {k: _differs(p, k, contract, distributed, floats) for k, p in pairs.items()}
-    moved = _nearby(sequential, distributed, contract, inputs) if any(differ.values()) else {}
+    near = sequential, distributed, contract, inputs, run
+    moved = _nearby(*near) if any(differ.values()) else {}
     for key, found in differ.items():
         if found is None or _is_rounding(found, pairs[key], moved[key]):
             continue
@@ -318,11 +332,15 @@ def _compare(
             witness = _witness(key, coords[rank], want, have, inputs)
     if witness is None:
         return None
-    return Difference(witness, tuple(wrong))
+    return Difference(witness, tuple(wrong), inputs)
 
 
 def _nearby(
-    sequential: Program, distributed: Program, contract: Contract, inputs: Mapping[str, Array]
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    inputs: Mapping[str, Array],
+    run: Run,
 ) -> dict[str, Pair]:
     """What both programs give on inputs that differ by a little more than rounding does."""
     rng = np.random.default_rng(1)
@@ -330,7 +348,7 @@ def _nearby(
         n: a * (1 + NUDGE * rng.standard_normal(a.shape)) if a.dtype.kind == "f" else a
         for n, a in inputs.items()
     }
-    return run_both(sequential, distributed, contract, near, Floats(), np.random.default_rng(0))
+    return run(sequential, distributed, contract, near, Floats(), np.random.default_rng(0))
 
 
 def _is_rounding(
@@ -388,7 +406,7 @@ def _shrink(
             value = simple(item.type.shape) if simple else np.round(inputs[item.name] * 2)
             trial = {**inputs, item.name: value}
             with np.errstate(all="ignore"):
-                smaller = _compare(sequential, distributed, contract, trial)
+                smaller = compare(sequential, distributed, contract, trial)
             if smaller is not None and found.witness.output in smaller.outputs:
                 inputs, found = trial, smaller
                 break

@@ -123,7 +123,7 @@ class Client:
     def attempt(self, messages: Sequence[Message], form: Form | None, profile: Profile) -> Answer:
         """The question as this profile puts it, retried where retrying helps."""
         rung = profile.rung or rungs.TEXT if form else rungs.TEXT
-        request = _request(self.endpoint, profile, rung, messages, form)
+        request = body(self.endpoint, profile, rung, messages, form)
         begun = time.monotonic()
         tries = 0
 
@@ -213,13 +213,14 @@ class _Spent(Exception):  # noqa: N818  (carries an answer)
         self.answer = answer
 
 
-def _request(
+def body(
     endpoint: Endpoint,
     profile: Profile,
     rung: str,
     messages: Sequence[Message],
     form: Form | None,
 ) -> dict[str, Any]:
+    """What is sent for a question on a rung, but for the limit of tokens."""
     sent = [dict(m) for m in messages]
     request: dict[str, Any] = {"model": endpoint.model, "messages": sent}
     if form is not None:

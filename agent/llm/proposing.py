@@ -60,7 +60,7 @@ def propose(model: Model, task: Task) -> Result[tuple[Proposed, ...]]:
         mesh=", ".join(f"{name}={size}" for name, size in task.mesh.dims)
         + f"; tensor parallelism on {task.tp}",
         cluster=one_line(task.cluster) or "not described",
-        modules=[_row(m, task.mesh[task.tp]) for m in task.modules],
+        modules=[row(m, task.mesh[task.tp]) for m in task.modules],
         tactics=vocabulary.tactics(),
         styles=vocabulary.styles(),
         streams=vocabulary.streams(),
@@ -70,7 +70,7 @@ def propose(model: Model, task: Task) -> Result[tuple[Proposed, ...]]:
     return put(model, prompt, form, lambda text: _read(task, text))
 
 
-def _row(module: Module, tp: int) -> dict[str, str]:
+def row(module: Module, tp: int) -> dict[str, str]:
     return {
         "path": one_line(module.path, 120),
         "kind": one_line(module.kind, 60),
@@ -82,13 +82,22 @@ def _row(module: Module, tp: int) -> dict[str, str]:
 
 def _read(task: Task, text: str) -> tuple[Proposed, ...]:
     reply = read(Proposals, text)
-    problems: list[str] = []
     if not reply.proposals:
-        problems.append("proposals: empty")
-    if len(reply.proposals) > task.most:
-        problems.append(f"proposals: {len(reply.proposals)}; at most {task.most}")
+        raise ReplyError(["proposals: empty"])
+    return points(task, reply.proposals)
+
+
+def points(task: Task, proposals: Sequence[Proposal]) -> tuple[Proposed, ...]:
+    """Proposals as points of the search.
+
+    Raises:
+        ReplyError: a module, style, tactic or stream that there is not, or too many.
+    """
+    problems: list[str] = []
+    if len(proposals) > task.most:
+        problems.append(f"proposals: {len(proposals)}; at most {task.most}")
     found: list[Proposed] = []
-    for index, proposal in enumerate(reply.proposals[: task.most]):
+    for index, proposal in enumerate(proposals[: task.most]):
         wrong = _problems(task, proposal, f"proposals[{index}]")
         problems += wrong
         if not wrong:

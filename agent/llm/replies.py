@@ -1,4 +1,4 @@
-"""The four forms of a reply. They have no field for anything that a model may not decide.
+"""The forms of a reply. They have no field for anything that a model may not decide.
 
 Wire forms are flat and small, in the subset of JSON schema that servers agree on: objects with
 every field required and no other, lists, strings, integers, enums.
@@ -82,7 +82,12 @@ class Explanation(Reply):
     advice: Words
 
 
-FORMS: tuple[type[Reply], ...] = (Translation, Proposals, Repair, Explanation)
+class Conversation(Reply):
+    answer: Words
+    proposals: list[Proposal]
+
+
+FORMS: tuple[type[Reply], ...] = (Translation, Proposals, Repair, Explanation, Conversation)
 
 
 R = TypeVar("R", bound=Reply)

@@ -1,0 +1,147 @@
+"""`/model`, `/prompt`, `/cost`, `/budget`: the language model, if there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.chat.engine import Session
+from agent.chat.models import Asker, Peek, Shown
+from agent.chat.registry import Words, command
+from agent.chat.state import Budget
+from agent.errors import InputError
+from agent.llm.answers import NoModel
+from agent.run import Outcome
+
+GROUP = "the model"
+
+
+@command(
+    "[NAME | default]",
+    group=GROUP,
+    completes=("value",),
+    examples=("/model", "/model qwen3-coder", "/model default"),
+    machine=True,
+)
+def model(session: Session, words: Words) -> Outcome:
+    """Say which language model is asked, and where; or ask another one at the same endpoint.
+
+    Only the user's environment and config say where requests go; no session can.
+    """
+    if words.words:
+        name = "" if words.words[0] == "default" else words.words[0]
+        settings = session.state.settings.model_copy(update={"model": name})
+        session.change(settings=settings)
+        session.asker.named = name
+        session.asker.forget()
+    found = session.asker.client()
+    if isinstance(found, NoModel):
+        return session.say(str(found))
+    endpoint = found.endpoint
+    rung = found.profiles.of(endpoint).rung or "not tried yet"
+    return session.say(
+        f"{endpoint.model} at {endpoint.shown} (from {endpoint.origin}), structure by {rung}"
+    )
+
+
+@command(
+    "INPUT",
+    group=GROUP,
+    completes=("command",),
+    examples=("/prompt why is down split by rows?", "/prompt /explain --model"),
+)
+def prompt(session: Session, words: Words) -> Outcome:
+    """Show exactly what would leave the machine for an input, and send nothing.
+
+    The input is what would be typed: words for the model, or a command that asks it.
+    """
+    if not words.raw:
+        raise InputError("for which input?", where="/prompt", expected="words, or a command")
+    from agent.chat import registry, talk
+
+    try:
+        with session.asking(Asker(Peek())):
+            if words.raw.startswith("/"):
+                name, _, rest = words.raw[1:].partition(" ")
+                found = registry.find(name)
+                if name == "prompt":
+                    raise InputError("/prompt of /prompt", where="/prompt")
+                found.work(session, registry.split(found, rest.strip()))
+            else:
+                talk.answer(session, words.raw)
+    except Shown as shown:
+        return session.say(_sent(session, shown))
+    return session.say("nothing would be sent for this input")
+
+
+def _sent(session: Session, shown: Shown) -> str:
+    import json
+
+    from agent.llm.client import body
+    from agent.llm.endpoint import Endpoint
+    from agent.llm.profile import Profile
+
+    client = session.asker.client()
+    if isinstance(client, NoModel):
+        endpoint, profile = Endpoint("http://127.0.0.1/", "(no model)"), Profile()
+        where = f"nowhere: {client.reason}"
+    else:
+        endpoint, profile = client.endpoint, client.profiles.of(client.endpoint)
+        where = f"{endpoint.shown}/chat/completions"
+    rung = profile.rung or "text"
+    data: dict[str, Any] = body(endpoint, profile, rung, shown.messages, shown.form)
+    messages = data.pop("messages")
+    lines = [f"to {where}", json.dumps(data, ensure_ascii=False)]
+    for message in messages:
+        lines += [f"--- {message['role']}", message["content"].rstrip("\n")]
+    return "\n".join(lines)
+
+
+@command(group=GROUP, examples=("/cost",))
+def cost(session: Session, words: Words) -> Outcome:
+    """Say what the model has cost in this session: calls, tokens, money, seconds."""
+    spent, limits = session.spent, session.state.budget
+    about = "about " if spent.estimated else ""
+    usd = "cost not known" if spent.usd is None else f"{spent.usd:.4f} USD"
+    lines = [
+        f"{spent.calls} calls, {about}{spent.prompt_tokens:,} tokens in, "
+        f"{spent.completion_tokens:,} out, {usd}"
+    ]
+    stated = {k: v for k, v in limits.model_dump().items() if v is not None}
+    if stated:
+        lines.append("budget: " + ", ".join(f"{k} {v:g}" for k, v in stated.items()))
+    return session.say("\n".join(lines))
+
+
+@command(
+    "[calls=N] [tokens=N] [usd=X] [seconds=S] | none",
+    group=GROUP,
+    completes=("value",),
+    examples=("/budget calls=10 tokens=100000", "/budget none"),
+)
+def budget(session: Session, words: Words) -> Outcome:
+    """Limit what the model may cost in this session; it only lowers the limits of the config."""
+    if words.words:
+        new = Budget() if words.words == ("none",) else _budget(session.state.budget, words.words)
+        session.change(budget=new)
+        session.asker.budget = new
+    stated = {k: v for k, v in session.state.budget.model_dump().items() if v is not None}
+    if not stated:
+        return session.say("no budget of this session; the limits of the config hold")
+    return session.say("budget: " + ", ".join(f"{k} {v:g}" for k, v in stated.items()))
+
+
+def _budget(now: Budget, words: tuple[str, ...]) -> Budget:
+    found = now.model_dump()
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        whole = name in ("calls", "tokens")
+        if name not in found or not equals or not 0 <= value < 1e12 or (whole and value % 1):
+            raise InputError(
+                "no such limit", where="/budget", got=word, expected="calls, tokens, usd, seconds"
+            )
+        found[name] = int(value) if whole else value
+    return Budget(**found)

@@ -1,0 +1,186 @@
+"""`/load` and `/mesh`: what a session is about."""
+
+from __future__ import annotations
+
+from agent.chat.engine import Session
+from agent.chat.registry import Words, command
+from agent.chat.state import KINDS, Model, Planned, Source
+from agent.errors import InputError
+from agent.run import Outcome
+
+GROUP = "what it is about"
+
+
+@command(
+    "TARGET | sequential FILE distributed FILE contract FILE",
+    group=GROUP,
+    options={
+        "config": True,
+        "input": True,
+        "batch": True,
+        "seq": True,
+        "full-depth": False,
+    },
+    completes=("target", "path"),
+    examples=(
+        "/load examples/mlp.py:MLP",
+        "/load hf:LlamaForCausalLM --config examples/llama-small.json --batch 4 --seq 16",
+        "/load sequential one.txt distributed wrong.txt contract contract.txt",
+    ),
+)
+def load(session: Session, words: Words) -> Outcome:
+    """Load a model, or programs in text form.
+
+    A model is captured once, in a process of its own. Programs may be given one by one; together
+    they are what /verify, /cex and /repair are about. Nothing that was loaded changes when its
+    file does: load it again.
+    """
+    if not words.words:
+        raise InputError("nothing to load", where="/load", expected="path/model.py:Class, or FILEs")
+    if words.words[0] in KINDS:
+        return _programs(session, words)
+    if len(words.words) > 1:
+        raise InputError("more than one target", where="/load", got=" ".join(words.words[1:]))
+    return _model(session, words)
+
+
+def _model(session: Session, words: Words) -> Outcome:
+    from agent import pipeline
+    from agent.chat.desk import packed
+    from synthesis.emit.facts import to_json
+    from synthesis.execute import collect_facts
+    from verifier.frontend.request import split_target
+
+    target = words.words[0]
+    config, inputs = list(words.options.get("config", ())), list(words.options.get("input", ()))
+    batch, seq = _count(words, "batch"), _count(words, "seq")
+    deep = words.has("full-depth")
+    kind, _ = split_target(target)
+    seen = [kind] if kind != "hf" else []
+    asked = pipeline.request(target, config, inputs, batch, seq, deep)
+    if asked.config_file:
+        seen.append(asked.config_file)
+    files = [_read(session, path) for path in seen]
+    captured = pipeline.captured_in(session.run, asked)
+    for file in captured.facts.files:
+        path = session.shown(file.location) if file.location else ""
+        if path and path not in [f.path for f in files]:
+            session.file(path, file.text)
+            files.append(Source(path=path, sha256=file.sha256))
+    with session.run.phase("inspect") as phase:
+        facts = collect_facts(asked)
+        phase.summary = f"{len(facts.modules)} modules called"
+    kept = session.artifacts.keep
+    model = Model(
+        target=target,
+        config=config,
+        inputs=inputs,
+        batch=batch,
+        seq=seq,
+        full_depth=deep,
+        captured=kept(packed(captured)),
+        facts=kept(to_json(facts)),
+        files=files,
+    )
+    same = session.state.model is not None and session.state.model.target == target
+    session.change(
+        model=model,
+        subject="model",
+        planned=None,
+        judged=None,
+        at=0,
+        ideas=[],
+        wishes=session.state.wishes if same else [],
+    )
+    modules = [p for p in captured.facts.modules if p]
+    more = f" and {len(modules) - 8} more" if len(modules) > 8 else ""
+    return session.say(
+        f"{captured.facts.class_name}: {captured.facts.param_count:,} parameters, modules "
+        f"{', '.join(modules[:8])}{more}\n"
+        + (_mesh_line(session) if session.state.mesh else "next: /mesh tp=2, then /plan")
+    )
+
+
+def _count(words: Words, name: str) -> int | None:
+    text = words.one(name)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"--{name} is a number from 1", where="/load", got=text)
+    return int(text)
+
+
+def _read(session: Session, path: str) -> Source:
+    """Read a file into the session."""
+    try:
+        data = (session.root / path).read_bytes()
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start} is not UTF-8", where=path) from None
+    except OSError as error:
+        raise InputError("cannot be read", where=path, got=error.strerror or "") from None
+    session.file(session.shown(path), text)
+    return Source(path=session.shown(path), sha256=session.artifacts.keep(text))
+
+
+def _programs(session: Session, words: Words) -> Outcome:
+    parts = list(words.words)
+    if len(parts) % 2 or any(kind not in KINDS for kind in parts[::2]):
+        raise InputError(
+            "programs are loaded by kind and file",
+            where="/load",
+            expected="sequential FILE, distributed FILE, contract FILE, in any order",
+            got=" ".join(parts),
+        )
+    programs = session.state.programs
+    lines: list[str] = []
+    for kind, path in zip(parts[::2], parts[1::2], strict=True):
+        source = _read(session, path)
+        programs = programs.model_copy(update={kind: source, "repaired": ""})
+        if kind != "contract":
+            program = session.desk.program(source)
+            lines.append(f"{kind}: {len(program.nodes)} ops, {len(program.inputs)} inputs")
+        else:
+            lines.append(f"contract: {source.path}")
+    session.change(programs=programs, subject="programs", judged=None, at=0)
+    missing = programs.missing()
+    if missing:
+        lines.append(f"still to load: {', '.join(missing)}")
+    else:
+        session.desk.pair()
+        lines.append("next: /verify")
+    return session.say("\n".join(lines))
+
+
+@command(
+    "[NAME=SIZE,...]",
+    group=GROUP,
+    completes=("mesh",),
+    examples=("/mesh tp=2", "/mesh dp=2,tp=4"),
+)
+def mesh(session: Session, words: Words) -> Outcome:
+    """Choose the mesh, or say which it is: names and sizes of its dims, outermost first."""
+    from agent.options import read_mesh
+    from synthesis.search import axes
+
+    if not words.words:
+        return session.say(_mesh_line(session) if session.state.mesh else "no mesh yet: /mesh tp=2")
+    chosen = read_mesh(",".join(words.words))
+    axes(chosen)
+    planned: Planned | None = session.state.planned
+    if dict(chosen.dims) != session.state.mesh:
+        planned = None
+    session.change(mesh=dict(chosen.dims), planned=planned)
+    if planned is None and session.state.subject == "model":
+        session.change(judged=None, at=0, ideas=[])
+    return session.say(_mesh_line(session))
+
+
+def _mesh_line(session: Session) -> str:
+    dims = session.state.mesh
+    size = 1
+    for extent in dims.values():
+        size *= extent
+    shown = ", ".join(f"{name}={extent}" for name, extent in dims.items())
+    hint = "" if session.state.planned or session.state.model is None else "; next: /plan"
+    return f"mesh {shown}: {size} ranks{hint}"

@@ -1,0 +1,266 @@
+"""The large things a session works on, made from its state when they are asked for.
+
+They are kept in memory for as long as what they were made from stays the same. After a resume they
+are made again: programs and captured models from their artifacts, plans and verdicts by the same
+deterministic search and proof, whose result is compared with what the journal says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agent import verdicts
+from agent.chat.state import KINDS, Model, Source
+from agent.errors import InputError
+
+if TYPE_CHECKING:
+    from agent.chat.engine import Session
+    from synthesis.emit import ModelFacts, Patch
+    from synthesis.planner import Synthesis
+    from verifier.contract import Contract
+    from verifier.contract_text import Stated
+    from verifier.frontend.captured import Captured
+    from verifier.frontend.request import CaptureRequest
+    from verifier.ir.program import Program
+    from verifier.verdict import Verdict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What is compared: a one-device program, a program of the ranks, and how they correspond."""
+
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: Any
+    of: str
+    """What all of it was made from."""
+    stated: Stated | None = None
+    written: Program | None = None
+    """The program of the ranks as its file has it, without what the contract puts around it."""
+
+
+class Desk:
+    """What is at hand."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._kept: dict[str, tuple[str, Any]] = {}
+
+    def _once(self, what: str, of: str, make: Callable[[], T]) -> T:
+        known = self._kept.get(what)
+        if known is None or known[0] != of:
+            known = (of, make())
+            self._kept[what] = known
+        return known[1]
+
+    def put(self, what: str, of: str, value: object) -> None:
+        """Keep what was just made."""
+        self._kept[what] = (of, value)
+
+    # -- models ------------------------------------------------------------------------------
+
+    def model(self) -> Model:
+        """The model that was loaded.
+
+        Raises:
+            InputError: none was.
+        """
+        model = self.session.state.model
+        if model is None:
+            raise InputError("no model is loaded", hint="/load path/model.py:Class, or hf:Class")
+        return model
+
+    def request(self) -> CaptureRequest:
+        from agent import pipeline
+
+        m = self.model()
+        return pipeline.request(m.target, m.config, m.inputs, m.batch, m.seq, m.full_depth)
+
+    def captured(self) -> Captured:
+        name = self.model().captured
+        return self._once("captured", name, lambda: unpacked(self.session.artifacts.text(name)))
+
+    def facts(self) -> ModelFacts:
+        from synthesis.emit.facts import from_json
+
+        name = self.model().facts
+        return self._once("facts", name, lambda: from_json(self.session.artifacts.text(name)))
+
+    # -- plans -------------------------------------------------------------------------------
+
+    def planned_of(self) -> str:
+        """What a plan would be chosen for now."""
+        state = self.session.state
+        return key(
+            self.model().captured,
+            self.model().facts,
+            state.mesh,
+            state.settings.hardware,
+            [w.model_dump() for w in state.wishes],
+        )
+
+    def made(self) -> Synthesis:
+        """The plan with its programs; searched again after a resume.
+
+        Raises:
+            InputError: no plan, a plan for something else, or a search that comes out otherwise.
+        """
+        from agent.chat import planning
+        from synthesis.plan import to_json
+
+        planned = self.session.state.planned
+        if planned is None:
+            raise InputError("there is no plan", hint="/mesh tp=2, then /plan")
+        if planned.of != self.planned_of():
+            raise InputError("the plan is for another model, mesh or wishes", hint="/plan")
+
+        def again() -> Synthesis:
+            with self.session.run.phase("plan again"):
+                made = planning.search(self.session)
+            if self.session.artifacts.keep(to_json(made.plan)) != planned.plan:
+                raise InputError("the search comes to another plan than before", hint="/plan")
+            return made
+
+        return self._once("made", planned.of, again)
+
+    def patch(self) -> Patch:
+        """The plan as source."""
+        from synthesis.emit import emit
+
+        made = self.made()
+        planned = self.session.state.planned
+        assert planned is not None
+        return self._once(
+            "patch", planned.of, lambda: emit(self.facts(), made.plan, self.session.root)
+        )
+
+    # -- programs ----------------------------------------------------------------------------
+
+    def pair(self) -> Pair:
+        """What verify, cex and repair are about.
+
+        Raises:
+            InputError: nothing was loaded, or there is no plan yet.
+        """
+        state = self.session.state
+        if state.subject == "programs":
+            return self._programs()
+        if state.subject != "model":
+            raise InputError(
+                "nothing is loaded",
+                hint="/load path/model.py:Class, or /load sequential S distributed D contract C",
+            )
+        made = self.made()
+        assert state.planned is not None
+        lowered = made.lowered
+        consts = self.captured().consts
+        return Pair(made.sequential, lowered.program, lowered.contract, consts, state.planned.of)
+
+    def _programs(self) -> Pair:
+        programs = self.session.state.programs
+        missing = programs.missing()
+        if missing:
+            raise InputError(
+                f"no {' and no '.join(missing)} is loaded",
+                expected="a sequential program, a distributed program and a contract",
+                hint=" ".join(["/load", *(f"{name} FILE" for name in missing)]),
+            )
+        parts = [getattr(programs, name) for name in KINDS]
+        of = key(*(part.sha256 for part in parts))
+        return self._once("programs", of, lambda: self._read(parts, of))
+
+    def _read(self, parts: list[Source], of: str) -> Pair:
+        from verifier.contract_text import compose
+
+        one, written = self.program(parts[0]), self.program(parts[1])
+        stated = self.contract(parts[2], one, written)
+        many, contract = compose(written, stated)
+        return Pair(one, many, contract, None, of, stated, written)
+
+    def program(self, source: Source) -> Program:
+        """The program in a file as it was read."""
+        from verifier.ir.jsonio import loads
+        from verifier.ir.text import parse_text
+
+        text = self.session.artifacts.text(source.sha256)
+        read = loads if text.lstrip()[:1] in ("{", "[") else parse_text
+        return read(text, source.path)
+
+    def contract(self, source: Source, one: Program, many: Program) -> Stated:
+        from verifier.contract_text import load_contract
+
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / Path(source.path).name
+            path.write_text(self.session.artifacts.text(source.sha256), encoding="utf-8")
+            try:
+                return load_contract(path, one, many)
+            except Exception as error:
+                said = getattr(error, "args", ("",))[0]
+                if isinstance(said, str) and str(path) in said:
+                    error.args = (said.replace(str(path), source.path), *error.args[1:])
+                raise
+
+    # -- verdicts ----------------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        """The verdict on `pair`; proved or refuted again after a resume."""
+        pair = self.pair()
+
+        def judge() -> Verdict:
+            from verifier.verify import verify
+
+            with self.session.run.phase("verify") as phase:
+                found = verify(
+                    pair.sequential,
+                    pair.distributed,
+                    pair.contract,
+                    consts=pair.consts,
+                    fixes=True,
+                    relations=True,
+                    progress=self.session.run.note,
+                )
+                phase.summary = verdicts.word(found)
+                phase.facts.update(found.stats)
+            return found
+
+        return self._once("verdict", pair.of, judge)
+
+
+def key(*parts: object) -> str:
+    """One hash of everything that something was made from."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def packed(captured: Captured) -> str:
+    """A captured model as one text, without what differs from run to run."""
+    from verifier.frontend.captured import save
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        save(replace(captured, timings={}, peak_bytes=0), folder)
+        arrays = base64.b64encode((folder / "consts.npz").read_bytes()).decode()
+        document = json.loads((folder / "captured.json").read_text())
+    return json.dumps({"captured": document, "consts": arrays})
+
+
+def unpacked(text: str) -> Captured:
+    """Read what `packed` wrote."""
+    from verifier.frontend.captured import load
+
+    data = json.loads(text)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "captured.json").write_text(json.dumps(data["captured"]))
+        (folder / "consts.npz").write_bytes(io.BytesIO(base64.b64decode(data["consts"])).read())
+        return load(folder)

@@ -1,0 +1,209 @@
+"""The engine of a session: one line in, one step of events out. It knows no terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import __version__, events
+from agent.chat import journal, registry
+from agent.chat.journal import Artifacts, Journal
+from agent.chat.models import Asker, Source
+from agent.chat.state import Spent, State
+from agent.errors import Exit, InputError
+from agent.run import Outcome, Run, Sink, completed, failed, interruptible
+
+LONGEST_INPUT = 200_000
+"""Characters of one input."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a step ended."""
+
+    step: int
+    outcome: Outcome
+    quit: bool = False
+
+
+class Session:
+    """State, journal and events of one session; commands work on it."""
+
+    def __init__(self, folder: Path, sinks: list[Sink], asker: Asker | None = None) -> None:
+        from agent.chat.desk import Desk
+
+        self.journal = Journal(folder)
+        self.artifacts = Artifacts(folder / "artifacts")
+        self.run = Run([self.journal, *sinks])
+        self.state = State()
+        self.id = folder.name
+        self.root = Path.cwd()
+        self.step = 0
+        self.asker = asker or Asker(Source.USER)
+        self.asker.emit = self._told
+        self.desk = Desk(self)
+        self.leaving = False
+        self.move_to: Path | None = None
+        """A session that goes on instead of this one, after the step."""
+        self.last = Outcome(Exit.PROVED)
+
+    # -- opening and closing -----------------------------------------------------------------
+
+    @staticmethod
+    def new(sinks: list[Sink], asker: Asker | None = None, folder: Path | None = None) -> Session:
+        """A fresh session in the working directory.
+
+        Raises:
+            InputError: it cannot be kept on disk.
+        """
+        place = folder or journal.folder_of_all() / journal.new_id()
+        session = Session(place, sinks, asker)
+        session.journal.open()
+        session._begin(events.SessionOpened(session=session.id, root=str(session.root)))
+        return session
+
+    @staticmethod
+    def resumed(
+        folder: Path, sinks: list[Sink], asker: Asker | None = None, *, forked_from: str = ""
+    ) -> Session:
+        """The session in a folder, as its last whole step left it.
+
+        Raises:
+            InputError: it cannot be read, or another process has it open.
+        """
+        session = Session(folder, sinks, asker)
+        session.journal.open()  # held before it is read: nobody writes meanwhile
+        past = journal.read(session.journal.path)
+        session.journal.close()
+        session.journal.open(past.whole)
+        session.state, session.step = past.state, past.steps
+        session.asker.spent = past.spent
+        session.root = Path(past.root)
+        if session.root.is_dir():
+            os.chdir(session.root)
+        how = "forked" if forked_from else "resumed"
+        session._begin(
+            events.SessionOpened(
+                session=session.id, root=past.root, how=how, origin=forked_from, lost=past.lost
+            )
+        )
+        if not session.root.is_dir():
+            session.run.warn(f"the folder of the session is gone: {past.root}")
+        return session
+
+    def _begin(self, opened: events.SessionOpened) -> None:
+        self.run.emit(events.RunStarted(command="chat", arguments=[], version=__version__))
+        self.run.emit(opened)
+
+    def close(self, exit: Exit | None = None) -> int:
+        """The last event, and the exit code it carries: that of the last step."""
+        last = self.last if exit is None else Outcome(exit)
+        last = Outcome(last.exit, last.verdict, directory=str(self.journal.folder))
+        self.run.emit(completed(self.run, last))
+        self.asker.close()
+        for sink in self.run.sinks:
+            sink.close()
+        return int(last.exit)
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def do(self, line: str) -> Done:
+        """Run one input: a command, or words for the model. Nothing it meets is raised.
+
+        A step that failed or was interrupted leaves the state as it was.
+        """
+        line = line.strip()
+        self.step += 1
+        self.run.seen.clear()
+        self.run.emit(events.StepStarted(step=self.step, input=line))
+        begun, before = time.monotonic(), self.state
+        try:
+            with interruptible(None):
+                outcome = self._work(line)
+        except KeyboardInterrupt:
+            self.state = before
+            self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
+            outcome = Outcome(Exit.INTERRUPTED)
+        except Exception as error:  # noqa: BLE001  (every step ends as a value)
+            self.state = before
+            outcome = failed(self.run, error, [line])
+        self.run.emit(
+            events.StepCompleted(
+                step=self.step,
+                exit_code=int(outcome.exit),
+                verdict=outcome.verdict,
+                seconds=time.monotonic() - begun,
+                changes=self.state.changes(before),
+            )
+        )
+        self.last = outcome
+        return Done(self.step, outcome, self.leaving)
+
+    def _work(self, line: str) -> Outcome:
+        if len(line) > LONGEST_INPUT:
+            raise InputError(
+                "an input too long",
+                expected=f"at most {LONGEST_INPUT:,} characters",
+                got=f"{len(line):,}",
+            )
+        if not line.startswith("/"):
+            from agent.chat import talk
+
+            return talk.answer(self, line)
+        name, _, raw = line[1:].partition(" ") if "\n" not in line.split(" ")[0] else _at_line(line)
+        found = registry.find(name.strip())
+        return found.work(self, registry.split(found, raw.strip()))
+
+    # -- what commands use -------------------------------------------------------------------
+
+    def change(self, **fields: object) -> None:
+        """Replace fields of the state."""
+        self.state = self.state.model_copy(update=fields)
+
+    def say(self, text: str) -> Outcome:
+        """Answer with text."""
+        self.run.emit(events.Said(text=text.rstrip("\n")))
+        return Outcome(Exit.PROVED)
+
+    def file(self, path: str, text: str) -> None:
+        """Keep a file of the owner's as it was read."""
+        import hashlib
+
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        self.run.emit(events.FileRead(path=path, sha256=digest, text=text))
+
+    def shown(self, path: str | Path) -> str:
+        """A path, relative to the root where it lies under it."""
+        full = Path(os.path.normpath(self.root / path))
+        return (
+            full.relative_to(self.root).as_posix() if full.is_relative_to(self.root) else str(full)
+        )
+
+    def _told(self, event: events.Event) -> None:
+        self.run.emit(event)
+
+    @contextmanager
+    def asking(self, asker: Asker) -> Generator[None]:
+        """Ask another model meanwhile."""
+        mine, self.asker = self.asker, asker
+        try:
+            yield
+        finally:
+            self.asker = mine
+
+    @property
+    def spent(self) -> Spent:
+        return self.asker.spent
+
+
+def _at_line(line: str) -> tuple[str, str, str]:
+    name, _, raw = line[1:].partition("\n")
+    return name, "\n", raw
+
+
+Open = Callable[[list[Sink]], Session]
+"""Makes a session that shows its events to these sinks."""

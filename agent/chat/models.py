@@ -1,0 +1,214 @@
+"""The model of a session: asked through one object that keeps the account and tells the events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import events
+from agent.chat.state import Budget, Spent
+from agent.llm.answers import (
+    Answer,
+    Cancelled,
+    Completion,
+    Failed,
+    NoModel,
+    OutOfBudget,
+    Trouble,
+    Usage,
+)
+from agent.llm.budget import Limits
+from agent.llm.transcript import digest
+
+if TYPE_CHECKING:
+    from agent.llm.client import Client, Form, Message, Model
+
+PROJECT_FILE = "shardproof.toml"
+
+
+class Source(Enum):
+    """Where answers come from."""
+
+    USER = "the endpoint that the user's environment and config name"
+    NONE = "nowhere"
+
+
+class Shown(Exception):  # noqa: N818  (carries a question)
+    """Raised instead of asking, by `Peek`."""
+
+    def __init__(self, messages: list[dict[str, str]], form: Form | None) -> None:
+        super().__init__()
+        self.messages = messages
+        self.form = form
+
+
+class Peek:
+    """A model that is never asked: it hands the question back."""
+
+    def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
+        raise Shown([dict(m) for m in messages], form)
+
+
+@dataclass
+class Recorded:
+    """Answers of a journal: the same question gets the answers it got, in order."""
+
+    answers: dict[str, list[events.ModelAnswered]]
+
+    def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
+        left = self.answers.get(digest(messages, form), [])
+        return as_answer(left.pop(0)) if left else NoModel("the transcript has no such answer")
+
+
+class Asker:
+    """Asks a model for a session. One event before a question, one after it, whatever happens."""
+
+    def __init__(self, source: Source | Model) -> None:
+        self.source = source
+        self.spent = Spent()
+        self.emit: Callable[[events.Event], None] = lambda _: None
+        self.show: Callable[[str], None] = lambda _: None
+        """Told every piece of a reply as it comes."""
+        self.budget = Budget()
+        self.named = ""
+        """A model of the session's choice, at the same endpoint."""
+        self._client: Client | None = None
+
+    def model(self) -> Model | NoModel:
+        """What is asked; why there is none."""
+        if not isinstance(self.source, Source):
+            return self.source
+        if self.source is Source.NONE:
+            return NoModel("it is switched off for this session")
+        return self.client()
+
+    def client(self) -> Client | NoModel:
+        """The client of the user's endpoint.
+
+        Raises:
+            InputError: a config file or an address that cannot be used.
+        """
+        if self.source is not Source.USER:
+            return NoModel("this session has no endpoint")
+        if self._client is None:
+            from agent.llm.client import Client
+
+            stated = Path.cwd() / PROJECT_FILE
+            found = Client.of_user(stated if stated.is_file() else None)
+            if isinstance(found, NoModel):
+                return found
+            if self.named:
+                found.endpoint = replace(found.endpoint, model=self.named, price=None)
+                found.ledger.price = None
+            self._client = found
+        client = self._client
+        client.show = self.show
+        client.retrying = self._retried
+        ledger, spent = client.ledger, self.spent
+        ledger.limits = client.endpoint.limits.at_most(_limits(self.budget))
+        ledger.calls = spent.calls
+        ledger.usage = Usage(spent.prompt_tokens, spent.completion_tokens, spent.estimated)
+        ledger.seconds = spent.seconds
+        return client
+
+    def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
+        """One question. Raises nothing but KeyboardInterrupt, and what reading a config may."""
+        model = self.model()
+        if isinstance(model, Peek):
+            return model.ask(messages, form)
+        question = digest(messages, form)
+        self.emit(
+            events.ModelAsked(
+                form=form.name if form else "",
+                question=question,
+                template=form.template if form else "",
+                rendering=form.rendering if form else "",
+                chars=sum(len(m["content"]) for m in messages),
+            )
+        )
+        ledger = getattr(model, "ledger", None)
+        before = (ledger.calls, ledger.usage, ledger.seconds, ledger.usd) if ledger else None
+        answer: Answer | None = None
+        try:
+            answer = model if isinstance(model, NoModel) else model.ask(messages, form)
+            return answer
+        finally:
+            told = _told(question, answer)
+            if before is not None and ledger is not None:
+                usd = ledger.usd
+                told = told.model_copy(
+                    update={
+                        "calls": ledger.calls - before[0],
+                        "prompt_tokens": ledger.usage.prompt - before[1].prompt,
+                        "completion_tokens": ledger.usage.completion - before[1].completion,
+                        "estimated": ledger.usage.estimated,
+                        "seconds": ledger.seconds - before[2],
+                        "usd": None if usd is None else usd - (before[3] or 0.0),
+                    }
+                )
+            self.spent = self.spent.plus(told)
+            self.emit(told)
+
+    def _retried(self, line: str) -> None:
+        self.emit(events.ModelRetried(message=line))
+
+    def forget(self) -> None:
+        """Look at environment and config anew with the next question."""
+        self.close()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _limits(budget: Budget) -> Limits:
+    return Limits(budget.calls, budget.tokens, budget.usd, budget.seconds)
+
+
+def _told(question: str, answer: Answer | None) -> events.ModelAnswered:
+    """The event of an answer; None where the question was broken off."""
+    match answer:
+        case None:
+            return events.ModelAnswered(question=question, answer="Cancelled", message="cancelled")
+        case Completion():
+            return events.ModelAnswered(
+                question=question,
+                answer="Completion",
+                text=answer.text,
+                model=answer.model,
+                calls=1,
+                prompt_tokens=answer.usage.prompt,
+                completion_tokens=answer.usage.completion,
+                estimated=answer.usage.estimated,
+                seconds=answer.seconds,
+                usd=answer.usd,
+            )
+        case Failed():
+            return events.ModelAnswered(
+                question=question, answer="Failed", kind=str(answer.kind), message=answer.message
+            )
+        case NoModel():
+            return events.ModelAnswered(question=question, answer="NoModel", message=answer.reason)
+        case OutOfBudget():
+            note = answer.note or f"{answer.spent:g} of {answer.limit:g} spent"
+            return events.ModelAnswered(
+                question=question, answer="OutOfBudget", kind=answer.what, message=note
+            )
+        case Cancelled():
+            return events.ModelAnswered(question=question, answer="Cancelled", message="cancelled")
+
+
+def as_answer(told: events.ModelAnswered) -> Answer:
+    """The answer of an event."""
+    if told.answer == "Completion":
+        usage = Usage(told.prompt_tokens, told.completion_tokens, told.estimated)
+        return Completion(told.text, usage, model=told.model, usd=told.usd)
+    if told.answer == "Failed":
+        return Failed(Trouble(told.kind), told.message)
+    if told.answer == "OutOfBudget":
+        return OutOfBudget(told.kind, 0.0, 0.0, told.message)
+    return Cancelled() if told.answer == "Cancelled" else NoModel(told.message)

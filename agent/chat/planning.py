@@ -1,0 +1,76 @@
+"""The search of a session: its model, mesh, cluster and wishes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import InputError
+from verifier.ir.types import Mesh
+
+if TYPE_CHECKING:
+    from agent.chat.engine import Session
+    from synthesis.plan import Plan
+    from synthesis.planner import Synthesis
+    from synthesis.search import Candidate
+
+
+def mesh(session: Session) -> Mesh:
+    """The mesh that was chosen.
+
+    Raises:
+        InputError: none was.
+    """
+    dims = session.state.mesh
+    if not dims:
+        raise InputError("no mesh", hint="/mesh tp=2, or /mesh dp=2,tp=2")
+    return Mesh(tuple(dims.items()))
+
+
+def search(session: Session) -> Synthesis:
+    """Search for a plan; deterministic, so the same state comes to the same plan.
+
+    Raises:
+        PlanError: a mesh that the model cannot use, or wishes that leave nothing.
+    """
+    from agent import pipeline
+    from synthesis import hardware
+    from synthesis.emit import loss_obstacle
+    from synthesis.planner import synthesize
+
+    captured = session.desk.captured()
+    return synthesize(
+        captured.program,
+        mesh(session),
+        hardware.load(session.state.settings.hardware),
+        pipeline.kinds(captured),
+        loss_obstacle(session.desk.facts()) is None,
+        progress=session.run.note,
+    )
+
+
+def wished(session: Session) -> list[str]:
+    """The wishes that the plan keeps, one line each."""
+    return [f"{wish.kind}: {wish.words}" for wish in session.state.wishes]
+
+
+def estimated(plan: Plan) -> str:
+    """Time, communication and memory, as the cost model has them."""
+    from agent.report import text
+
+    found = plan.estimates
+    return (
+        f"estimated step {text.duration(found['step_s'])}, "
+        f"{text.size(found['comm_bytes'])} sent per rank, memory "
+        f"{text.size(found['memory_bytes_before'])} -> {text.size(found['memory_bytes_after'])}"
+    )
+
+
+def priced(candidate: Candidate, best: Candidate) -> str:
+    """A candidate in one line."""
+    from agent.report import text
+
+    cost = candidate.estimate
+    return (
+        f"{text.duration(cost.step_s):>8}  {candidate.score / best.score:5.2f}x  "
+        f"{text.size(cost.memory_bytes):>9}  {candidate.origin}"
+    )

@@ -1,0 +1,164 @@
+"""Slash commands: each declared once, with what it takes, what completes it, and what it says.
+
+Help, completion and the table in docs/chat.md are read off the declarations.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from agent.errors import InputError
+from agent.run import Outcome
+
+if TYPE_CHECKING:
+    from agent.chat.engine import Session
+
+Completes = Literal[
+    "target", "path", "module", "style", "command", "session", "mesh", "program", "setting", "value"
+]
+GROUPS = ("what it is about", "planning", "verdicts", "changes", "the model", "the session")
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words after a command."""
+
+    raw: str
+    """As typed."""
+    words: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def one(self, name: str) -> str:
+        """The last value of an option; empty where it was not given."""
+        return self.options[name][-1] if name in self.options else ""
+
+    def has(self, name: str) -> bool:
+        return name in self.options
+
+
+Work = Callable[["Session", Words], Outcome]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One slash command."""
+
+    name: str
+    usage: str
+    """What follows the name."""
+    group: str
+    work: Work
+    options: Mapping[str, bool]
+    """Name of each option to whether a value follows."""
+    completes: tuple[Completes, ...]
+    """What each word is; the last one counts for the words after it."""
+    examples: tuple[str, ...]
+    model: bool
+    """It needs a model's words."""
+    machine: bool
+    """What it says depends on the machine it runs on; a replay takes it as it was recorded."""
+
+    @property
+    def summary(self) -> str:
+        return " ".join((self.work.__doc__ or "").split("\n\n")[0].split())
+
+    @property
+    def more(self) -> str:
+        """The rest of what the declaration says."""
+        rest = (self.work.__doc__ or "").split("\n\n")[1:]
+        return "\n".join(" ".join(part.split()) for part in rest)
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def command(
+    usage: str = "",
+    *,
+    group: str,
+    name: str = "",
+    options: Mapping[str, bool] | None = None,
+    completes: tuple[Completes, ...] = (),
+    examples: tuple[str, ...] = (),
+    model: bool = False,
+    machine: bool = False,
+) -> Callable[[Work], Work]:
+    """Declare a command: its function's name, `_` read as `-`, and its docstring.
+
+    Raises:
+        ValueError: a second one of that name, or a group that is none.
+    """
+
+    def declare(work: Work) -> Work:
+        called = name or work.__name__.replace("_", "-")
+        if called in COMMANDS or group not in GROUPS or not work.__doc__:
+            raise ValueError(f"the command {called} is declared twice, or badly")
+        COMMANDS[called] = Command(
+            called, usage, group, work, options or {}, completes, examples, model, machine
+        )
+        return work
+
+    return declare
+
+
+def registered() -> dict[str, Command]:
+    """Every command, by name, in the order of their groups."""
+    from agent.chat import commands
+
+    commands.declare()
+    return dict(sorted(COMMANDS.items(), key=lambda item: GROUPS.index(item[1].group)))
+
+
+def find(name: str) -> Command:
+    """The command of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    known = registered()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, 3, 0.5)
+    raise InputError(
+        f"no command /{name}",
+        expected=", ".join(f"/{n}" for n in near) if near else "",
+        hint="/help lists them; words without a slash go to the model",
+    )
+
+
+def split(command: Command, raw: str) -> Words:
+    """The words of a line, quoted as in a shell; options are those that the command declares.
+
+    Raises:
+        InputError: an open quote, an unknown option, an option without its value.
+    """
+    where = f"/{command.name}"
+    try:
+        parts = shlex.split(raw)
+    except ValueError as error:
+        raise InputError("the words cannot be read", where=where, got=str(error)) from None
+    words: list[str] = []
+    options: dict[str, tuple[str, ...]] = {}
+    while parts:
+        part = parts.pop(0)
+        if not part.startswith("--"):
+            words.append(part)
+            continue
+        name, equals, value = part[2:].partition("=")
+        if name not in command.options:
+            known = ", ".join(f"--{n}" for n in command.options)
+            raise InputError(f"no option --{name}", where=where, expected=known or "no option")
+        if command.options[name] and not equals:
+            if not parts:
+                raise InputError(f"--{name} needs a value", where=where)
+            value = parts.pop(0)
+        options[name] = (*options.get(name, ()), value)
+    return Words(raw, tuple(words), options)
+
+
+def usage(command: Command) -> str:
+    return f"/{command.name} {command.usage}".rstrip()

@@ -1,0 +1,170 @@
+"""What a session knows: typed, small, and rebuilt from its journal alone.
+
+Anything large (a captured model, programs, a patch) lies beside the journal under its hash and is
+named here. A step changes fields; the new values stand in its `step.completed` event.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from agent import events
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(Part):
+    """A file as it was read."""
+
+    path: str
+    sha256: str
+
+
+class Model(Part):
+    """A PyTorch model that was captured."""
+
+    target: str
+    config: list[str] = []
+    inputs: list[str] = []
+    batch: int | None = None
+    seq: int | None = None
+    full_depth: bool = False
+    captured: str
+    """Artifact."""
+    facts: str
+    """Artifact: what the emitter knows of the modules."""
+    files: list[Source] = []
+
+
+class Programs(Part):
+    """Programs in text form: what one device runs, what the ranks run, how they correspond."""
+
+    sequential: Source | None = None
+    distributed: Source | None = None
+    contract: Source | None = None
+    repaired: str = ""
+    """Artifact: the program of the ranks after a repair that was proved; empty if there is none."""
+
+    def missing(self) -> list[str]:
+        return [name for name in KINDS if getattr(self, name) is None]
+
+
+KINDS = ("sequential", "distributed", "contract")
+
+
+class Planned(Part):
+    """A plan that was chosen, and the hash that the same search must come to again."""
+
+    plan: str
+    """Artifact: plan.json."""
+    strategy: str
+    of: str
+    """What it was chosen for: captured model, mesh, cluster, wishes."""
+
+
+class Judged(Part):
+    """A verdict that was reached, and on what."""
+
+    verdict: events.VerdictWord
+    of: str
+    message: str
+    where: str = ""
+
+
+class Wish(Part):
+    """What the owner asks of a plan."""
+
+    kind: Literal["pin", "ban", "constrain"]
+    words: str
+
+
+class Idea(Part):
+    """A placement that a model proposed, after it was priced and judged."""
+
+    name: str
+    tactic: str
+    stream: str
+    styles: dict[str, str]
+    reason: str
+    verdict: events.VerdictWord
+    told: str
+
+
+class Turn(Part):
+    """A question to the model and its answer."""
+
+    asked: str
+    answered: str
+
+
+class Spent(Part):
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    estimated: bool = False
+    seconds: float = 0.0
+    usd: float | None = 0.0
+    """None where a price was not known."""
+
+    def plus(self, answer: events.ModelAnswered) -> Spent:
+        known = self.usd is not None and (answer.usd is not None or not answer.calls)
+        return Spent(
+            calls=self.calls + answer.calls,
+            prompt_tokens=self.prompt_tokens + answer.prompt_tokens,
+            completion_tokens=self.completion_tokens + answer.completion_tokens,
+            estimated=self.estimated or answer.estimated,
+            seconds=self.seconds + answer.seconds,
+            usd=(self.usd or 0.0) + (answer.usd or 0.0) if known else None,
+        )
+
+
+class Budget(Part):
+    """Limits of this session on the model; they only lower those of the config."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+
+
+class Settings(Part):
+    hardware: str = "h100"
+    run: Literal["auto", "always", "never"] = "auto"
+    """Whether a patch is run on local processes before it is applied."""
+    repair_seconds: float = 30.0
+    repair_edits: int = 3
+    model: str = ""
+    """Another model at the same endpoint; empty: the one that is configured."""
+
+
+class State(Part):
+    """Everything that a resumed session goes on from."""
+
+    title: str = ""
+    subject: Literal["", "model", "programs"] = ""
+    """What verify, cex, explain and repair are about."""
+    model: Model | None = None
+    programs: Programs = Programs()
+    mesh: dict[str, int] = {}
+    wishes: list[Wish] = []
+    planned: Planned | None = None
+    judged: Judged | None = None
+    at: int = 0
+    """Where /cex stands."""
+    ideas: list[Idea] = []
+    said: list[Turn] = []
+    budget: Budget = Budget()
+    settings: Settings = Settings()
+
+    def changes(self, before: State) -> dict[str, Any]:
+        """Fields that differ, as JSON data."""
+        new, old = self.model_dump(mode="json"), before.model_dump(mode="json")
+        return {name: value for name, value in new.items() if value != old[name]}
+
+    def after(self, changes: dict[str, Any]) -> State:
+        """With these changes. Raises pydantic.ValidationError."""
+        return State.model_validate({**self.model_dump(mode="json"), **changes})
