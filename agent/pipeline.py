@@ -18,6 +18,7 @@ from agent.patching.record import describe
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
+from agent.translation.trust import Bound
 from synthesis.emit import ModelFacts, Patch, emit, loss_obstacle
 from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.hardware import Cluster
@@ -27,6 +28,7 @@ from synthesis.search import axes
 from verifier.checker import Accepted, Rejected, check
 from verifier.frontend.capture import capture
 from verifier.frontend.captured import Captured
+from verifier.frontend.captured import ModelFacts as CapturedFacts
 from verifier.frontend.request import CaptureRequest, InputSpec, read_config
 from verifier.ir.jsonio import dumps
 from verifier.ir.text import to_text
@@ -121,15 +123,41 @@ def parallelize(run: Run, job: Job) -> Outcome:
         phase.summary = f"{len(facts.modules)} modules called"
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
-    made = _planned(run, job, captured, split_loss=whole_loss is None)
-    verdict = _verified(run, captured, made)
+    made = planned(run, job, captured, split_loss=whole_loss is None)
+    verdict = verified(run, captured, made)
     return finish(run, job, captured, facts, made, verdict)
 
 
+def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) -> Outcome:
+    """Plan and prove a translation that was compared with the code. Its source is not edited:
+    what stands in a translation's place there is not what the plan is about.
+
+    Raises:
+        ShardproofError, or an error of a lower package that reads as one: nothing was written.
+    """
+    axes(job.mesh)
+    outdir.check_free(job.out, force=job.force)
+    captured = Captured(bound.program, bound.consts, facts)
+    made = planned(run, job, captured, split_loss=True)
+    verdict = verified(run, captured, made)
+    if isinstance(verdict, Proof):
+        verdict = replace(verdict, assumptions=(*verdict.assumptions, *bound.assumptions))
+    run.warn("no patch: the plan is proved of a translation, whose source is not edited")
+    return finish(run, job, captured, None, made, verdict)
+
+
 def finish(
-    run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis, verdict: Verdict
+    run: Run,
+    job: Job,
+    captured: Captured,
+    facts: ModelFacts | None,
+    made: Synthesis,
+    verdict: Verdict,
 ) -> Outcome:
-    """From a verdict to the out-directory: checked again, written as a patch, tried, reported."""
+    """From a verdict to the out-directory: checked again, written as a patch, tried, reported.
+
+    Without `facts` of the source there is no patch.
+    """
     found = summary.Findings(
         target=job.request.target,
         command=job.command,
@@ -145,7 +173,7 @@ def finish(
     )
     if isinstance(verdict, Proof):
         _check(run, made, verdict, found)
-    if isinstance(found.verdict, Proof):
+    if isinstance(found.verdict, Proof) and facts is not None:
         _emit(run, job, facts, made, found)
     outcome = verdicts.report(run, found.verdict)
     found.exit_code = int(outcome.exit)
@@ -153,7 +181,7 @@ def finish(
     return _write(run, job, found, made, outcome)
 
 
-def _planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
+def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
     with run.phase("plan") as phase:
         made = synthesize(
             captured.program,
@@ -192,7 +220,7 @@ def kinds(captured: Captured) -> dict[str, str]:
     return found
 
 
-def _verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
+def verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
     with run.phase("verify") as phase:
         verdict = verify(
             made.sequential,

@@ -42,7 +42,16 @@ def _described(error: BaseException) -> ShardproofError | None:
 def _planned(error: BaseException) -> ShardproofError | None:
     from synthesis.assign import PlanError
     from synthesis.emit import EmitError
+    from synthesis.wishes import WishError
 
+    if isinstance(error, WishError):
+        return InputError(
+            error.what,
+            where=error.wish,
+            expected=error.expected,
+            got=error.got,
+            hint=error.hint,
+        )
     if isinstance(error, PlanError):
         return InputError(str(error), where="--mesh")
     return InputError(str(error)) if isinstance(error, EmitError) else None

@@ -30,24 +30,43 @@ class Point:
         return Point(tuple((p, style if p == path else s) for p, s in self.styles), self.stream)
 
 
+STYLES = ("replicate", "vocab", "column", "fused_column", "row")
+
+
 def options(module: Module, tp: int) -> list[str]:
     """Styles that fit the extents of a module's weight."""
-    out = ["replicate"]
+    return [style for style in STYLES if misfit(module, style, tp) is None]
+
+
+def misfit(module: Module, style: str, tp: int) -> str | None:
+    """Why a style does not fit a module on so many ranks; None where it fits."""
     shape = module.weight.shape
+    if style == "replicate":
+        return None
+    if module.use == "other":
+        what = "a norm" if module.is_norm else module.kind or "this module"
+        return f"{what} has no product that {style} could split"
     if module.use == "embedding":
-        if shape[0] % tp == 0:
-            out.append("vocab")
-    elif module.use == "linear" and len(shape) == 2:
-        wide, deep = shape[module.out_dim], shape[1 - module.out_dim]
-        if module.heads and module.heads % tp:
-            pass
-        elif module.parts > 1 and wide % (module.parts * tp) == 0:
-            out.append("fused_column")
-        elif module.parts == 1 and wide % tp == 0:
-            out.append("column")
-        if deep % tp == 0:
-            out.append("row")
-    return out
+        if style != "vocab":
+            return f"an embedding is split by vocabulary rows (vocab), not {style}"
+        if shape[0] % tp:
+            return f"{shape[0]} rows of the vocabulary do not divide by {tp}"
+        return None
+    if style == "vocab" or len(shape) != 2:
+        return (
+            f"{style} is for embeddings" if style == "vocab" else f"a weight of {len(shape)} dims"
+        )
+    wide, deep = shape[module.out_dim], shape[1 - module.out_dim]
+    if style == "row":
+        return f"input width {deep} does not divide by {tp}" if deep % tp else None
+    if module.heads and module.heads % tp:
+        return f"{module.heads} heads do not divide by {tp}"
+    if style == "column" and module.parts > 1:
+        return f"{module.parts} weights are fused in one: a plain cut would mix them (fused_column)"
+    if style == "fused_column" and module.parts == 1:
+        return "one weight, nothing is fused (column)"
+    ways = module.parts * tp
+    return f"output width {wide} does not divide by {ways}" if wide % ways else None
 
 
 def split(module: Module, param: Param, style: str, name: str, size: int) -> Layout:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from synthesis.assign import PlanError
+from synthesis.assign import PlanError, Point
 from synthesis.cost import Estimate, Use, estimate
+from synthesis.describe import KINDS, describe
 from synthesis.emit.styles import supported
-from synthesis.forward import forward_values
 from synthesis.hardware import Cluster
-from synthesis.lower import Lowered, Pair
-from synthesis.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
-from synthesis.roles import Module, heads
-from synthesis.search import Candidate, Found, axes, search
+from synthesis.lower import Lowered
+from synthesis.plan import Plan
+from synthesis.roles import Module
+from synthesis.search import Found, search
+from synthesis.wishes import NO_WISHES, WishError, Wishes, show_bytes
 from verifier.inline import inline, live
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
-from verifier.layout import Dim, Layout, bound
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,72 @@ def synthesize(
     kinds: Mapping[str, str] | None = None,
     split_loss: bool = True,
     progress: Callable[[str], None] | None = None,
+    wishes: Wishes = NO_WISHES,
+    seeds: Sequence[tuple[str, Point]] = (),
 ) -> Synthesis:
     """Plan a one-device joint program for a mesh.
 
     `kinds` gives class names of modules by path; modules of a class that the emitter has no
-    style for stay whole. `split_loss` says whether the loss may run on split logits.
+    style for stay whole. `split_loss` says whether the loss may run on split logits. The plan
+    keeps every wish. `seeds` are starting points of the search besides the tactics.
 
     Raises:
-        PlanError: a mesh the model cannot use.
+        PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
     """
 
-    def can(module: Module, style: str) -> bool:
-        return not module.kind or supported(_base(module), style)
+    def attempt(asked: Wishes) -> Found:
+        return search(
+            program,
+            mesh,
+            cluster,
+            kinds,
+            can_emit,
+            split_loss,
+            progress=progress,
+            wishes=asked,
+            seeds=seeds,
+        )
 
-    found = search(program, mesh, cluster, kinds, can, split_loss, progress=progress)
+    try:
+        found = attempt(wishes)
+    except WishError:
+        raise
+    except PlanError as error:
+        raise _blamed(wishes, attempt, error) from None
+    if wishes.memory_bytes is not None:
+        _check_fits(found.best.estimate, wishes.memory_bytes)
     sequential = live(inline(program))
     baseline = estimate(sequential, cluster)
     plan = describe(found, mesh, baseline, kinds)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline)
+
+
+def can_emit(module: Module, style: str) -> bool:
+    """Whether the emitter has the style for a module of its class."""
+    return not module.kind or supported(_base(module), style)
+
+
+def _blamed(wishes: Wishes, attempt: Callable[[Wishes], Found], error: PlanError) -> PlanError:
+    """The error of the first wish without which there is a plan; the error itself where none."""
+    for words, fewer in wishes.each():
+        try:
+            attempt(fewer)
+        except PlanError:
+            continue
+        return WishError("no plan keeps it", words, got=str(error), hint="without it there is one")
+    return error
+
+
+def _check_fits(leanest: Estimate, limit: int) -> None:
+    if leanest.memory_bytes <= limit:
+        return
+    parts = ", ".join(f"{kind} {show_bytes(getattr(leanest, kind))}" for kind in KINDS)
+    raise WishError(
+        "no plan that was found fits",
+        f"memory {show_bytes(limit)}",
+        got=f"the leanest needs {show_bytes(leanest.memory_bytes)} per rank ({parts})",
+        hint="a larger mesh, a smaller batch or a shorter sequence",
+    )
 
 
 def _base(module: Module) -> str:
@@ -65,219 +113,6 @@ def _base(module: Module) -> str:
     if module.use == "linear":
         return "Conv1D" if module.out_dim == 1 else "Linear"
     return "Embedding" if module.use == "embedding" else module.kind
-
-
-def describe(
-    found: Found,
-    mesh: Mesh,
-    baseline: Estimate,
-    kinds: Mapping[str, str] | None = None,
-) -> Plan:
-    """The plan of the best candidate as data."""
-    best = found.best
-    tp, dp = axes(mesh)
-    stream = best.point.stream
-    whole_loss = not _logits_split(best, tp)
-    entries: list[ModulePlan] = []
-    for module in found.modules:
-        entry = _module(module, found, tp, mesh, stream, whole_loss)
-        if entry is not None:
-            entries.append(entry)
-        if module.head and best.point.style(module.path) == "vocab":
-            gives = "R" if whole_loss else "S(-1)"
-            kind = (kinds or {}).get(module.head, "Linear")
-            reason = "the embedding's weight, split by vocabulary rows"
-            entries.append(ModulePlan(module.head, kind, "column", stream, gives, 1, reason))
-    params = {
-        param.path: {name: _placement(module, best, param.name, name) for name in mesh.names}
-        for module in found.modules
-        for param in module.params
-    }
-    forward = forward_values(found.program)
-    return Plan(
-        mesh=mesh,
-        tp=tp,
-        dp=dp,
-        data="fsdp" if dp else "none",
-        sequence_parallel=stream != "R",
-        loss_parallel=not whole_loss,
-        modules=tuple(entries),
-        params=params,
-        local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
-        estimates=_estimates(best.estimate, baseline),
-        collectives=_collectives(best.estimate, best.lowered.program),
-    )
-
-
-def _logits_split(best: Candidate, tp: str | None) -> bool:
-    outputs = best.lowered.contract.outputs
-    return bool(tp) and any(
-        tp in layout.sharded for key, layout in outputs.items() if key.startswith("output:")
-    )
-
-
-def _placement(module: Module, best: Candidate, name: str, mesh_dim: str) -> str:
-    layout = best.lowered.contract.inputs[name]
-    stacked = next(p.stacked for p in module.params if p.name == name)
-    if stacked:
-        layout = Layout(layout.dims[1:], layout.partial)
-    text = layout.placement(mesh_dim)
-    if text.startswith("StridedShard"):
-        before = [a.mesh_dim for d in layout.dims for a in d]
-        at = before.index(mesh_dim)
-        if any(m is None for m in before[:at]) and module.parts > 1:
-            return f"S({text[13:-1]}) in {module.parts} parts"
-        return f"S({text[13:-1]})"
-    return {"Replicate": "R"}.get(text, f"S({text[6:-1]})" if text.startswith("Shard") else text)
-
-
-REASONS = {
-    "column": "outputs split; the input is whole, so nothing is sent on the way in",
-    "fused_column": "outputs split within each fused part, so that every rank gets whole heads",
-    "row": "inputs arrive split by the column layers before it; one reduction on the way out",
-    "vocab": "rows of the vocabulary split; each rank looks up its own, one reduction",
-    "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
-    "sequence": "works on each token alone, so it runs on a split activation",
-}
-
-
-def _module(
-    module: Module, found: Found, tp: str | None, mesh: Mesh, stream: str, whole_loss: bool
-) -> ModulePlan | None:
-    best = found.best
-    style = best.point.style(module.path)
-    parts, takes, gives = module.parts, "R", "R"
-    if tp is None:
-        return None
-    if style == "replicate":
-        if module.use == "linear" and 0 < module.heads < mesh[tp] and _beside_column(module, best):
-            style, parts, takes, gives = "kv_column", module.heads, stream, "S(-1)"
-        else:
-            split = _token_split(module, best.lowered, tp) if module.is_norm else None
-            if split is None:
-                return None
-            style, takes, gives = "sequence", split, split
-    elif style in ("column", "fused_column"):
-        takes, gives = stream, "S(-1)"
-        if whole_loss and module.path in heads(found.modules):
-            gives = "R"
-    elif style == "row":
-        takes, gives = "S(-1)", stream
-    elif style == "vocab":
-        gives = stream
-    return ModulePlan(module.path, module.kind, style, takes, gives, parts, REASONS[style])
-
-
-def _beside_column(module: Module, best: Candidate) -> bool:
-    parent = module.path.rpartition(".")[0]
-    return any(
-        path.rpartition(".")[0] == parent and style in ("column", "fused_column")
-        for path, style in best.point.styles
-    )
-
-
-def _token_split(module: Module, lowered: Lowered, tp: str) -> str | None:
-    """`S(d)` where the module's parameters meet an activation that is split over tp at dim d."""
-    names = {p.name for p in module.params}
-    for pair in lowered.pairs:
-        if pair.one.source.module != module.path or pair.one.op not in ("mul", "add"):
-            continue
-        for index, dim in enumerate(pair.result.dims):
-            if tp in bound(dim):
-                return f"S({index})"
-        if names & set(pair.one.inputs):
-            return None
-    return None
-
-
-def _without_dp(dim: Dim, dp: str | None) -> tuple[int, int]:
-    """(extent on one device of this batch share, local extent)."""
-    whole = local = 1
-    for atom in dim:
-        if atom.mesh_dim != dp or dp is None:
-            whole *= atom.size
-        if atom.mesh_dim is None:
-            local *= atom.size
-    return whole, local
-
-
-def _extents(
-    lowered: Lowered,
-    forward: set[tuple[str, str]],
-    modules: list[Module],
-    tp: str,
-    dp: str | None,
-) -> tuple[LocalExtent, ...]:
-    """Source places of the forward pass whose extents differ on a rank because of tp."""
-    leaves = {m.path for m in modules}
-    found: dict[tuple[str, int, str, tuple[int, ...]], LocalExtent] = {}
-    for pair in lowered.pairs:
-        source = pair.one.source
-        if (pair.scope, pair.one.outputs[0]) not in forward or not source.file:
-            continue
-        if source.module in leaves or pair.one.op not in ("reshape", "expand", "slice"):
-            continue
-        sizes = _sizes(pair, dp)
-        if sizes is None:
-            continue
-        whole, local = sizes
-        op = "split" if pair.one.op == "slice" else pair.one.op
-        key = (source.file, source.line, op, whole)
-        found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local)
-    return tuple(found.values())
-
-
-def _sizes(pair: Pair, dp: str | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    if pair.one.op == "slice":
-        if ".split(" not in pair.one.source.text:
-            return None
-        dim = pair.one.attrs["dim"]
-        assert isinstance(dim, int)
-        whole, local = _without_dp(pair.result.dims[dim], dp)
-        return ((whole,), (local,)) if whole != local else None
-    rows = [_without_dp(d, dp) for d in pair.result.dims]
-    whole = tuple(w for w, _ in rows)
-    local = tuple(n for _, n in rows)
-    return (whole, local) if whole != local else None
-
-
-def _estimates(cost: Estimate, baseline: Estimate) -> dict[str, float]:
-    return {
-        "step_s": cost.step_s,
-        "compute_s": cost.compute_s,
-        "comm_s": cost.comm_s,
-        "comm_bytes": float(cost.comm_bytes),
-        "memory_bytes_before": float(baseline.memory_bytes),
-        "memory_bytes_after": float(cost.memory_bytes),
-        **{f"before_{k}": float(getattr(baseline, k)) for k in KINDS},
-        **{f"after_{k}": float(getattr(cost, k)) for k in KINDS},
-        "one_device_step_s": baseline.step_s,
-    }
-
-
-KINDS = ("parameters", "gradients", "optimizer", "activations")
-
-
-def _collectives(cost: Estimate, program: Program) -> tuple[CollectiveUse, ...]:
-    forward = forward_values(program)
-    merged: dict[tuple[str, str, str, str, int], int] = {}
-    for use in cost.uses:
-        phase = "forward" if (use.scope, use.node.outputs[0]) in forward else "backward"
-        key = (use.node.op, ",".join(use.mesh_dims), use.node.source.module, phase, use.bytes)
-        merged[key] = merged.get(key, 0) + use.count
-    return tuple(
-        CollectiveUse(op, dims, where, phase, size, count, _why(op, dims))
-        for (op, dims, where, phase, size), count in merged.items()
-    )
-
-
-def _why(op: str, mesh_dim: str) -> str:
-    return {
-        "all_reduce": f"every rank along {mesh_dim} holds a share of a sum that is needed whole",
-        "reduce_scatter": f"a sum over {mesh_dim} of which each rank keeps its own part",
-        "all_gather": f"a value split over {mesh_dim} is needed whole",
-        "all_to_all": f"a value split over {mesh_dim} is needed split along another dim",
-    }.get(op, "")
 
 
 def rejected(found: Found, count: int = 5) -> list[tuple[str, str]]:
@@ -293,4 +128,13 @@ def rejected(found: Found, count: int = 5) -> list[tuple[str, str]]:
     return [*rows, *found.failed.items()]
 
 
-__all__ = ["PlanError", "Synthesis", "Use", "describe", "rejected", "synthesize"]
+__all__ = [
+    "PlanError",
+    "Synthesis",
+    "Use",
+    "WishError",
+    "Wishes",
+    "describe",
+    "rejected",
+    "synthesize",
+]

@@ -1,0 +1,146 @@
+"""What a point of the search costs: it is lowered, priced, and held against what can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from synthesis.assign import PlanError, Point, choices
+from synthesis.cost import Estimate, estimate
+from synthesis.emittable import obstacle
+from synthesis.hardware import Cluster
+from synthesis.lower import Lowered, LoweringError, Move, lower
+from synthesis.roles import Module, Param, modules
+from synthesis.share import share
+from verifier.inline import inline, live
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+
+NEAR = 1.2
+"""Candidates of the beam whose score is further from the best than this are not grown."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A scored point."""
+
+    point: Point
+    score: float
+    """Seconds of a step, with a penalty for memory that is not there."""
+    estimate: Estimate
+    lowered: Lowered
+    origin: str = ""
+    """The tactic or the move it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A point that is no candidate."""
+
+    point: Point
+    origin: str
+    kind: Literal["lowering", "emitter"]
+    """No distribution was found for an op, or no module style stands for it."""
+    reason: str
+
+
+@dataclass
+class Search:
+    """What stays the same while points are scored."""
+
+    program: Program
+    mesh: Mesh
+    cluster: Cluster
+    tp: str | None
+    dp: str | None
+    owners: dict[str, tuple[Module, Param]]
+    modules: list[Module]
+    loss_parallel: bool
+    kinds: Mapping[str, str]
+    limit: float = 0.0
+    """Bytes of memory per rank beyond which a score is penalised."""
+    memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    least: float = float("inf")
+    """The best score so far."""
+    seen: dict[Point, Candidate | Refusal] = field(
+        default_factory=dict[Point, "Candidate | Refusal"]
+    )
+
+    def score(self, point: Point, origin: str) -> Candidate | Refusal:
+        """A candidate, or why the point is none."""
+        known = self.seen.get(point)
+        if known is not None:
+            return known
+        out = self._lowered(point, origin, frozenset())
+        if isinstance(out, Candidate) and out.score <= NEAR * self.least:
+            again = self._lowered(point, origin, out.lowered.moved)
+            if isinstance(again, Candidate) and again.score < out.score:
+                out = again
+            self.least = min(self.least, out.score)
+        self.seen[point] = out
+        return out
+
+    def _lowered(self, point: Point, origin: str, paid: frozenset[Move]) -> Candidate | Refusal:
+        try:
+            made = self.price(point, origin, paid)
+        except LoweringError as error:
+            return Refusal(point, origin, "lowering", str(error))
+        why = self.obstacle(made)
+        return made if why is None else Refusal(point, origin, "emitter", why)
+
+    def obstacle(self, made: Candidate) -> str | None:
+        """Why a lowered point cannot be written as module styles, if it cannot."""
+        if not self.tp:
+            return None
+        program, size = made.lowered.program, self.mesh[self.tp]
+        return obstacle(program, self.modules, self.kinds, self.tp, size)
+
+    def price(
+        self, point: Point, origin: str = "", paid: frozenset[Move] = frozenset()
+    ) -> Candidate:
+        """Lower a point and price it, whether or not it can be written as module styles.
+
+        Raises:
+            LoweringError: an op for which no distribution was found.
+        """
+        picked = choices(
+            self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
+        )
+        lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo, paid)
+        cost = estimate(lowered.program, self.cluster)
+        over = max(0.0, cost.memory_bytes / self.limit - 1.0)
+        return Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
+
+
+def axes(mesh: Mesh) -> tuple[str | None, str | None]:
+    """The tensor- and data-parallel dims of a mesh. Raises PlanError for any other dim."""
+    for name, size in mesh.dims:
+        if name not in ("tp", "dp"):
+            raise PlanError(
+                f"mesh dim {name}={size}: only tp and dp are planned; try --mesh dp=2,tp=2"
+            )
+    tp = "tp" if "tp" in mesh and mesh["tp"] > 1 else None
+    dp = "dp" if "dp" in mesh and mesh["dp"] > 1 else None
+    return tp, dp
+
+
+def prepare(
+    program: Program,
+    mesh: Mesh,
+    cluster: Cluster,
+    kinds: Mapping[str, str] | None = None,
+    split_loss: bool = True,
+) -> Search:
+    """What a search starts from: the program in primitives, its modules, the dims of the mesh.
+
+    Raises:
+        PlanError: a mesh dim that is not planned.
+    """
+    tp, dp = axes(mesh)
+    lean = share(live(inline(program)))
+    found = modules(lean, kinds)
+    owners = {p.name: (m, p) for m in found for p in m.params}
+    parallel = split_loss and any(o.role == "loss" for o in lean.outputs)
+    limit = cluster.device.memory_bytes
+    return Search(lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {}, limit)
