@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from agent.chat import command as sessions
+
 # Everything heavier than typer is imported inside a command: `--help` must answer at once.
 
 app = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -69,11 +71,20 @@ def _version(asked: bool) -> None:
 
 @app.callback(epilog=EXITS)
 def shardproof(
+    context: typer.Context,
+    prompts: sessions.Prompts = [],  # noqa: B006
+    json: Json = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None:
-    """Turn a PyTorch model into a parallel one that is proved equal to it."""
+) -> int:
+    """Turn a PyTorch model into a parallel one that is proved equal to it.
+
+    Without a command, a session in this terminal: /help in it lists what it can do.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    return sessions.bare(prompts, json, context.get_help())
 
 
 @app.command(epilog=EXITS)
@@ -100,6 +111,10 @@ def parallelize(
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
     ] = False,
+    translation: Annotated[
+        Path | None,
+        typer.Option(help="A program for a model that capture refuses; held to the code first."),
+    ] = None,
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
@@ -129,6 +144,10 @@ def parallelize(
             force=force,
             arguments=tuple(sys.argv[1:]),
         )
+        if translation is not None:
+            from agent.translation import command
+
+            return command.parallelize(run, job, translation)
         return pipeline.parallelize(run, job)
 
     return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
@@ -148,6 +167,13 @@ def verify(
     relations: Annotated[
         bool, typer.Option("--relations", help="Say what every value was found to be.")
     ] = False,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache/--no-cache",
+            help="Prove an edited large program by what changed since a proof that was kept.",
+        ),
+    ] = True,
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
@@ -166,7 +192,7 @@ def verify(
     def work(run: Run) -> Outcome:
         from agent import recheck
 
-        return recheck.dispatch(run, path, sequential, distributed, contract, relations)
+        return recheck.dispatch(run, path, sequential, distributed, contract, relations, cache)
 
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
 
@@ -302,6 +328,49 @@ def capture(
 
 
 @app.command(epilog=EXITS)
+def translate(
+    target: Target,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    reply: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="A reply written beforehand: the program, or JSON of the form. Repeatable; "
+            "without one the model is asked.",
+        ),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Write the program that was bound.")] = None,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Print what would be sent, and send nothing.")
+    ] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The whole file, also where a module of it would do.")
+    ] = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Translate a model that capture refuses, and hold the translation to the code on samples.
+
+    \b
+    Examples:
+      shardproof translate examples/untraceable/squared_relu.py:Block --show-prompt
+      shardproof translate examples/untraceable/squared_relu.py:Block --reply reply.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import pipeline
+        from agent.translation import command
+
+        request = pipeline.request(target, config, inputs, None, None, False)
+        asked = command.Asked(request, tuple(reply), out, show_prompt, whole)
+        return command.translate(run, asked)
+
+    return conduct("translate", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
 def lift(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A TIR or TileLang script.")],
     mesh: Annotated[str, typer.Option(help="Also prove it on ranks: tp=2 or dp=2,tp=2.")] = "",
@@ -397,22 +466,45 @@ def repair(
     sequential: Annotated[Path, typer.Option(help="One-device program, IR file.")],
     distributed: Annotated[Path, typer.Option(help="Program of the ranks, IR file.")],
     contract: Annotated[Path, typer.Option(help="How inputs and outputs are laid out.")],
-    max_edits: Annotated[int, typer.Option(min=1, help="Edits at most.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds to search.")] = 30.0,
+    max_edits: Annotated[int, typer.Option(min=1, help="Edits of one search at most.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of the whole loop.")] = 30.0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Searches and questions to the model at most.")
+    ] = 6,
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="A model to ask where the search finds nothing, or several repairs alike: "
+            "auto is the one that the environment names.",
+        ),
+    ] = "none",
+    feedback: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="What a model is told: none, message, relation, witness or fixes.",
+        ),
+    ] = "fixes",
     json: Json = False,
 ) -> int:
     """Mend the program of the ranks: the fewest edits after which it is proved, as a diff.
 
+    The diff is of the file as it is written, comments and all. Nothing is written.
+
     \b
-    Example:
+    Examples:
       shardproof repair --sequential s.txt --distributed d.txt --contract c.txt
+      shardproof repair --sequential s.txt --distributed d.txt --contract c.txt --llm auto
     """
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
         from agent import repairing
 
-        return repairing.mend(run, sequential, distributed, contract, max_edits, seconds)
+        files = repairing.Files(sequential, distributed, contract)
+        choice = repairing.Choice(max_edits, seconds, rounds, feedback, llm)
+        return repairing.command(run, files, choice)
 
     return conduct("repair", sys.argv[1:], work, json=json)
 
@@ -509,6 +601,9 @@ def ops(
     text = optable.markdown().removesuffix("\n") if markdown else optable.table()
     Pipe(sys.stdout).line(text)
     return 0
+
+
+sessions.register(app, EXITS)
 
 
 def main() -> None:

@@ -243,6 +243,14 @@ class PatchShown(_Event):
     """What the patch rests on: proved, or why it is not."""
 
 
+class Agreed(_Event):
+    """What the owner was asked before something was written, and answered."""
+
+    event: Literal["agreed"] = "agreed"
+    question: str
+    yes: bool
+
+
 class ModelAsked(_Event):
     event: Literal["model.asked"] = "model.asked"
     form: str
@@ -275,6 +283,35 @@ class ModelAnswered(_Event):
     estimated: bool = False
     seconds: float = 0.0
     usd: float | None = None
+
+
+class NotCaptured(_Event):
+    """Why capture refuses a target, and what of it is to be translated."""
+
+    event: Literal["not.captured"] = "not.captured"
+    message: str
+    where: str = ""
+    missing: list[str] = []
+    """Packages that the file imports and that are not installed."""
+    subjects: list[str] = []
+    runs: bool
+    """Whether the code runs here, so that a translation can be compared with it."""
+
+
+class TranslationDiffers(_Event):
+    """A translation that was refuted on numbers, as it is fed back."""
+
+    event: Literal["translation.differs"] = "translation.differs"
+    subject: str
+    lines: list[str]
+
+
+class TranslationEnded(_Event):
+    event: Literal["translation"] = "translation"
+    end: Literal["bound", "display-only", "backward", "given up"]
+    asked: int
+    lines: list[str]
+    """What it was bound by, or why it was not."""
 
 
 class RunCompleted(_Event):
@@ -312,9 +349,13 @@ Event = Annotated[
     | FileRead
     | Said
     | PatchShown
+    | Agreed
     | ModelAsked
     | ModelRetried
     | ModelAnswered
+    | NotCaptured
+    | TranslationDiffers
+    | TranslationEnded
     | RunCompleted,
     Field(discriminator="event"),
 ]

@@ -50,6 +50,8 @@ class Session:
         self.move_to: Path | None = None
         """A session that goes on instead of this one, after the step."""
         self.last = Outcome(Exit.PROVED)
+        self.agree: Callable[[str], bool] | None = None
+        """Asks the owner; None where nobody is there."""
 
     # -- opening and closing -----------------------------------------------------------------
 
@@ -82,6 +84,8 @@ class Session:
         session.journal.open(past.whole)
         session.state, session.step = past.state, past.steps
         session.asker.spent = past.spent
+        session.asker.budget = past.state.budget
+        session.asker.named = past.state.settings.model
         session.root = Path(past.root)
         if session.root.is_dir():
             os.chdir(session.root)
@@ -94,6 +98,23 @@ class Session:
         if not session.root.is_dir():
             session.run.warn(f"the folder of the session is gone: {past.root}")
         return session
+
+    def moved(self, sinks: list[Sink]) -> Session:
+        """The session that /resume or /fork asked for; this one is closed.
+
+        Raises:
+            InputError: it cannot be opened; this one stays open.
+        """
+        assert self.move_to is not None
+        target, fork = self.move_to, not self.move_to.exists()
+        if fork:
+            journal.copy(self.journal.folder, target)
+        asker = Asker(self.asker.source)
+        origin = self.id if fork else ""
+        other = Session.resumed(target, sinks, asker, forked_from=origin)
+        self.run.sinks = [self.journal]
+        self.close(Exit.PROVED)
+        return other
 
     def _begin(self, opened: events.SessionOpened) -> None:
         self.run.emit(events.RunStarted(command="chat", arguments=[], version=__version__))
@@ -168,6 +189,19 @@ class Session:
         """Answer with text."""
         self.run.emit(events.Said(text=text.rstrip("\n")))
         return Outcome(Exit.PROVED)
+
+    def agreed(self, question: str, yes: bool) -> bool:
+        """Whether the owner agrees: said beforehand, or asked now.
+
+        Raises:
+            InputError: nobody is there to ask.
+        """
+        if not yes:
+            if self.agree is None:
+                raise InputError("nobody is there to say yes", hint="--yes says it beforehand")
+            yes = self.agree(question)
+        self.run.emit(events.Agreed(question=question, yes=yes))
+        return yes
 
     def file(self, path: str, text: str) -> None:
         """Keep a file of the owner's as it was read."""

@@ -1,0 +1,160 @@
+"""Sessions on the command line: the bare command, `-p`, `resume` and `replay`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Prompts = Annotated[
+    list[str],
+    typer.Option(
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="Run these inputs of a session and end: slash commands or words, a line each; "
+        "repeatable; - reads stdin.",
+    ),
+]
+
+
+def bare(prompts: list[str], json: bool, usage: str) -> int:
+    """`shardproof` without a command."""
+    from agent.errors import Exit
+
+    if prompts:
+        from agent.chat import headless
+        from agent.chat.engine import Session
+
+        return _guarded(lambda: headless.run(Session.new, prompts, json), json)
+    if _terminal() and not json:
+        return _chat(None)
+    sys.stdout.write(usage + "\n")
+    if json or not _terminal():
+        sys.stderr.write(
+            "shardproof alone needs a terminal; for scripts: -p INPUT, or a command of the list\n"
+        )
+    return int(Exit.INPUT)
+
+
+def _terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _chat(folder: Path | None) -> int:
+    from agent.chat.engine import Session
+    from agent.chat.terminal import app
+
+    if folder is None:
+        return _guarded(lambda: app.run(Session.new), False)
+    return _guarded(lambda: app.run(lambda sinks: Session.resumed(folder, sinks)), False)
+
+
+def _guarded(work: Callable[[], int], json: bool) -> int:
+    """Errors before a session is open end like those of any command."""
+    from agent.errors import Exit, ShardproofError
+    from agent.run import Outcome, Run, conduct
+
+    try:
+        return work()
+    except ShardproofError as error:
+        raised = error
+
+        def fail(run: Run) -> Outcome:
+            raise raised
+
+        return conduct("chat", sys.argv[1:], fail, json=json)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+
+
+def register(app: typer.Typer, epilog: str) -> None:
+    """Add the commands."""
+    app.command(epilog=epilog)(resume)
+    app.command(epilog=epilog)(replay)
+
+
+def resume(
+    session: Annotated[
+        str, typer.Argument(metavar="[ID]", help="A session, or how its name begins.")
+    ] = "",
+    prompts: Prompts = [],  # noqa: B006  (typer reads the default, nothing mutates it)
+    listing: Annotated[bool, typer.Option("--list", help="List the sessions that are kept.")] = (
+        False
+    ),
+    json: Json = False,
+) -> int:
+    """Go on with a session: the one named, or the newest one of this folder.
+
+    A step that was cut off, by a crash or a kill, is named; everything before it is as it was.
+
+    \b
+    Examples:
+      shardproof resume
+      shardproof resume --list
+      shardproof resume 20261121-09 -p /verify
+    """
+    return _guarded(lambda: _resume(session, prompts, listing, json), json)
+
+
+def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
+    from agent.chat import headless, journal
+    from agent.chat.engine import Session
+    from agent.errors import InputError
+
+    folder = journal.folder_of_all()
+    if listing:
+        from agent.chat.commands.session import sessions
+        from agent.console import Pipe
+
+        Pipe(sys.stdout).line(sessions(journal.listed(folder)))
+        return 0
+    if session:
+        place = journal.place_of(folder, session)
+    else:
+        here = str(Path.cwd())
+        found = next((s for s in journal.listed(folder) if s.root == here), None)
+        if found is None:
+            raise InputError(
+                "no session of this folder", where=here, hint="shardproof resume --list"
+            )
+        place = folder / found.session
+    if prompts or json:
+        return headless.run(lambda sinks: Session.resumed(place, sinks), prompts, json)
+    if not _terminal():
+        raise InputError(
+            "resume needs a terminal", where="resume", hint="-p INPUT runs inputs without one"
+        )
+    return _chat(place)
+
+
+def replay(
+    transcript: Annotated[
+        Path, typer.Argument(metavar="TRANSCRIPT", help="A journal.jsonl, or what /save wrote.")
+    ],
+    json: Json = False,
+) -> int:
+    """Run a session again, without its model and without network, and compare every event.
+
+    The files that were loaded, the answers of the model and those of the owner come from the
+    transcript; everything else is computed again, in a scratch folder. Exits 1 with the first
+    difference. Times, peak memory, the folder, the session's name and boundary words are set to
+    fixed words on both sides; steps that were interrupted and commands that look at the machine
+    (/doctor, /model, /save, /resume, /fork) are not run again.
+
+    \b
+    Example:
+      shardproof replay session.jsonl
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent.chat import replaying
+
+        return replaying.replay(run, transcript)
+
+    return conduct("replay", sys.argv[1:], work, json=json)

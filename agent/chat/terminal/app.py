@@ -1,0 +1,192 @@
+"""The prompt: reads an input, lets the engine do it, shows what comes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.chat import journal
+from agent.chat.engine import Open, Session
+from agent.chat.terminal.screen import Screen
+from agent.errors import Exit, InputError
+from agent.llm.hygiene import clean
+from agent.llm.secret import clean_environ
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+TWICE_S = 2.0
+"""A second Ctrl-C within this ends the process."""
+PROMPT = "shardproof> "
+
+
+def run(start: Open) -> int:
+    """A session in this terminal, until it is left. Returns the exit code."""
+    return Front(start).loop()
+
+
+class Front:
+    """A terminal around a session."""
+
+    def __init__(self, start: Open) -> None:
+        self.screen = Screen()
+        self.session = start([self.screen])
+        self.text = ""
+        """What the next prompt begins with."""
+        self.stopped = float("-inf")
+        """When Ctrl-C was pressed last."""
+        self._attach()
+        self.prompt = self._prompt()
+
+    def _attach(self) -> None:
+        self.session.asker.show = self.screen.hear
+        self.session.agree = self._agree
+
+    def loop(self) -> int:
+        """Prompt after prompt."""
+        try:
+            while True:
+                line = self._read()
+                if line is None:
+                    return self.session.close(Exit.PROVED)
+                if line.strip() and self._do(line):
+                    return self.session.close(Exit.PROVED)
+        except KeyboardInterrupt:  # twice in a short time
+            return self.session.close(Exit.INTERRUPTED)
+
+    def _read(self) -> str | None:
+        """The next input; None at the end of them."""
+        while True:
+            text, self.text = self.text, ""
+            try:
+                return self.prompt.prompt(PROMPT, default=text)
+            except KeyboardInterrupt:
+                self._stop()
+            except EOFError:
+                return None
+
+    def _stop(self) -> None:
+        now = time.monotonic()
+        if now - self.stopped < TWICE_S:
+            raise KeyboardInterrupt
+        self.stopped = now
+        self.screen.console.print("(Ctrl-C again leaves, /quit or Ctrl-D too)", style="dim")
+
+    def _do(self, line: str) -> bool:
+        """One input; whether it was the last one."""
+        if line.strip() == "/edit" or line.startswith("/edit "):
+            self.text = edited(line.strip().removeprefix("/edit").strip())
+            return False
+        done = self.session.do(line)
+        if done.outcome.exit is Exit.INTERRUPTED:
+            self.stopped = time.monotonic()
+        if self.session.move_to is not None:
+            self._move()
+        return done.quit
+
+    def _move(self) -> None:
+        """Go on with another session, or with a copy of this one."""
+        old = self.session
+        try:
+            self.session = old.moved([self.screen])
+        except InputError as error:
+            old.move_to = None
+            self.screen.console.print(clean(f"{error.what}: {error.where}"), style="red")
+            return
+        self._attach()
+        self.prompt = self._prompt()
+
+    def _agree(self, question: str) -> bool:
+        from prompt_toolkit import prompt
+
+        self.screen.close()
+        try:
+            return prompt(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
+
+    def _prompt(self) -> PromptSession[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+        from prompt_toolkit.output import ColorDepth
+
+        from agent.chat.terminal.completion import Completions
+
+        plain = ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None
+        return PromptSession(
+            history=FileHistory(str(_history(self.session.journal.folder.parent.parent))),
+            completer=Completions(self.session),
+            complete_while_typing=False,
+            multiline=True,
+            key_bindings=_keys(),
+            enable_open_in_editor=True,
+            prompt_continuation="        ... ",
+            color_depth=plain,
+            tempfile_suffix=".txt",
+        )
+
+
+def _history(folder: Path) -> Path:
+    """The file of inputs, for its owner alone."""
+    path = folder / "history"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.fchmod(file, 0o600)
+    os.close(file)
+    return path
+
+
+def _keys() -> KeyBindings:
+    """Enter submits; Alt-Enter and Ctrl-J begin a new line; a paste never submits."""
+    from prompt_toolkit.filters import completion_is_selected
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+    handle: Callable[..., Callable[[Callable[[KeyPressEvent], None]], object]] = keys.add
+
+    def submit(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    def newline(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    def accept(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    handle("enter")(submit)
+    handle("enter", filter=completion_is_selected)(accept)
+    handle("escape", "enter")(newline)
+    handle("c-j")(newline)
+    return keys
+
+
+def edited(text: str) -> str:
+    """What the owner's editor leaves of a text; the text itself where there is no editor."""
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="shardproof-") as folder:
+        path = Path(folder) / "input.txt"
+        path.write_text(text + "\n" if text else "", encoding="utf-8")
+        try:
+            done = subprocess.run([*shlex.split(command), str(path)], env=clean_environ())
+        except (OSError, ValueError):
+            return text
+        if done.returncode:
+            return text
+        return path.read_text(encoding="utf-8").rstrip("\n")
+
+
+def newest_here() -> Path | None:
+    """The folder of the newest session of the working directory."""
+    here = str(Path.cwd())
+    folder = journal.folder_of_all()
+    found = next((s for s in journal.listed(folder) if s.root == here), None)
+    return folder / found.session if found else None
+
+
+__all__ = ["Front", "Session", "newest_here", "run"]

@@ -1,0 +1,112 @@
+"""What Tab offers: commands, and what each of their words may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+
+from agent.chat import journal, registry
+from agent.errors import ShardproofError
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import CompleteEvent
+
+    from agent.chat.engine import Session
+
+MESHES = ("tp=2", "tp=4", "tp=8", "dp=2,tp=2")
+
+
+class Completions(Completer):
+    """Reads the registry and the state of the session; runs nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        if not text.startswith("/") or "\n" in text:
+            return
+        head, blank, rest = text[1:].partition(" ")
+        if not blank:
+            yield from self._commands(head, len(text))
+            return
+        found = registry.registered().get(head)
+        if found is None:
+            return
+        words = rest.split(" ")
+        word = words[-1]
+        if word.startswith("--"):
+            yield from _fitting(word, [f"--{name}" for name in found.options])
+            return
+        kinds = found.completes
+        kind = kinds[min(len([w for w in words if not w.startswith("--")]), len(kinds)) - 1 :][:1]
+        for name in kind:
+            yield from self._words(name, word, complete_event)
+
+    def _commands(self, head: str, length: int) -> Iterator[Completion]:
+        for name, found in registry.registered().items():
+            if name.startswith(head):
+                yield Completion(f"/{name}", -length, display_meta=found.summary[:60])
+
+    def _words(self, kind: str, word: str, event: CompleteEvent) -> Iterator[Completion]:
+        if kind in ("path", "target"):
+            yield from self._paths.get_completions(Document(word), event)
+            if kind == "target" and word.endswith(".py"):
+                yield from _fitting(word, [f"{word}:{name}" for name in _classes(word)])
+            elif kind == "target":
+                yield from _fitting(word, ["sequential", "distributed", "contract", "hf:"])
+            return
+        yield from _fitting(word, self._known(kind))
+
+    def _known(self, kind: str) -> list[str]:
+        state = self.session.state
+        if kind == "module":
+            return modules(self.session)
+        if kind == "style":
+            from synthesis.plan import STYLES
+
+            return list(STYLES)
+        if kind == "command":
+            return [*registry.registered(), *(f"/{n}" for n in registry.registered())]
+        if kind == "mesh":
+            return list(MESHES)
+        if kind == "setting":
+            return [n for n in state.settings.model_dump() if n != "model"]
+        if kind == "session":
+            return [s.session for s in journal.listed(self.session.journal.folder.parent)]
+        return []
+
+
+def modules(session: Session) -> list[str]:
+    """Module paths of the model that is loaded."""
+    if session.state.model is None:
+        return []
+    try:
+        return [path for path in session.desk.captured().facts.modules if path]
+    except ShardproofError:
+        return []
+
+
+def _fitting(word: str, known: Iterable[str]) -> Iterator[Completion]:
+    for text in known:
+        if text.startswith(word):
+            yield Completion(text, -len(word))
+
+
+def _classes(path: str) -> list[str]:
+    """Names of the classes at the top of a Python file; nothing of it is run."""
+    import ast
+
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:  # noqa: PTH123, PTH111
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError):
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -1,0 +1,175 @@
+"""Events as lines of a terminal, below each other, with the terminal's own scrollback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from agent import events
+from agent.chat.words import Spoken
+from agent.llm.hygiene import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+    from rich.text import Text
+
+WIDTH = 10
+COLOURS = {"proved": "green", "refuted": "red", "unknown": "yellow"}
+
+
+def dumb() -> bool:
+    """Whether the terminal can do no more than print lines."""
+    return os.environ.get("TERM", "dumb") in ("", "dumb")
+
+
+class Screen:
+    """A sink for a person. Text of others is printed as text: no markup, no escapes."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+
+        self.console = console or Console(
+            file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
+        self.quiet = dumb() or not self.console.is_terminal
+        self._status: Status | None = None
+        self._spoken = Spoken(self._piece)
+        self._column = 0
+
+    # -- a reply as it comes -----------------------------------------------------------------
+
+    def hear(self, piece: str) -> None:
+        """The next piece of a reply."""
+        self._spoken.feed(clean(piece))
+
+    def _piece(self, words: str) -> None:
+        self._rest()
+        self.console.print(self._text(words, "cyan"), end="")
+        self.console.file.flush()
+        self._column = len(words.rpartition("\n")[2]) or self._column
+
+    def _settle(self) -> None:
+        """End a line that a reply has begun."""
+        if self._column:
+            self.console.print()
+            self._column = 0
+
+    # -- events ------------------------------------------------------------------------------
+
+    def show(self, event: events.Event) -> None:
+        match event:
+            case events.PhaseStarted(phase=phase):
+                self._busy(phase)
+            case events.PhaseCompleted(phase=phase, seconds=seconds, summary=summary):
+                self._rest()
+                self._line(phase, f"{seconds:.2f} s  {summary}".rstrip(), "dim")
+            case events.Warned(message=message) | events.ModelRetried(message=message):
+                self._line("note", message, "yellow")
+            case events.PlanChosen(strategy=strategy):
+                self._line("plan", strategy, "bold")
+            case events.VerdictReached():
+                self._verdict(event)
+            case events.Said(by="model", text=text):
+                self._model(text)
+            case events.Said(text=text):
+                self._rest()
+                self._settle()
+                self.console.print(self._text(text))
+            case events.PatchShown(diff=diff, standing=standing):
+                self._diff(diff)
+                self._line("standing", standing, "bold")
+            case events.Executed():
+                agrees = "agrees" if event.agrees else "differs"
+                worst = f"largest relative difference {event.largest_relative_difference:.2e}"
+                self._line("run", f"{event.processes} processes: {agrees}, {worst}", "dim")
+            case events.ModelAsked():
+                self._spoken = Spoken(self._piece)
+                self._busy("the model")
+            case events.ModelAnswered(calls=calls):
+                self._rest()
+                self._settle()
+                if calls:
+                    tokens = event.prompt_tokens + event.completion_tokens
+                    usd = "" if event.usd is None else f", {event.usd:.4f} USD"
+                    self._line("model", f"{event.model} {tokens:,} tokens{usd}", "dim")
+            case events.Problem():
+                self._problem(event)
+            case events.SessionOpened():
+                self._opened(event)
+            case events.StepCompleted():
+                self._rest()
+                self._settle()
+            case _:
+                pass
+
+    def note(self, doing: str) -> None:
+        if self._status is not None:
+            self._status.update(self._text(doing))
+
+    def close(self) -> None:
+        self._rest()
+
+    def _opened(self, event: events.SessionOpened) -> None:
+        self._line("session", f"{event.session}, {event.how}", "dim")
+        if event.lost:
+            self._line("lost", f"a step that never ended: {event.lost}", "yellow")
+
+    def _model(self, text: str) -> None:
+        told = self._spoken.told
+        self._spoken = Spoken(self._piece)
+        self._settle()
+        if "".join(told.split()) != "".join(text.split()):
+            self.console.print(self._text(text, "cyan"))
+
+    def _verdict(self, event: events.VerdictReached) -> None:
+        self._line(event.verdict, event.message, COLOURS[event.verdict])
+        if event.where:
+            self._line("  at", event.where, "dim")
+
+    def _problem(self, event: events.Problem) -> None:
+        self._rest()
+        self._settle()
+        self._line("error" if event.kind != "interrupted" else "stopped", event.message, "red")
+        parts = {
+            "where": event.where,
+            "expected": event.expected,
+            "got": event.got,
+            "try": event.hint,
+            "traceback": event.traceback_file,
+        }
+        for name, text in parts.items():
+            if text:
+                self._line(f"  {name}", text, "dim")
+
+    def _diff(self, diff: str) -> None:
+        self._rest()
+        styles = {"+": "green", "-": "red", "@": "cyan"}
+        for line in diff.rstrip("\n").split("\n"):
+            head = line[:3] in ("+++", "---")
+            self.console.print(self._text(line, "bold" if head else styles.get(line[:1], "")))
+
+    def _line(self, name: str, text: str, style: str) -> None:
+        self._rest()
+        self._settle()
+        indent = "\n" + " " * (WIDTH + 1)
+        made = self._text(f"{name:<{WIDTH}} ", style)
+        made.append_text(self._text(text.replace("\n", indent)))
+        self.console.print(made)
+
+    def _text(self, text: str, style: str = "") -> Text:
+        from rich.text import Text
+
+        return Text(clean(text), style=style)
+
+    def _busy(self, phase: str) -> None:
+        self._rest()
+        if not self.quiet:
+            self._status = self.console.status(self._text(phase))
+            self._status.start()
+
+    def _rest(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
