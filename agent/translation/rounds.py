@@ -30,7 +30,8 @@ ROUNDS = 3
 CONTEXTS = 2
 
 Judge = Callable[[Program], Judged]
-Tell = Callable[[str], None]
+Tell = Callable[[Sequence[str]], None]
+"""Called with the lines of each difference, as they are fed back."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,7 @@ def run_rounds(
                 case Differs() as differs:
                     seen.append(differs)
                     kinds[differs.kind] += 1
-                    for line in differs.lines():
-                        tell(line)
+                    tell(differs.lines())
                     turns.append(Turn(made.text, tuple(differs.lines())))
                     if kinds[differs.kind] == 2:
                         break

@@ -1,0 +1,226 @@
+"""`translate`, and `parallelize` from a translation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import events, pipeline, verdicts
+from agent.errors import Exit, InputError
+from agent.llm.answers import NoModel, exit_of
+from agent.llm.client import Client, Model
+from agent.llm.translating import prompted
+from agent.run import Outcome, Run
+from agent.translation.rounds import GivenUp, Replies, Report
+from agent.translation.trial import Trial
+from agent.translation.trust import BackwardDiffers, Bound, Differs, DisplayOnly, NotRunnable
+from verifier.autodiff import grad
+from verifier.frontend.capture import attempt
+from verifier.frontend.captured import Captured, ModelFacts
+from verifier.frontend.observed import Observed, Subject
+from verifier.frontend.request import CaptureRequest, split_target
+from verifier.ir.errors import IRError
+from verifier.ir.files import load
+from verifier.ir.program import Program
+from verifier.ir.text import to_text
+from verifier.verdict import Proof
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `translate` was asked for."""
+
+    request: CaptureRequest
+    replies: tuple[Path, ...] = ()
+    """Replies written beforehand, in order; empty: the model is asked."""
+    out: Path | None = None
+    show_prompt: bool = False
+    whole: bool = False
+
+
+def translate(run: Run, asked: Asked) -> Outcome:
+    """Translate what capture refuses, and hold the translation to the code.
+
+    Raises:
+        InputError, CaptureError: a target or a file that cannot be used.
+    """
+    observed = tried(run, asked.request)
+    if observed.problem is None:
+        return Outcome(
+            Exit.PROVED, answer="capture takes it as it is: there is nothing to translate"
+        )
+    trial = trial_of(asked.request, observed, asked.whole)
+    if asked.show_prompt:
+        return Outcome(Exit.PROVED, answer=_prompts(trial))
+    model = _model(asked.replies)
+    if isinstance(model, NoModel):
+        run.warn(str(model))
+        hint = "--show-prompt prints what would be asked, --reply FILE takes an answer"
+        return Outcome(exit_of(model), answer=f"{observed.problem}\n{hint}")
+    report = sat(run, trial, model)
+    text = ""
+    if isinstance(report.end, Bound | DisplayOnly):
+        text = to_text(report.end.forward)
+        if asked.out is not None:
+            asked.out.write_text(text, encoding="utf-8")
+    lines = ended(run, report)
+    code = Exit.PROVED if isinstance(report.end, Bound) else Exit.NOT_PROVED
+    silent = report.end.unanswered if isinstance(report.end, GivenUp) else None
+    if silent is not None and not report.differences:
+        code = exit_of(silent)
+    return Outcome(code, answer="\n".join([*([text] if asked.out is None else []), *lines]).strip())
+
+
+def tried(run: Run, request: CaptureRequest) -> Observed:
+    """Try the target in a phase of its own, and say why it was refused."""
+    if split_target(request.target)[0] == "hf":
+        raise InputError("only a user's file can be translated", where=request.target)
+    with run.phase("try") as phase:
+        observed = attempt(request, run.note)
+        phase.summary = str(observed.problem) if observed.problem else "captured"
+    if observed.problem is not None:
+        problem = observed.problem
+        where = f"{problem.file}:{problem.line}" if problem.line else problem.file
+        trial = trial_of(request, observed, False)
+        whole = observed.whole
+        run.emit(
+            events.NotCaptured(
+                message=problem.message,
+                where="   ".join(part for part in (where, problem.text) if part),
+                missing=[m.package for m in observed.missing],
+                subjects=[s.path or s.name for s in trial.subjects()],
+                runs=whole is not None and whole.problem is None,
+            )
+        )
+    return observed
+
+
+def trial_of(request: CaptureRequest, observed: Observed, whole: bool) -> Trial:
+    return Trial(observed, split_target(request.target)[1], request.inputs, whole)
+
+
+def sat(run: Run, trial: Trial, model: Model) -> Report:
+    """The loop in a phase of its own; every difference is told as it is fed back."""
+
+    def tell(subject: Subject | None, lines: Sequence[str]) -> None:
+        name = (subject.path or subject.name) if subject is not None else trial.name
+        run.emit(events.TranslationDiffers(subject=name, lines=list(lines)))
+
+    with run.phase("translate") as phase:
+        report = trial.run(model, tell)
+        phase.summary = f"{_word(report)}, {report.asked} programs judged"
+        phase.facts["tokens"] = report.usage.total
+    return report
+
+
+def _word(report: Report) -> str:
+    return {
+        Bound: "bound",
+        DisplayOnly: "display-only",
+        BackwardDiffers: "backward",
+        GivenUp: "given up",
+    }[type(report.end)]
+
+
+def ended(run: Run, report: Report) -> list[str]:
+    """Say how a translation ended, as an event and as lines."""
+    match report.end:
+        case Bound() as bound:
+            lines = ["bound to the code", *bound.assumptions]
+        case DisplayOnly(reason=reason):
+            lines = [f"display-only: nothing was compared, because the code does not run: {reason}"]
+        case BackwardDiffers() as backward:
+            lines = [f"a fault of the code: {backward.what} differs", *backward.lines()]
+        case GivenUp(reason=reason):
+            lines = [f"no translation: {reason}"]
+    word = _word(report)
+    run.emit(
+        events.TranslationEnded.model_validate({"end": word, "asked": report.asked, "lines": lines})
+    )
+    return lines
+
+
+def _model(replies: Sequence[Path]) -> Model | NoModel:
+    if replies:
+        return Replies([_text(path) for path in replies])
+    return Client.of_user(Path.cwd())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("a reply cannot be read", where=str(path), got=str(error)) from None
+
+
+def _prompts(trial: Trial) -> str:
+    """Exactly what would leave this machine, for every subject."""
+    rendered = [prompted(task) for task in trial.tasks()]
+    return "\n\n".join(
+        f"=== system ===\n{p.system}\n=== user ===\n{p.user}".rstrip() for p in rendered
+    )
+
+
+def parallelize(run: Run, job: pipeline.Job, translation: Path | None) -> Outcome:
+    """Plan and prove a target that capture refuses, from a translation that is bound to it.
+
+    Raises:
+        InputError, CaptureError: a target or a file that cannot be used.
+    """
+    observed = tried(run, job.request)
+    if observed.problem is None:
+        run.note("capture takes it: the translation is not needed")
+        return pipeline.parallelize(run, job)
+    trial = trial_of(job.request, observed, False)
+    if translation is not None:
+        end = _given(run, trial, load(translation))
+    else:
+        model = _model(())
+        if isinstance(model, NoModel):
+            run.warn(str(model))
+            return Outcome(exit_of(model), answer=str(observed.problem))
+        report = sat(run, trial, model)
+        ended(run, report)
+        end = report.end
+    if isinstance(end, Bound) and observed.captured is not None:
+        return pipeline.parallelize_bound(run, job, observed.captured.facts, end)
+    if isinstance(end, DisplayOnly):
+        return _displayed(run, job, end)
+    said = end.lines() if isinstance(end, BackwardDiffers | Differs) else [str(end)]
+    return Outcome(Exit.NOT_PROVED, answer="\n".join(["not bound to the code:", *said]))
+
+
+def _given(
+    run: Run, trial: Trial, program: Program
+) -> Bound | DisplayOnly | Differs | BackwardDiffers:
+    with run.phase("bind") as phase:
+        found = trial.judge(program)
+        phase.summary = type(found).__name__
+    if isinstance(found, NotRunnable):
+        return DisplayOnly(program, str(found))
+    if isinstance(found, Differs):
+        run.emit(events.TranslationDiffers(subject=trial.name, lines=found.lines()))
+    return found
+
+
+def _displayed(run: Run, job: pipeline.Job, shown: DisplayOnly) -> Outcome:
+    """A plan to look at. Nothing is written, and nothing is said of the code."""
+    try:
+        joint = grad(shown.forward)
+    except IRError as error:
+        raise InputError(f"the translation has no gradient: {error}") from None
+    facts = ModelFacts(job.request.target, split_target(job.request.target)[1])
+    captured = Captured(joint, {}, facts)
+    made = pipeline.planned(run, job, captured, split_loss=False)
+    verdict = pipeline.verified(run, captured, made)
+    what = "proved" if isinstance(verdict, Proof) else verdicts.word(verdict)
+    message = (
+        f"display-only: the plan is {what} for the translation, and nobody compared the "
+        f"translation with the code, because it does not run here: {shown.reason}"
+    )
+    run.emit(events.VerdictReached(verdict="unknown", message=message))
+    return Outcome(Exit.NOT_PROVED, "unknown", answer=message)
+
+
+__all__ = ["Asked", "parallelize", "translate"]
