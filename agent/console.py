@@ -97,6 +97,12 @@ class Console:
                 self._say("candidate", ": ".join(p for p in (f"{name}  {status}", reason) if p))
             case events.PlanStep():
                 self._say("replan", f"{event.kind}: {event.reason}\n-> {event.next}", "33")
+            case events.RepairRound():
+                after = f" after {'; '.join(event.start)}" if event.start else ""
+                self._say(f"round {event.round}", f"{event.by}{after}")
+            case events.RepairCandidate(edits=edits, verdict=verdict):
+                found = verdict if verdict == "proved" else f"{verdict}: {event.finding}"
+                self._say("  tried", f"{'; '.join(edits)}\n{found}".strip())
             case events.Executed():
                 agrees = "agrees" if event.agrees else "differs"
                 self._say(

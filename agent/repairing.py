@@ -1,60 +1,190 @@
-"""`repair`: the fewest edits after which a distributed program is proved, as a diff of its text."""
+"""`repair`: the fewest edits after which a distributed program is proved, as a diff of its file."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent import events
-from agent.errors import Exit
+from agent.errors import Exit, InputError
+from agent.llm.answers import NoModel, exit_of
+from agent.loop import Level, Mended, NotMended, Question, Settings, mend
+from agent.loop.sources import Suggestion, suggestion
 from agent.run import Outcome, Run
-from verifier.contract_text import compose, load_contract
+from agent.verdicts import message
+from verifier.contract_text import Stated, compose, load_contract
 from verifier.ir.files import load
 from verifier.ir.program import Program
-from verifier.ir.text import to_text
-from verifier.repair import Edit, Repaired, repair
+from verifier.ir.text import parse_text, to_text
+from verifier.repair import Edit, own_part, rewritten
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+if TYPE_CHECKING:
+    from agent.chat.models import Asker
 
 
-def mend(
-    run: Run, sequential: Path, distributed: Path, contract: Path, max_edits: int, seconds: float
-) -> Outcome:
+@dataclass(frozen=True)
+class Files:
+    """What is asked: three files."""
+
+    sequential: Path
+    distributed: Path
+    contract: Path
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a repair is looked for."""
+
+    max_edits: int = 3
+    seconds: float = 30.0
+    rounds: int = 6
+    feedback: str = Level.FIXES.value
+    llm: str = "none"
+    """`none`, `auto` (the model that the environment names), or the name of a model there."""
+
+    @property
+    def level(self) -> Level:
+        """Raises InputError: no such level."""
+        try:
+            return Level(self.feedback)
+        except ValueError:
+            raise InputError(
+                "no such level of feedback",
+                where="--feedback",
+                expected=", ".join(level.value for level in Level),
+                got=self.feedback,
+            ) from None
+
+
+def command(run: Run, files: Files, choice: Choice) -> Outcome:
     """Repair the program in one file so that it computes another under a contract.
 
     Raises:
         IRError, ContractError: files that cannot be read, or that do not fit.
+        InputError: a choice or a model configuration that cannot be used.
     """
+    level = choice.level
     with run.phase("load"):
-        one, written = load(sequential), load(distributed)
-        stated = load_contract(contract, one, written)
-        many, asked = compose(written, stated)
-        fixed = contract_values(many) if stated.given or stated.taken else frozenset[str]()
-    with run.phase("repair") as phase:
-        found = repair(one, many, asked, max_edits=max_edits, seconds=seconds, fixed=fixed)
-        phase.facts.update({"tried": found.tried, "seconds": round(found.seconds, 3)})
-        phase.summary = f"{found.tried} edits tried"
-    if not isinstance(found, Repaired):
-        message = found.reason
-        if found.best:
-            message += "; nearest: " + "; ".join(map(str, found.best))
-        run.emit(events.VerdictReached(verdict="unknown", message=message))
-        return Outcome(Exit.NOT_PROVED, "unknown", answer=f"not repaired: {message}")
-    lines = [told(many, edit) for edit in found.edits] or ["nothing to repair"]
-    changed = diff(many, found.program, str(distributed))
+        one, own = load(files.sequential), load(files.distributed)
+        stated = load_contract(files.contract, one, own)
+        many, asked = compose(own, stated)
+        text = files.contract.read_text(encoding="utf-8-sig")
+        question = Question(one, many, asked, text, max_edits=choice.max_edits)
+    model = asking(run, choice.llm)
+    search = choice.seconds * (0.8 if model is None else 0.3)
+    settings = Settings(choice.rounds, choice.seconds, search, level)
+    try:
+        with run.phase("repair") as phase:
+            ended = mend(question, settings, model, run.emit)
+            tried = sum(n for (_, what), n in ended.tally.items() if what == "tried")
+            phase.facts.update({"tried": tried, "seconds": round(ended.seconds, 3)})
+            phase.facts["rounds"] = ended.rounds
+            phase.summary = f"{ended.rounds} rounds, {tried} edits tried"
+            if model is not None:
+                phase.summary += f", {model.spent.calls} calls of the model"
+    finally:
+        if model is not None:
+            model.close()
+    if isinstance(ended, NotMended):
+        return _not_mended(run, ended, choice)
+    return _mended(run, ended, files.distributed, own, many, stated, one)
+
+
+def asking(run: Run, llm: str) -> Asker | None:
+    """The model of the user's environment, if one is wanted and there.
+
+    Raises:
+        InputError: a config file or an address that cannot be used.
+    """
+    if llm == "none":
+        return None
+    from agent.chat.models import Asker, Source
+
+    asker = Asker(Source.USER)
+    asker.emit = run.emit
+    asker.named = "" if llm == "auto" else llm
+    found = asker.model()
+    if isinstance(found, NoModel):
+        run.warn(str(found))
+        return None
+    return asker
+
+
+def _not_mended(run: Run, ended: NotMended, choice: Choice) -> Outcome:
+    lines = [f"not repaired: {ended.reason}"]
+    if ended.best.edits:
+        lines.append(f"nearest ({ended.best.held}): {ended.best}")
+    lines.append(f"still wrong: {message(ended.best.verdict)}")
+    if choice.llm == "none":
+        lines.append("a language model may know more: --llm auto")
+    run.emit(events.VerdictReached(verdict="unknown", message="\n".join(lines)))
+    code = Exit.NOT_PROVED if ended.answer is None else exit_of(ended.answer)
+    return Outcome(code, "unknown", answer="\n".join(lines))
+
+
+def _mended(
+    run: Run, ended: Mended, path: Path, own: Program, many: Program, stated: Stated, one: Program
+) -> Outcome:
+    edits = ended.found.edits
+    lines = [told(many, edit) for edit in edits] or ["nothing to repair"]
+    changed = patch(path, own, many, ended.found.program, stated, one) if edits else ""
+    suggested = [s for e in edits if (s := suggestion(many, e, path.parent)) is not None]
     run.emit(
         events.Repaired(
-            edits=[str(e) for e in found.edits],
-            sources=[s for e in found.edits if (s := source(many, e))],
+            edits=[str(e) for e in edits],
+            sources=[s for e in edits if (s := source(many, e))],
             diff=changed,
         )
     )
     run.emit(events.VerdictReached(verdict="proved", message="; ".join(lines)))
-    return Outcome(Exit.PROVED, "proved", answer="\n".join([*lines, *([changed] * bool(changed))]))
+    shown = [*lines, *([changed] if changed else []), *map(_shown, suggested)]
+    return Outcome(Exit.PROVED, "proved", answer="\n".join(shown))
 
 
-def contract_values(program: Program) -> frozenset[str]:
-    """Values that the `given` and `taken` programs of a contract make: they are not edited."""
-    made = (v for n in program.nodes for v in n.outputs)
-    return frozenset(v for v in made if v.startswith(("given.", "taken.")))
+def _shown(found: Suggestion) -> str:
+    head = f"in the source, not proved by itself: {found.place}: {found.says}"
+    return f"{head}\n{found.diff}" if found.diff else head
+
+
+def patch(
+    path: Path, own: Program, many: Program, repaired: Program, stated: Stated, one: Program
+) -> str:
+    """A unified diff of the file, or of the program printed where it is not its text that changes.
+
+    What the file would say after it is read and proved once more, as a whole.
+    """
+    mine = own_part(own, many, repaired)
+    text = path.read_bytes().decode("utf-8-sig")
+    after = rewritten(text, own, mine) if mine is not None else None
+    if after is not None and _proved(one, after, stated):
+        return unified(text, after, str(path))
+    if mine is not None and _proved(one, to_text(mine), stated):
+        return diff(own, mine, f"{path} (printed)")
+    return diff(many, repaired, f"{path} (with its contract)")
+
+
+def _proved(one: Program, text: str, stated: Stated) -> bool:
+    many, contract = compose(parse_text(text), stated)
+    return isinstance(verify(one, many, contract), Proof)
+
+
+def unified(before: str, after: str, name: str) -> str:
+    """A unified diff of two texts; empty where they are alike."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    out: list[str] = []
+    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+        whole = line.endswith("\n")
+        out.append(line if whole else f"{line}\n\\ No newline at end of file\n")
+    return "".join(out).rstrip("\n")
+
+
+def diff(before: Program, after: Program, name: str) -> str:
+    """A unified diff of two programs as they are printed."""
+    return unified(to_text(before), to_text(after), name)
 
 
 def told(program: Program, edit: Edit) -> str:
@@ -65,25 +195,10 @@ def told(program: Program, edit: Edit) -> str:
 
 def source(program: Program, edit: Edit) -> str:
     """`file:line  module  the line itself` of the op that an edit is about, where it is known."""
-    scope = program
-    for name in edit.scope:
-        node = scope.producers().get(name)
-        if node is None or node.body is None:
-            return ""
-        scope = node.body
-    value = edit.value
-    for out in scope.outputs:
-        if f"{out.role}:{out.path}" == value:
-            value = out.value
-    node = scope.producers().get(value)
+    from agent.loop.sources import node_of
+
+    node = node_of(program, edit)
     if node is None or not node.source.file:
         return ""
     text = f"  | {node.source.text}" if node.source.text else ""
     return f"{node.source}{text}"
-
-
-def diff(before: Program, after: Program, name: str) -> str:
-    """A unified diff of the text of two programs; empty where they are alike."""
-    old, new = to_text(before).splitlines(), to_text(after).splitlines()
-    found = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm="")
-    return "\n".join(found)

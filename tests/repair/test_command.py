@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import Exit
-from agent.repairing import mend
+from agent.repairing import Choice, Files, command
 from agent.run import Outcome, Run, conduct
 from verifier.campaign.cases import read_case
 from verifier.campaign.corpus import ROOT
@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def run(files: tuple[Path, Path, Path], json: bool, max_edits: int = 3) -> int:
     def work(run: Run) -> Outcome:
-        return mend(run, *files, max_edits, 10.0)
+        return command(run, Files(*files), Choice(max_edits, 10.0, rounds=2))
 
     return conduct("repair", [], work, json=json)
 
@@ -37,8 +37,9 @@ def test_repair_prints_the_edit_its_source_line_and_a_diff(
     assert run(files, json=False) == Exit.PROVED
     out = capsys.readouterr().out
     assert "all_reduce {mesh_dim=tp, reduce=sum} after %p  mlp.py:13" in out
+    assert "+  %p_all_reduce = all_reduce %p {mesh_dim=tp, reduce=sum}" in out
     assert "+  %z = relu %p_all_reduce" in out
-    assert "-  %z = relu %p " in out
+    assert "-  %z = relu %p" in out
     assert files[1].read_text() == before
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from verifier.repair.edits import KINDS, Edit, Kind, apply
-from verifier.repair.frame import contract_values, keeps
+from verifier.repair.frame import contract_values, keeps, own_part
 from verifier.repair.offers import repairs
+from verifier.repair.textual import rewritten, written
 
 if TYPE_CHECKING:
     from verifier.repair.search import NotRepaired, Repaired, repair
@@ -20,8 +21,11 @@ __all__ = [
     "apply",
     "contract_values",
     "keeps",
+    "own_part",
     "repair",
     "repairs",
+    "rewritten",
+    "written",
 ]
 
 

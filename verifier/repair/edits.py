@@ -221,7 +221,9 @@ def _swap(program: Program, edit: Edit) -> Edited:
 @kind(
     "commute",
     "index",
-    lambda e: f"the op that makes %{e.value} before the one it reads (operand {e.index})",
+    lambda e: (
+        f"the {e.op or 'op'} that makes %{e.value} before the op it reads (operand {e.index})"
+    ),
 )
 def _commute(program: Program, edit: Edit) -> Edited:
     """Exchange the order of an op and of the one before it, where one of the two is unary.

@@ -244,11 +244,11 @@ def reordered(program: Program, node: Node) -> Iterator[Edit]:
     if len(node.inputs) == 1:
         before = made.get(node.inputs[0])
         for index in range(len(before.inputs) if before is not None else 0):
-            yield Edit("commute", name, index=index)
+            yield Edit("commute", name, node.op, index=index)
     else:
         for index, value in enumerate(node.inputs):
             if value in made and len(made[value].inputs) == 1:
-                yield Edit("commute", name, index=index)
+                yield Edit("commute", name, node.op, index=index)
     if node.body is None and len(node.inputs) < 5:
         for i, j in combinations(range(len(node.inputs)), 2):
             if node.inputs[i] != node.inputs[j]:

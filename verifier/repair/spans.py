@@ -36,6 +36,8 @@ class Statement:
     types: Span | None = None
     body: Scope | None = None
     is_input: bool = False
+    note: Span | None = None
+    """The source note, from its `@`."""
     head_end: int = 0
     """Where `on(...)` would be added."""
 
@@ -185,11 +187,11 @@ class _Walk:
             if self.accept("mesh"):
                 self.bracketed()
             self.take()  # {
-            self.note()
+            found.note = self.note()
             found.body = self.scope()
             self.take()  # }
         else:
-            self.note()
+            found.note = self.note()
         found.whole = Span(start, self.last)
         return found
 
@@ -199,11 +201,13 @@ class _Walk:
             if self.accept(word):
                 self.bracketed()
 
-    def note(self) -> None:
-        if self.tokens.kind == "source":
-            start = self.tokens.start
-            text = self.take()
-            self.last = start + len(text.rstrip())
+    def note(self) -> Span | None:
+        if self.tokens.kind != "source":
+            return None
+        start = self.tokens.start
+        text = self.take()
+        self.last = start + len(text.rstrip())
+        return Span(start, self.last)
 
     def attributes(self, found: Statement) -> Span:
         start = self.tokens.start

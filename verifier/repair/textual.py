@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from verifier.ir import source_note
 from verifier.ir.errors import IRError
 from verifier.ir.printing import node_text, show_attr, show_where
 from verifier.ir.program import Node, Program
-from verifier.ir.text import parse_text
+from verifier.ir.text import parse_text, to_text
 from verifier.ir.tokens import quote, value
 from verifier.ir.types import NOWHERE
 from verifier.repair.spans import Scope, Span, Statement, spans
@@ -25,6 +26,16 @@ class Change:
     start: int
     end: int
     text: str
+
+
+def written(text: str, after: Program, filename: str = "<text>") -> str:
+    """The text of a program, changed so that it says `after`; printed anew where it cannot.
+
+    Raises:
+        MalformedError: a text that is no program.
+    """
+    found = rewritten(text, parse_text(text, filename), after)
+    return to_text(after) if found is None else found
 
 
 def rewritten(text: str, before: Program, after: Program) -> str | None:
@@ -137,6 +148,8 @@ class _Scoped:
                 yield Change(at.head_end, at.head_end, f" {shown}")
         types = [program.types[v] for program in (self.before, self.after) for v in new.outputs]
         half = len(new.outputs)
+        if old.source != new.source and at.note is not None:
+            yield Change(at.note.start, at.note.end, source_note.show(new.source))
         if at.types is not None and types[:half] != types[half:]:
             yield Change(at.types.start, at.types.end, ", ".join(map(str, types[half:])))
         if old.body is not None and new.body is not None and old.body != new.body:
@@ -185,7 +198,7 @@ class _Scoped:
         begin = near.whole.start if near is not None else self.scope.start
         indent = _indent(self.text, begin)
         typed = any(s.types is not None for s in listed)
-        lines = [node_text(self.after, n, indent, typed) for n in nodes]
+        lines = [self._line(n, indent, typed) for n in nodes]
         if place < 0 and near is not None:
             line = self.text.rfind("\n", 0, near.whole.start) + 1
             return Change(line, line, "".join(f"{t}\n" for t in lines))
@@ -196,6 +209,13 @@ class _Scoped:
             return Change(after, after, "".join(f"{t}\n" for t in lines))
         joined = "\n".join(lines)
         return Change(end, end, f"\n{joined}\n{indent}")
+
+    def _line(self, node: Node, indent: str, typed: bool) -> str:
+        """A node that is new; with its source only where that is its own."""
+        text = node_text(self.after, node, indent, typed)
+        others = (n.source for n in self.after.nodes if n is not node)
+        note = source_note.show(node.source) if node.source not in others else ""
+        return f"{text}  {note}" if note and node.body is None else text
 
 
 def _indent(text: str, at: int) -> str:
@@ -212,4 +232,4 @@ def _line(text: str, span: Span) -> Span:
     return Span(start, end) if alone else span
 
 
-__all__ = ["rewritten", "unsourced"]
+__all__ = ["rewritten", "unsourced", "written"]

@@ -1,0 +1,186 @@
+"""What an edit of a program means for the source line that its op came from.
+
+A line is only shown, and only changed, where it still is what the program says that it was. What is
+suggested is text: the program is proved, its source is not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from verifier.contract import output_key
+from verifier.ir.printing import show_attr
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Attr, Source
+from verifier.repair import Edit
+
+SPELLED: tuple[dict[str, str], ...] = (
+    {"sum": "sum", "avg": "mean", "max": "max", "min": "min"},
+    {"sum": "sum", "avg": "avg", "max": "max", "min": "min"},
+    {"sum": "SUM", "avg": "AVG", "max": "MAX", "min": "MIN"},
+)
+"""How sources spell reductions."""
+KEYWORDS = {"mesh_dim": ("mesh_dim",)}
+"""Attributes that only a keyword of these names says; a tensor may be called so too."""
+LONGEST = 2_000_000
+"""Characters of a source file that is read."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A change of source, in words, and as a diff where one line says it all."""
+
+    place: str
+    """`file:line`"""
+    says: str
+    diff: str = ""
+
+
+def node_of(program: Program, edit: Edit) -> Node | None:
+    """The op that an edit is about."""
+    scope = program
+    for name in edit.scope:
+        node = scope.producers().get(name)
+        if node is None or node.body is None:
+            return None
+        scope = node.body
+    value = edit.value
+    if edit.kind == "output":
+        value = next((o.value for o in scope.outputs if output_key(o) == value), value)
+    return scope.producers().get(value)
+
+
+def suggestion(program: Program, edit: Edit, folder: Path) -> Suggestion | None:
+    """What to change at the source line of the op; None where no file is known."""
+    node = node_of(program, edit)
+    if node is None or not node.source.file:
+        return None
+    place = f"{node.source.file}:{node.source.line}"
+    text = _file(node.source, folder)
+    diff = ""
+    if text is not None and edit.kind in ("set", "replace"):
+        line = _changed(text, node, dict(edit.attrs), edit.op or node.op)
+        if line is not None:
+            diff = _diff(text, node.source, line)
+    shown = f"`{node.source.text}`: " if node.source.text else ""
+    return Suggestion(place, f"{shown}{_says(node, edit)}", diff)
+
+
+def _says(node: Node, edit: Edit) -> str:
+    attrs = ", ".join(f"{k}={show_attr(v)}" for k, v in edit.attrs)
+    match edit.kind:
+        case "after":
+            return f"put {edit.op} ({attrs}) after what this line makes" if attrs else str(edit)
+        case "drop":
+            return f"take the {node.op} of this line away"
+        case "commute":
+            return f"do the {node.op} of this line before what it now comes after"
+        case "set" | "replace" if edit.op in ("", node.op):
+            was = ", ".join(
+                f"{k}={show_attr(node.attrs[k])}" for k, _ in edit.attrs if k in node.attrs
+            )
+            return f"{attrs} in place of {was}" if was else attrs
+        case "replace":
+            return f"{edit.op} ({attrs}) in place of {node.op}"
+        case _:
+            return str(edit)
+
+
+def _file(source: Source, folder: Path) -> str | None:
+    """The text of the file, where its line is as the program says."""
+    for path in (Path(source.file), folder / source.file):
+        try:
+            if path.stat().st_size > LONGEST:
+                return None
+            text = path.read_bytes().decode("utf-8")
+        except (OSError, UnicodeDecodeError, ValueError):
+            continue
+        lines = text.split("\n")
+        if 0 < source.line <= len(lines) and source.text:
+            return text if lines[source.line - 1].strip() == source.text.strip() else None
+    return None
+
+
+def _changed(text: str, node: Node, attrs: dict[str, Attr], op: str) -> str | None:
+    """The line with the one literal exchanged that says the attribute; None where not just one."""
+    changed = {k: v for k, v in attrs.items() if node.attrs.get(k) != v}
+    if op != node.op or len(changed) != 1:
+        return None
+    ((name, new),) = changed.items()
+    old = node.attrs.get(name)
+    found = list(_literals(text, node.source.line, name, old))
+    if len(found) != 1:
+        return None
+    literal = found[0]
+    line = text.split("\n")[node.source.line - 1]
+    raw = line.encode()
+    was = raw[literal.col_offset : literal.end_col_offset].decode()
+    now = _spelled(was, old, new)
+    if now is None:
+        return None
+    head, tail = raw[: literal.col_offset], raw[literal.end_col_offset :]
+    return head.decode() + now + tail.decode()
+
+
+def _literals(text: str, line: int, name: str, old: Attr | None) -> Iterator[ast.expr]:
+    """Literals in calls on a line that say an attribute's value."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    seen: set[int] = set()
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        named = [k.value for k in call.keywords if k.arg in KEYWORDS.get(name, (k.arg,))]
+        plain = [] if name in KEYWORDS else call.args
+        for part in (*plain, *named):
+            here = part.lineno == part.end_lineno == line and part.col_offset not in seen
+            if here and _says_it(part, old):
+                seen.add(part.col_offset)
+                yield part
+
+
+def _words(old: Attr | None) -> set[str]:
+    """How a source may spell a word."""
+    return {old, *(s[old] for s in SPELLED if old in s)} if isinstance(old, str) else set()
+
+
+def _says_it(part: ast.expr, old: Attr | None) -> bool:
+    if isinstance(part, ast.Constant):
+        value = part.value
+        if isinstance(value, bool) or isinstance(old, bool):
+            return value is old
+        if isinstance(old, int | Fraction):
+            return isinstance(value, int | float) and Fraction(value) == old
+        return value in _words(old)
+    return isinstance(part, ast.Attribute) and part.attr in _words(old)
+
+
+def _spelled(was: str, old: Attr | None, new: Attr) -> str | None:
+    """The new value, spelled as the old one is."""
+    if isinstance(new, int):
+        return str(new)
+    if isinstance(new, Fraction):
+        return str(new.numerator) if new.denominator == 1 else repr(float(new))
+    if not isinstance(new, str) or not isinstance(old, str):
+        return None
+    bare = was.strip("\"'").rpartition(".")[2]
+    for style in SPELLED:
+        if style.get(old) == bare and new in style:
+            return was.replace(bare, style[new])
+    return was.replace(old, new) if bare == old else None
+
+
+def _diff(text: str, source: Source, line: str) -> str:
+    before = text.split("\n")
+    after = [*before]
+    after[source.line - 1] = line
+    name = source.file.lstrip("/")
+    found = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
+    return "\n".join(found)
