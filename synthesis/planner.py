@@ -21,6 +21,30 @@ from verifier.ir.types import Mesh
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a plan was asked for."""
+
+    program: Program
+    mesh: Mesh
+    cluster: Cluster
+    kinds: Mapping[str, str] | None = None
+    split_loss: bool = True
+    wishes: Wishes = NO_WISHES
+
+    def again(self, wishes: Wishes, seeds: Sequence[tuple[str, Point]] = ()) -> Synthesis:
+        """The same with other wishes. Raises PlanError as `synthesize` does."""
+        return synthesize(
+            self.program,
+            self.mesh,
+            self.cluster,
+            self.kinds,
+            self.split_loss,
+            wishes=wishes,
+            seeds=seeds,
+        )
+
+
+@dataclass(frozen=True)
 class Synthesis:
     """A plan with the programs it stands for. Nothing is proved yet."""
 
@@ -31,6 +55,7 @@ class Synthesis:
     found: Found
     baseline: Estimate
     """The one-device program."""
+    asked: Asked
 
 
 def synthesize(
@@ -73,11 +98,12 @@ def synthesize(
     except PlanError as error:
         raise _blamed(wishes, attempt, error) from None
     if wishes.memory_bytes is not None:
-        _check_fits(found.best.estimate, wishes.memory_bytes)
+        _check_fits(found, wishes.memory_bytes)
     sequential = live(inline(program))
     baseline = estimate(sequential, cluster)
     plan = describe(found, mesh, baseline, kinds)
-    return Synthesis(plan, sequential, found.best.lowered, found, baseline)
+    asked = Asked(program, mesh, cluster, kinds, split_loss, wishes)
+    return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
 
 
 def can_emit(module: Module, style: str) -> bool:
@@ -96,9 +122,11 @@ def _blamed(wishes: Wishes, attempt: Callable[[Wishes], Found], error: PlanError
     return error
 
 
-def _check_fits(leanest: Estimate, limit: int) -> None:
-    if leanest.memory_bytes <= limit:
+def _check_fits(found: Found, limit: int) -> None:
+    if found.best.estimate.memory_bytes <= limit:
         return
+    estimates = [c.estimate for c in (found.best, *found.others)]
+    leanest = min(estimates, key=lambda e: e.memory_bytes)
     parts = ", ".join(f"{kind} {show_bytes(getattr(leanest, kind))}" for kind in KINDS)
     raise WishError(
         "no plan that was found fits",

@@ -1,0 +1,194 @@
+"""What came of every candidate: each is verified, written down as a patch where that is possible,
+and held against the memory there is. No candidate is judged by its price alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from synthesis.assign import Point
+from synthesis.describe import describe
+from synthesis.emit import EmitError, ModelFacts, emit
+from synthesis.planner import Synthesis
+from synthesis.scoring import Candidate, Refusal
+from synthesis.search import ROOM
+from synthesis.wishes import show_bytes
+from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
+from verifier.verify import verify
+
+Status = Literal["proved", "refuted", "unproved", "emitter", "memory", "lowering"]
+"""What a candidate ended in: `emitter`: no module style or patch stands for it; `memory`: it needs
+more than there is; `lowering`: an op for which no distribution was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What came of one candidate."""
+
+    status: Status
+    reason: str = ""
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A plan that the search came by."""
+
+    name: str
+    """The tactic or the move that it came from."""
+    point: Point
+    judgement: Judgement
+    chosen: bool = False
+    why: str = ""
+    """Why it was not chosen: what it failed at, or how much dearer it is."""
+    differs: tuple[str, ...] = ()
+    """What it does otherwise than the chosen plan."""
+    step_s: float | None = None
+    memory_bytes: int | None = None
+    comm_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges candidates of one search. Without `facts`, no patch is tried."""
+
+    made: Synthesis
+    consts: Mapping[str, Any] | None = None
+    facts: ModelFacts | None = None
+    limit: float | None = None
+    """Bytes per rank; None: as was wished for, or what a device has."""
+
+    @property
+    def memory(self) -> float:
+        asked = self.made.asked
+        return self.limit or asked.wishes.memory_bytes or asked.cluster.device.memory_bytes
+
+    def __call__(self, candidate: Candidate) -> Judgement:
+        """Verify, write, weigh: the first that fails decides."""
+        made = self.made
+        verdict = verify(
+            made.sequential,
+            candidate.lowered.program,
+            candidate.lowered.contract,
+            consts=self.consts,
+        )
+        match verdict:
+            case Counterexample():
+                return Judgement("refuted", shown(verdict), verdict)
+            case Unknown():
+                return Judgement("unproved", verdict.reason, verdict)
+            case Proof():
+                pass
+        refused = self._emitted(candidate)
+        if refused:
+            return Judgement("emitter", refused, verdict)
+        needed = candidate.estimate.memory_bytes
+        if needed > self.memory:
+            over = f"{show_bytes(needed)} per rank, and there are {show_bytes(self.memory)}"
+            return Judgement("memory", over, verdict)
+        return Judgement("proved", "", verdict)
+
+    def _emitted(self, candidate: Candidate) -> str:
+        """Why no patch can be written for a candidate; empty where one can."""
+        state = self.made.found.state
+        obstacle = state.obstacle(candidate) if state is not None else None
+        if obstacle is not None or self.facts is None:
+            return obstacle or ""
+        asked = self.made.asked
+        found = replace(self.made.found, best=candidate)
+        try:
+            emit(self.facts, describe(found, asked.mesh, self.made.baseline, asked.kinds))
+        except EmitError as error:
+            return str(error)
+        return ""
+
+
+def candidates(judge: Judge, count: int = 5) -> tuple[Considered, ...]:
+    """The chosen plan, the next best and then those that are none, each with what came of it."""
+    found = judge.made.found
+    rows = [_row(judge, c) for c in (found.best, *found.others[: max(count - 1, 0)])]
+    for refusal in sorted(found.refused, key=lambda r: r.origin not in found.failed)[:count]:
+        rows.append(
+            Considered(
+                refusal.origin,
+                refusal.point,
+                judged(refusal),
+                why=f"{WORDS[refusal.kind]}: {refusal.reason}",
+                differs=differences(found.best.point, refusal.point),
+            )
+        )
+    return tuple(rows)
+
+
+def judged(refusal: Refusal) -> Judgement:
+    return Judgement(refusal.kind, refusal.reason)
+
+
+def _row(judge: Judge, candidate: Candidate) -> Considered:
+    best = judge.made.found.best
+    judgement = judge(candidate)
+    return Considered(
+        candidate.origin,
+        candidate.point,
+        judgement,
+        candidate is best,
+        "" if candidate is best else against(best, candidate, judgement),
+        differences(best.point, candidate.point),
+        candidate.estimate.step_s,
+        candidate.estimate.memory_bytes,
+        candidate.estimate.comm_bytes,
+    )
+
+
+WORDS: dict[Status, str] = {
+    "refuted": "refuted",
+    "unproved": "not proved",
+    "emitter": "refused by the emitter",
+    "memory": "too much memory",
+    "lowering": "cannot be distributed",
+}
+
+
+def against(best: Candidate, other: Candidate, judgement: Judgement) -> str:
+    """Why `other` is not the better choice, in one clause."""
+    if judgement.status != "proved":
+        return f"{WORDS[judgement.status]}: {judgement.reason}"
+    kept, least = other.estimate.parameters, best.estimate.parameters
+    if kept > least * ROOM:
+        more = kept - least
+        return f"keeps {show_bytes(more)} more of parameters on every rank; {_dearer(best, other)}"
+    return _dearer(best, other)
+
+
+def _dearer(best: Candidate, other: Candidate) -> str:
+    ratio = other.score / best.score
+    mine, its = best.estimate.step_s, other.estimate.step_s
+    if ratio < 0.9995:
+        return f"cheaper by {100 * (1 - ratio):.1f} % as estimated"
+    if ratio < 1.0005:
+        return "costs as much as the chosen plan"
+    return f"dearer by {100 * (ratio - 1):.1f} %: step {its * 1e3:.3f} ms against {mine * 1e3:.3f}"
+
+
+def differences(chosen: Point, other: Point) -> tuple[str, ...]:
+    """What `other` does otherwise than `chosen`."""
+    mine = dict(chosen.styles)
+    out = [f"{p} {mine[p]} -> {s}" for p, s in other.styles if mine.get(p, s) != s]
+    if chosen.stream != other.stream:
+        out.append(f"stream {chosen.stream} -> {other.stream}")
+    return tuple(out)
+
+
+def shown(verdict: Counterexample) -> str:
+    """A counterexample in one line."""
+    witness = verdict.witness
+    if isinstance(witness, Trace):
+        return f"{witness.check}: {witness.message}"
+    assert isinstance(witness, Witness)
+    rank = ", ".join(f"{name}={at}" for name, at in witness.rank.items()) or "0"
+    index = ", ".join(map(str, witness.index))
+    return (
+        f"{witness.output}[{index}] on rank {rank} is {witness.got:.6g}, "
+        f"one device gives {witness.expected:.6g}"
+    )
