@@ -191,6 +191,8 @@ class SessionOpened(_Event):
     session: str
     root: str
     """The folder that relative paths are relative to."""
+    folder: str = ""
+    """Where the session is kept."""
     how: Literal["new", "resumed", "forked"] = "new"
     origin: str = ""
     """The session that this one was forked from."""

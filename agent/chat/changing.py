@@ -3,15 +3,129 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from agent import events
+from agent import events, patching
+from agent.chat.desk import key
 from agent.errors import Exit, InputError
+from agent.patching import tree
 from agent.run import Outcome
+from agent.verdicts import word
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
     from agent.pipeline import Job
+
+
+def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
+    """Prove, try and show the change, ask, and write it: every file of it, or none.
+
+    Raises:
+        InputError: it is not proved, or not for these files; nothing was written.
+    """
+    if session.state.subject == "programs":
+        place, root = _program_directory(session)
+    else:
+        place, root = _plan_directory(session)
+    with session.run.phase("preview") as phase:
+        seen = patching.preview(place, root)
+        phase.summary = ", ".join(f"{f.path} +{f.added} -{f.removed}" for f in seen.files)
+    tree.check_ready(seen, unsafe=unsafe)
+    session.run.emit(events.PatchShown(diff=seen.diff, standing=standing(session)))
+    if not session.agreed(f"write {', '.join(f.path for f in seen.files)} in {root}?", yes):
+        session.say("not applied")
+        return Outcome(Exit.NOT_PROVED)
+    done = patching.apply_patch(place, root, session.state_dir, unsafe=unsafe)
+    return _done(session, done, "applied; /undo takes it back")
+
+
+def again(session: Session, doing: Literal["undo", "redo"]) -> Outcome:
+    """Take the last change back, or apply it again."""
+    root = _root(session)
+    done = getattr(patching, doing)(root, session.state_dir)
+    hint = "undone; /redo applies it again" if doing == "undo" else "applied; /undo takes it back"
+    return _done(session, done, hint)
+
+
+def _done(session: Session, done: patching.Applied, text: str) -> Outcome:
+    if done.recovered is not None:
+        session.run.warn(str(done.recovered))
+    session.run.emit(
+        events.Patched(
+            action=done.doing,
+            root=str(done.root),
+            files=[events.PatchedFile(path=path) for path in done.files],
+        )
+    )
+    session.say(f"{', '.join(done.files)}: {text}")
+    return Outcome(Exit.PROVED, "proved" if done.doing != "undo" else "unknown")
+
+
+def _root(session: Session) -> Path:
+    """The folder that the paths of the change are relative to."""
+    state = session.state
+    path = ""
+    if state.subject == "programs" and state.programs.distributed is not None:
+        path = state.programs.distributed.path
+    elif state.model is not None and state.model.files:
+        path = state.model.files[0].path
+    return Path(path).parent if Path(path).is_absolute() else session.root
+
+
+def _plan_directory(session: Session) -> tuple[Path, Path]:
+    """An out-directory of the plan, proved, checked and tried on local processes."""
+    from agent import outdir
+
+    session.desk.made()
+    planned, settings = session.state.planned, session.state.settings
+    assert planned is not None
+    place = session.journal.folder / "changes" / key(planned.of, settings.run)[:16]
+    whole = place.is_dir() and not outdir.changed(place)
+    if not whole:
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        outcome = _written(session, place, force=True)
+        if outcome.verdict != "proved":
+            raise InputError("the plan is not proved", where="/apply", got=outcome.verdict)
+    return place, _root(session)
+
+
+def _program_directory(session: Session) -> tuple[Path, Path]:
+    """The repaired program as a patch of its file: proved once more as it is written."""
+    from agent import outdir
+    from agent.patching.record import describe
+    from synthesis.emit.patch import patch
+    from verifier.checker import Accepted, check
+    from verifier.contract_text import compose
+    from verifier.ir.text import parse_text
+    from verifier.verdict import Proof
+    from verifier.verify import verify
+
+    pair, programs = session.desk.pair(), session.state.programs
+    source = programs.distributed
+    if not programs.repaired or source is None or pair.stated is None:
+        raise InputError("there is nothing to apply", where="/apply", hint="/repair first")
+    keep = session.artifacts
+    old, new = keep.text(source.sha256), keep.text(programs.repaired)
+    many, contract = compose(parse_text(new, source.path), pair.stated)
+    with session.run.phase("verify") as phase:
+        verdict = verify(pair.sequential, many, contract)
+        phase.summary = word(verdict)
+    if not isinstance(verdict, Proof):
+        raise InputError("the repaired program is not proved", where="/apply", got=word(verdict))
+    with session.run.phase("check") as phase:
+        checked = check(verdict.certificate, pair.sequential, many, contract)
+        if not isinstance(checked, Accepted):
+            raise InputError("the checker rejects the certificate", got=checked.reason)
+        phase.summary = f"certificate accepted, {checked.claims} claims"
+    root = _root(session)
+    shown = Path(source.path).name if Path(source.path).is_absolute() else source.path
+    made = patch({shown: (old, new)}, (), "")
+    place = session.journal.folder / "changes" / key(source.sha256, programs.repaired)[:16]
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    with outdir.staged(place, force=True) as out:
+        out.write("patch.diff", made.diff)
+        out.seal({"verdict": "proved", "patch": describe(made.files, {}, True)})
+    return place, root
 
 
 def show(session: Session) -> Outcome:

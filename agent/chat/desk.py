@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from verifier.verdict import Verdict
 
 T = TypeVar("T")
+ROOT = "<the root of the session>/"
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,23 @@ class Desk:
 
     def captured(self) -> Captured:
         name = self.model().captured
-        return self._once("captured", name, lambda: unpacked(self.session.artifacts.text(name)))
+        return self._once("captured", name, lambda: unpacked(self._text(name)))
 
     def facts(self) -> ModelFacts:
         from synthesis.emit.facts import from_json
 
         name = self.model().facts
-        return self._once("facts", name, lambda: from_json(self.session.artifacts.text(name)))
+        return self._once("facts", name, lambda: from_json(self._text(name)))
+
+    def keep(self, text: str) -> str:
+        """Keep JSON as an artifact that does not say where the session's root lies."""
+        return self.session.artifacts.keep(text.replace(self._root(), ROOT))
+
+    def _text(self, name: str) -> str:
+        return self.session.artifacts.text(name).replace(ROOT, self._root())
+
+    def _root(self) -> str:
+        return json.dumps(f"{self.session.root}/")[1:-1]
 
     # -- plans -------------------------------------------------------------------------------
 
@@ -127,7 +138,7 @@ class Desk:
 
         def again() -> Synthesis:
             with self.session.run.phase("plan again"):
-                made = planning.search(self.session)
+                made = planning.search(self.session, planned.ideas)
             if self.session.artifacts.keep(to_json(made.plan)) != planned.plan:
                 raise InputError("the search comes to another plan than before", hint="/plan")
             return made

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from agent import __version__, events
 from agent.chat import journal, registry
@@ -46,12 +47,15 @@ class Session:
         self.asker = asker or Asker(Source.USER)
         self.asker.emit = self._told
         self.desk = Desk(self)
+        self.opened: events.SessionOpened
         self.leaving = False
         self.move_to: Path | None = None
         """A session that goes on instead of this one, after the step."""
         self.last = Outcome(Exit.PROVED)
         self.agree: Callable[[str], bool] | None = None
         """Asks the owner; None where nobody is there."""
+        self.state_dir: Path | None = None
+        """Where images of changed files are kept; None: in the user's state folder."""
 
     # -- opening and closing -----------------------------------------------------------------
 
@@ -65,7 +69,7 @@ class Session:
         place = folder or journal.folder_of_all() / journal.new_id()
         session = Session(place, sinks, asker)
         session.journal.open()
-        session._begin(events.SessionOpened(session=session.id, root=str(session.root)))
+        session._begin("new")
         return session
 
     @staticmethod
@@ -89,12 +93,7 @@ class Session:
         session.root = Path(past.root)
         if session.root.is_dir():
             os.chdir(session.root)
-        how = "forked" if forked_from else "resumed"
-        session._begin(
-            events.SessionOpened(
-                session=session.id, root=past.root, how=how, origin=forked_from, lost=past.lost
-            )
-        )
+        session._begin("forked" if forked_from else "resumed", forked_from, past.lost)
         if not session.root.is_dir():
             session.run.warn(f"the folder of the session is gone: {past.root}")
         return session
@@ -112,13 +111,23 @@ class Session:
         asker = Asker(self.asker.source)
         origin = self.id if fork else ""
         other = Session.resumed(target, sinks, asker, forked_from=origin)
-        self.run.sinks = [self.journal]
+        self.run.sinks = [*self.run.sinks[:1]]
         self.close(Exit.PROVED)
         return other
 
-    def _begin(self, opened: events.SessionOpened) -> None:
+    def _begin(
+        self, how: Literal["new", "resumed", "forked"], origin: str = "", lost: str = ""
+    ) -> None:
+        self.opened = events.SessionOpened(
+            session=self.id,
+            root=str(self.root),
+            folder=str(self.journal.folder),
+            how=how,
+            origin=origin,
+            lost=lost,
+        )
         self.run.emit(events.RunStarted(command="chat", arguments=[], version=__version__))
-        self.run.emit(opened)
+        self.run.emit(self.opened)
 
     def close(self, exit: Exit | None = None) -> int:
         """The last event, and the exit code it carries: that of the last step."""

@@ -11,7 +11,7 @@ from agent.errors import Exit, InputError
 from agent.run import Outcome
 from verifier.ir.text import to_text
 from verifier.repair.frame import own_part
-from verifier.repair.written import rewritten
+from verifier.repair.textual import rewritten
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session

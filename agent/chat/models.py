@@ -57,10 +57,15 @@ class Recorded:
     """Answers of a journal: the same question gets the answers it got, in order."""
 
     answers: dict[str, list[events.ModelAnswered]]
+    told: events.ModelAnswered | None = None
+    """The event of the last answer."""
 
     def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
         left = self.answers.get(digest(messages, form), [])
-        return as_answer(left.pop(0)) if left else NoModel("the transcript has no such answer")
+        self.told = left.pop(0) if left else None
+        if self.told is None:
+            return NoModel("the transcript has no such answer")
+        return as_answer(self.told)
 
 
 class Asker:
@@ -136,7 +141,7 @@ class Asker:
             answer = model if isinstance(model, NoModel) else model.ask(messages, form)
             return answer
         finally:
-            told = _told(question, answer)
+            told = getattr(model, "told", None) or _told(question, answer)
             if before is not None and ledger is not None:
                 usd = ledger.usd
                 told = told.model_copy(

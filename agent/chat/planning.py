@@ -9,9 +9,11 @@ from verifier.ir.types import Mesh
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
+    from synthesis.assign import Point
     from synthesis.plan import Plan
     from synthesis.planner import Synthesis
-    from synthesis.search import Candidate
+    from synthesis.scoring import Candidate, Search
+    from synthesis.wishes import Wishes
 
 
 def mesh(session: Session) -> Mesh:
@@ -26,7 +28,55 @@ def mesh(session: Session) -> Mesh:
     return Mesh(tuple(dims.items()))
 
 
-def search(session: Session) -> Synthesis:
+def wishes(session: Session) -> Wishes:
+    """What the owner asked for.
+
+    Raises:
+        WishError: a wish that cannot be read.
+    """
+    from synthesis.wishes import NO_WISHES
+
+    found = NO_WISHES
+    for wish in session.state.wishes:
+        found = found.with_wish(wish.kind, wish.words)
+    return found
+
+
+def space(session: Session) -> Search:
+    """The points that there are for the model on its mesh."""
+    from agent import pipeline
+    from synthesis import hardware
+    from synthesis.emit import loss_obstacle
+    from synthesis.scoring import prepare
+
+    captured = session.desk.captured()
+    return prepare(
+        captured.program,
+        mesh(session),
+        hardware.load(session.state.settings.hardware),
+        pipeline.kinds(captured),
+        loss_obstacle(session.desk.facts()) is None,
+    )
+
+
+def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
+    """Ideas as starting points of the search."""
+    from synthesis.assign import Point
+
+    modules = [p for p, _ in _whole(session)]
+    found: list[tuple[str, Point]] = []
+    for idea in session.state.ideas:
+        if idea.name in names:
+            styles = tuple((p, idea.styles.get(p, "replicate")) for p in modules)
+            found.append((idea.name, Point(styles, idea.stream)))
+    return found
+
+
+def _whole(session: Session) -> tuple[tuple[str, str], ...]:
+    return tuple((m.path, "replicate") for m in space(session).modules)
+
+
+def search(session: Session, ideas: list[str]) -> Synthesis:
     """Search for a plan; deterministic, so the same state comes to the same plan.
 
     Raises:
@@ -45,12 +95,14 @@ def search(session: Session) -> Synthesis:
         pipeline.kinds(captured),
         loss_obstacle(session.desk.facts()) is None,
         progress=session.run.note,
+        wishes=wishes(session),
+        seeds=seeds(session, ideas) if ideas else (),
     )
 
 
 def wished(session: Session) -> list[str]:
     """The wishes that the plan keeps, one line each."""
-    return [f"{wish.kind}: {wish.words}" for wish in session.state.wishes]
+    return [f"keeps: {line}" for line in wishes(session).lines()]
 
 
 def estimated(plan: Plan) -> str:

@@ -62,6 +62,8 @@ class Planned(Part):
     plan: str
     """Artifact: plan.json."""
     strategy: str
+    ideas: list[str] = []
+    """Ideas of a model that the search started from, besides its tactics."""
     of: str
     """What it was chosen for: captured model, mesh, cluster, wishes."""
 

@@ -15,7 +15,7 @@ from agent.run import Outcome
 if TYPE_CHECKING:
     from agent.chat.engine import Session
     from agent.llm.proposing import Proposed, Task
-    from synthesis.search import Search
+    from synthesis.scoring import Search
     from verifier.verdict import Verdict
 
 MOST = 2
@@ -123,24 +123,13 @@ def facts(session: Session) -> list[tuple[str, str]]:
 
 
 def _search(session: Session) -> Search | None:
-    """The search that proposals would be points of; None where there is nothing to place."""
-    from agent import pipeline
+    """The space that proposals would be points of; None where there is nothing to place."""
     from agent.chat import planning
-    from synthesis import hardware
-    from synthesis.emit import loss_obstacle
-    from synthesis.search import prepare
 
     state = session.state
     if state.subject != "model" or state.model is None or state.mesh.get("tp", 1) < 2:
         return None
-    captured = session.desk.captured()
-    return prepare(
-        captured.program,
-        planning.mesh(session),
-        hardware.load(state.settings.hardware),
-        pipeline.kinds(captured),
-        loss_obstacle(session.desk.facts()) is None,
-    )
+    return planning.space(session)
 
 
 def _task(session: Session, searched: Search) -> Task:
@@ -182,7 +171,7 @@ def _judged(session: Session, searched: Search, proposed: tuple[Proposed, ...]) 
 
 def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events.VerdictWord, str]:
     """What became of one proposal: (verdict, one line)."""
-    from synthesis.search import Candidate
+    from synthesis.scoring import Candidate
     from verifier.checker import Accepted, check
     from verifier.inline import inline, live
     from verifier.verdict import Proof
@@ -190,7 +179,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
 
     found = searched.score(proposed.point, proposed.tactic)
     if not isinstance(found, Candidate):
-        return "unknown", f"cannot be planned: {one_line(found)}"
+        return "unknown", f"cannot be planned: {one_line(found.reason)}"
     captured = session.desk.captured()
     one = live(inline(captured.program))
     lowered = found.lowered
@@ -215,5 +204,5 @@ def _told(idea: Idea, session: Session) -> str:
     lines = [f"{idea.name} ({idea.tactic}): {styles}", f"  {idea.told}"]
     if idea.verdict == "proved":
         pins = "  ".join(f"/pin {path} {style}" for path, style in idea.styles.items())
-        lines.append(f"  to plan with it: {pins}")
+        lines.append(f"  /plan starts from it too; to insist: {pins}")
     return "\n".join(lines)

@@ -14,3 +14,30 @@ GROUP = "changes"
 def diff(session: Session, words: Words) -> Outcome:
     """Show what /apply would change, and what it rests on. Nothing is written."""
     return changing.show(session)
+
+
+@command(
+    "",
+    group=GROUP,
+    options={"yes": False, "unsafe": False},
+    examples=("/apply", "/apply --yes"),
+)
+def apply(session: Session, words: Words) -> Outcome:
+    """Write the change: proved, checked, tried on local processes, shown, and agreed to.
+
+    Every file of it is written or none is; a file that changed since it was loaded is refused.
+    /settings run says whether the patched model is run first.
+    """
+    return changing.apply(session, yes=words.has("yes"), unsafe=words.has("unsafe"))
+
+
+@command(group=GROUP, examples=("/undo",))
+def undo(session: Session, words: Words) -> Outcome:
+    """Take the last applied change back: the exact bytes of before. A file edited since stays."""
+    return changing.again(session, "undo")
+
+
+@command(group=GROUP, examples=("/redo",))
+def redo(session: Session, words: Words) -> Outcome:
+    """Apply again what was undone last."""
+    return changing.again(session, "redo")

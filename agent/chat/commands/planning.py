@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agent import events
 from agent.chat import planning
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
-from agent.chat.state import Planned
-from agent.errors import Exit
+from agent.chat.state import Planned, Wish
+from agent.errors import Exit, InputError
 from agent.run import Outcome
 
 GROUP = "planning"
@@ -17,15 +19,16 @@ GROUP = "planning"
 def plan(session: Session, words: Words) -> Outcome:
     """Search for a plan that keeps every wish; it is proved by /verify.
 
-    Tactics seed the search, a cost model over the described cluster compares. No language model
-    takes part.
+    Tactics seed the search, and ideas of the model that were proved; a cost model over the
+    described cluster compares.
     """
     from agent import summary
     from synthesis.plan import table, to_json
 
     session.desk.model()
+    ideas = [idea.name for idea in session.state.ideas if idea.verdict == "proved"]
     with session.run.phase("plan") as phase:
-        made = planning.search(session)
+        made = planning.search(session, ideas)
         phase.summary = (
             f"{len(made.plan.modules)} modules planned, {made.found.scored} candidates priced"
         )
@@ -36,7 +39,7 @@ def plan(session: Session, words: Words) -> Outcome:
     session.desk.put("made", of, made)
     judged = session.state.judged
     session.change(
-        planned=Planned(plan=kept, strategy=strategy, of=of),
+        planned=Planned(plan=kept, strategy=strategy, ideas=ideas, of=of),
         subject="model",
         judged=judged if judged is not None and judged.of == of else None,
     )
@@ -68,3 +71,71 @@ def candidates(session: Session, words: Words) -> Outcome:
     for idea in session.state.ideas:
         lines.append(f"    idea  {idea.name}: {idea.tactic}, {idea.told}")
     return session.say("\n".join(lines))
+
+
+@command(
+    "[MODULE STYLE]",
+    group=GROUP,
+    options={"drop": True},
+    completes=("module", "style"),
+    examples=("/pin", "/pin up column", "/pin transformer.h.*.mlp.c_fc=column", "/pin --drop up"),
+)
+def pin(session: Session, words: Words) -> Outcome:
+    """Give a module a style in every plan from now on; without words, list the wishes."""
+    return _wish(session, words, "pin")
+
+
+@command(
+    "[MODULE STYLE | TACTIC]",
+    group=GROUP,
+    options={"drop": True},
+    completes=("module", "style"),
+    examples=("/ban down row", "/ban sequence_parallel", "/ban --drop down"),
+)
+def ban(session: Session, words: Words) -> Outcome:
+    """Give no such style to a module, or do not start from a tactic."""
+    return _wish(session, words, "ban")
+
+
+@command(
+    "[memory=SIZE | sequence_parallel | no_sequence_parallel | no_loss_parallel]",
+    group=GROUP,
+    options={"drop": True},
+    completes=("value",),
+    examples=("/constrain memory=80GB", "/constrain no_loss_parallel", "/constrain --drop memory"),
+)
+def constrain(session: Session, words: Words) -> Outcome:
+    """Limit every plan: memory per rank, the residual stream, the loss."""
+    return _wish(session, words, "constrain")
+
+
+def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]) -> Outcome:
+    from synthesis.planner import can_emit
+    from synthesis.wishes import settle
+
+    wishes = list(session.state.wishes)
+    if words.has("drop"):
+        name = words.one("drop")
+        left = [w for w in wishes if w.kind != kind or not _named(w, name)]
+        if len(left) == len(wishes):
+            raise InputError(f"no such {kind}", where=f"/{kind} --drop", got=name)
+        wishes = left
+    elif words.words:
+        said = words.words[0] if len(words.words) == 1 else "=".join(words.words)
+        wish = Wish(kind=kind, words=said)
+        wishes = [w for w in wishes if w != wish] + [wish]
+    else:
+        lines = planning.wished(session)
+        return session.say("\n".join(lines) or "no wishes")
+    session.change(wishes=wishes)
+    asked = planning.wishes(session)
+    if session.state.model is not None and session.state.mesh:
+        space = planning.space(session)
+        settle(asked, space.modules, space.mesh[space.tp] if space.tp else 1, can_emit)
+    lines = planning.wished(session)
+    next_ = "next: /plan" if session.state.planned else ""
+    return session.say("\n".join([*(lines or ["no wishes"]), *([next_] if next_ else [])]))
+
+
+def _named(wish: Wish, name: str) -> bool:
+    return name in (wish.words, wish.words.partition("=")[0])

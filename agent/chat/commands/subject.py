@@ -70,7 +70,7 @@ def _model(session: Session, words: Words) -> Outcome:
     with session.run.phase("inspect") as phase:
         facts = collect_facts(asked)
         phase.summary = f"{len(facts.modules)} modules called"
-    kept = session.artifacts.keep
+    kept = session.desk.keep
     model = Model(
         target=target,
         config=config,
