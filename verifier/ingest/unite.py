@@ -233,7 +233,8 @@ class Uniting:
         name, mine, theirs = step.peer
         channel = (name, theirs, mine, step.tag)
         sources = self._moved(self.masks[i], name, theirs)
-        pieces: list[Piece] = []
+        pieces: dict[int, int] = {}
+        """By message, the ranks that receive it."""
         taken: list[tuple[int, int, Channel]] = []
         for k, mask in enumerate(self.masks):
             if not mask & sources:
@@ -244,8 +245,9 @@ class Uniting:
             if at >= len(queue):
                 return False
             taken.append(key)
-            pieces.append((queue[at][0], self._moved(mask & sources, name, mine)))
-        for value, _ in pieces:
+            value, _ = queue[at]
+            pieces[value] = pieces.get(value, 0) | self._moved(mask & sources, name, mine)
+        for value in pieces:
             kind = self.whole.values[value].type
             if kind != step.input.type:
                 error = MalformedError(
@@ -257,7 +259,7 @@ class Uniting:
         attrs: dict[str, Attr] = {"mesh_dim": name, "src": theirs, "dst": mine}
         node = Node("recv", (), (step.input.name,), attrs, timing=step.timing)
         got: list[Piece] = []
-        for value, mask in pieces:
+        for value, mask in pieces.items():
             (out,) = self._unite((i,), node, (value,), (step.input.type,), mask, mask)
             got.append((out, mask))
         self.env[i][step.input.name] = self._join(got, step.input.name)

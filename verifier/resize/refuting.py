@@ -11,11 +11,13 @@ import numpy as np
 
 from verifier.contract import Contract
 from verifier.domains.base import Array
+from verifier.domains.floats import Floats
 from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
-from verifier.refute import Difference, elements, index_bounds, refute, too_large
+from verifier.memoized import BudgetError, run_both
+from verifier.refute import Difference, compare, elements, index_bounds, refute, sample, too_large
 from verifier.resize.resized import Resized, resize, smaller_mesh
 from verifier.resize.system import Declined
 
@@ -25,6 +27,8 @@ BRIEF = 20_000
 """One-device programs of more numbers than this keep the witness as it was found."""
 TRIALS = 4
 """Random inputs that must all agree: small programs look up few rows each time."""
+LARGE_DRAWS = ((1.0, False, False), (0.125, False, True), (0.5, True, False))
+"""Inputs of programs in which much repeats, as in `verifier.refute`: size, marks, positive."""
 MAX_MESHES = 12
 """Meshes tried when a counterexample is made smaller."""
 
@@ -72,8 +76,6 @@ def refute_resized(
     if isinstance(small, Declined):
         return small
     pair = small.sequential, small.distributed, small.contract
-    if too_large(small.sequential, small.distributed):
-        return Declined(f"the programs are too large to run at any extents found: {small}")
     if relates is not None:
         lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))
         if lost:
@@ -83,6 +85,8 @@ def refute_resized(
         found = _refuted(small, seed, not brief)
     except IRError as error:
         return Declined(f"the programs cannot be run: {error}")
+    except BudgetError:
+        return Declined(f"the programs are too large to run at any extents found: {small}")
     if found is None:
         return None
     both = set(proved) & set(found.outputs)
@@ -103,16 +107,42 @@ def refute_resized(
 def _refuted(
     small: Resized, seed: int, simpler: bool, consts: Mapping[str, Array] | None = None
 ) -> Difference | None:
+    given = small.sequential, small.distributed, small.contract, consts, seed
     with np.errstate(all="ignore"):
-        return refute(
-            small.sequential,
-            small.distributed,
-            small.contract,
-            consts,
-            seed,
-            TRIALS,
-            simpler,
-        )
+        if too_large(small.sequential, small.distributed):
+            return _repeating(*given)
+        return refute(*given, TRIALS, simpler)
+
+
+def _repeating(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None,
+    seed: int,
+) -> Difference | None:
+    """A difference of programs in which much repeats: equal computations are done once.
+
+    Inputs along whose leading dims two slices repeat come first, so that micro-batches and replicas
+    do alike.
+    """
+    rng = np.random.default_rng(seed)
+    for size, special, positive in LARGE_DRAWS:
+        drawn = sample(sequential, Floats(), rng, consts or {}, special and not contract.balanced)
+        for item in sequential.inputs:
+            array: Array = drawn[item.name]
+            if item.name in (consts or {}):
+                continue
+            if item.role == "input":
+                for axis, extent in enumerate(array.shape[:-1]):
+                    array = array.take([i % 2 for i in range(extent)], axis=axis)
+            if array.dtype.kind == "f":
+                array = (np.abs(array) if positive else array) * size
+            drawn[item.name] = array
+        found = compare(sequential, distributed, contract, drawn, run_both)
+        if found is not None:
+            return found
+    return None
 
 
 def cut_constants(
