@@ -13,7 +13,7 @@ from synthesis.hardware import Cluster
 from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
-from synthesis.search import Found, search
+from synthesis.search import Found, Search, search
 from synthesis.wishes import NO_WISHES, WishError, Wishes, show_bytes
 from verifier.inline import inline, live
 from verifier.ir.program import Program
@@ -31,7 +31,12 @@ class Asked:
     split_loss: bool = True
     wishes: Wishes = NO_WISHES
 
-    def again(self, wishes: Wishes, seeds: Sequence[tuple[str, Point]] = ()) -> Synthesis:
+    def again(
+        self,
+        wishes: Wishes,
+        seeds: Sequence[tuple[str, Point]] = (),
+        like: Search | None = None,
+    ) -> Synthesis:
         """The same with other wishes. Raises PlanError as `synthesize` does."""
         return synthesize(
             self.program,
@@ -41,6 +46,7 @@ class Asked:
             self.split_loss,
             wishes=wishes,
             seeds=seeds,
+            like=like,
         )
 
 
@@ -67,12 +73,14 @@ def synthesize(
     progress: Callable[[str], None] | None = None,
     wishes: Wishes = NO_WISHES,
     seeds: Sequence[tuple[str, Point]] = (),
+    like: Search | None = None,
 ) -> Synthesis:
     """Plan a one-device joint program for a mesh.
 
     `kinds` gives class names of modules by path; modules of a class that the emitter has no
     style for stay whole. `split_loss` says whether the loss may run on split logits. The plan
-    keeps every wish. `seeds` are starting points of the search besides the tactics.
+    keeps every wish. `seeds` are starting points of the search besides the tactics; `like` is an
+    earlier search of the same program, mesh and cluster, to save time.
 
     Raises:
         PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
@@ -89,6 +97,7 @@ def synthesize(
             progress=progress,
             wishes=asked,
             seeds=seeds,
+            like=like,
         )
 
     try:

@@ -7,7 +7,7 @@ A point is scored by lowering it and pricing the result; what leaves here is sti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from synthesis.assign import PlanError, Point
 from synthesis.hardware import Cluster
@@ -88,6 +88,7 @@ def search(
     progress: Callable[[str], None] | None = None,
     wishes: Wishes = NO_WISHES,
     seeds: Sequence[tuple[str, Point]] = (),
+    like: Search | None = None,
 ) -> Found:
     """The cheapest plan found for a one-device joint program.
 
@@ -97,11 +98,14 @@ def search(
         split_loss: whether the loss may be computed on logits split over the vocabulary.
         wishes: what every candidate keeps.
         seeds: named starting points besides the tactics, scored like them.
+        like: an earlier search of the same program, mesh, cluster and kinds, to save time.
 
     Raises:
         PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
     """
-    state = prepare(program, mesh, cluster, kinds, split_loss and wishes.loss_parallel is not False)
+    state = _state(
+        program, mesh, cluster, kinds, split_loss and wishes.loss_parallel is not False, like
+    )
     if wishes.memory_bytes is not None:
         state.limit = float(wishes.memory_bytes)
     found, tp = state.modules, state.tp
@@ -155,6 +159,22 @@ def search(
     return Found(
         state.program, ranked[0], ranked[1:], failed, found, len(state.seen), refused, state
     )
+
+
+def _state(
+    program: Program,
+    mesh: Mesh,
+    cluster: Cluster,
+    kinds: Mapping[str, str] | None,
+    split_loss: bool,
+    like: Search | None,
+) -> Search:
+    """A search with nothing scored yet."""
+    if like is None:
+        return prepare(program, mesh, cluster, kinds, split_loss)
+    parallel = split_loss and any(o.role == "loss" for o in like.program.outputs)
+    limit = cluster.device.memory_bytes
+    return replace(like, loss_parallel=parallel, limit=limit, least=float("inf"), seen={})
 
 
 def _starts(

@@ -102,7 +102,8 @@ def _answer(judge: Judge, module: Module, style: str, has: str, size: int) -> Wh
     if style == has:
         judgement = judge(best)
         told = "the plan does that" if judgement.status == "proved" else judgement.reason
-        return _with(out, best, replace(out, answer="chosen", reason=told, judgement=judgement))
+        out = replace(out, answer="chosen", reason=told, judgement=judgement)
+        return _priced(out, best)
     unfit = misfit(module, style, size)
     if unfit is not None:
         return replace(out, reason=unfit)
@@ -119,8 +120,14 @@ def _answer(judge: Judge, module: Module, style: str, has: str, size: int) -> Wh
     word: Answer = "dearer" if other.score >= best.score else "cheaper"
     if judgement.status != "proved":
         word = judgement.status
-    out = replace(out, answer=word, reason=reason, judgement=judgement)
-    return _with(out, other, replace(out, differs=differences(best.point, other.point)))
+    differs = differences(best.point, other.point)
+    if len(differs) > 1 and made.found.state is not None:
+        point = best.point.with_style(module.path, style)
+        alone = made.found.state.score(point, f"{module.path} -> {style}")
+        if isinstance(alone, Refusal):
+            reason += f"; with all else as chosen, {WORDS[alone.kind]}: {alone.reason}"
+    out = replace(out, answer=word, reason=reason, judgement=judgement, differs=differs)
+    return _priced(out, other)
 
 
 def _pinned(made: Synthesis, path: str, style: str) -> Synthesis:
@@ -129,7 +136,7 @@ def _pinned(made: Synthesis, path: str, style: str) -> Synthesis:
     others = tuple((p, s) for p, s in wishes.pins if p != path)
     bans = tuple((p, s) for p, s in wishes.bans if (p, s) != (path, style))
     free = replace(wishes, pins=others, bans=bans, memory_bytes=None)
-    return made.asked.again(free.with_wish("pin", f"{path}={style}"))
+    return made.asked.again(free.with_wish("pin", f"{path}={style}"), like=made.found.state)
 
 
 def _refused(judge: Judge, module: Module, style: str, out: WhyNot, error: str) -> WhyNot:
@@ -147,7 +154,7 @@ def _refused(judge: Judge, module: Module, style: str, out: WhyNot, error: str) 
     return replace(out, answer="emitter", reason=error)
 
 
-def _with(out: WhyNot, candidate: Candidate, answer: WhyNot) -> WhyNot:
+def _priced(answer: WhyNot, candidate: Candidate) -> WhyNot:
     cost = candidate.estimate
     return replace(
         answer,
