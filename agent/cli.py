@@ -511,13 +511,13 @@ def repair(
 
 @app.command(epilog=EXITS)
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="scale: full-size training steps.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="scale or repair.")],
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Of plans (L1 L2 L3 D1 D2 D3, plans) or curves (dp tp pp micro_batches layers "
-            "hidden seq, curves); all by default.",
+            help="scale: plans (L1 L2 L3 D1 D2 D3, plans) or curves (dp tp pp micro_batches layers "
+            "hidden seq, curves). repair: corpus, zoo, training. All by default.",
         ),
     ] = None,
     out: Annotated[
@@ -529,15 +529,40 @@ def bench(
     unrolled: Annotated[
         bool, typer.Option("--unrolled", help="Write micro-batches of a plan out, as scheduled.")
     ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Wrong programs of each part at most.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Seconds to repair one program.")
+    ] = 10.0,
+    stop: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Stop repairing after so long; the next run goes on there."),
+    ] = None,
+    llm: Annotated[
+        str, typer.Option(metavar="none|auto|MODEL", help="Repair with a model.")
+    ] = "none",
+    feedback: Annotated[
+        list[str],
+        typer.Option(
+            metavar="LEVEL",
+            help="Repair by the model alone, told so much: none, message, relation, witness, "
+            "fixes or all. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Prove full-size training steps, each in a fresh process, and say what each phase took.
+    """Measure proofs of full-size training steps (scale), or repairs of wrong programs (repair).
+
+    What is measured is kept as it goes: a run of repair that is interrupted goes on where it was.
 
     \b
     Examples:
       shardproof bench scale L1 D1
       shardproof bench scale --out scale/ --repeat 3
+      shardproof bench repair corpus --limit 10
+      shardproof bench repair --out repair/ --llm auto --feedback all --limit 20
     """
     from agent.run import Outcome, Run, conduct
 
@@ -545,8 +570,20 @@ def bench(
         from agent import bench as bench_command
         from agent.errors import InputError
 
+        if what == "repair":
+            from agent.bench_repair import command as bench_repair
+
+            asked = bench_repair.Choice(
+                tuple(names or ()),
+                limit,
+                seconds,
+                llm=llm,
+                levels=tuple(feedback),
+                stop=stop,
+            )
+            return bench_repair.command(run, asked, out)
         if what != "scale":
-            raise InputError("no such benchmark", expected="scale", got=what)
+            raise InputError("no such benchmark", expected="scale or repair", got=what)
         choice = bench_command.Choice(tuple(names or ()), repeat, unrolled)
         return bench_command.run(run, choice, out)
 

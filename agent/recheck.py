@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent import events, outdir
 from agent.errors import Exit, InputError
@@ -23,6 +23,9 @@ from verifier.ir.program import Program
 from verifier.layout import bound
 from verifier.verdict import Proof
 
+if TYPE_CHECKING:
+    from verifier.incremental import Base
+
 T = TypeVar("T")
 
 
@@ -33,6 +36,7 @@ def dispatch(
     distributed: Path | None,
     contract: Path | None,
     relations: bool = False,
+    cache: bool = True,
 ) -> Outcome:
     """Check whichever was given.
 
@@ -43,7 +47,7 @@ def dispatch(
     if directory is not None and not any(files):
         return directory_again(run, directory)
     if directory is None and sequential and distributed and contract:
-        return programs(run, sequential, distributed, contract, relations)
+        return programs(run, sequential, distributed, contract, relations, cache)
     raise InputError(
         "nothing to verify, or too much",
         expected="a DIRECTORY, or --sequential, --distributed and --contract together",
@@ -126,21 +130,41 @@ def _split_dim(placement: str, rank: int) -> int | None:
 
 
 def programs(
-    run: Run, sequential: Path, distributed: Path, contract: Path, relations: bool = False
+    run: Run,
+    sequential: Path,
+    distributed: Path,
+    contract: Path,
+    relations: bool = False,
+    cache: bool = True,
 ) -> Outcome:
     """Decide whether one IR file computes another under a contract.
+
+    With `cache`, proofs of programs too large to be run are kept, and an edited program is proved
+    by what changed.
 
     Raises:
         InputError, IRError, ContractError: files that cannot be read, or that do not fit.
     """
-    from agent import verdicts
+    from agent import remembered, verdicts
     from verifier.verify import verify
 
+    files = remembered.read(sequential, distributed, contract) if cache else None
+    if files is not None and not relations:
+        found = remembered.recall(run, files)
+        if found is not None:
+            proof, said = found
+            return verdicts.report(run, proof, said)
     with run.phase("load"):
-        one, many = load(sequential), load(distributed)
-        many, asked = compose(many, load_contract(contract, one, many))
+        one, spans = load(sequential), None
+        if files is None:
+            written = load(distributed)
+        else:
+            written, spans = remembered.parse(files, str(distributed))
+        stated = load_contract(contract, one, written)
+        many, asked = compose(written, stated)
+    kept: list[Base] = []
     with run.phase("verify") as phase:
-        verdict = verify(one, many, asked, fixes=True, relations=relations)
+        verdict = verify(one, many, asked, fixes=True, relations=relations, remember=kept)
         phase.facts.update(verdict.stats)
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:
@@ -149,6 +173,9 @@ def programs(
                 return _open(run, f"certificate rejected: {result.reason}", result.where)
             phase.summary = f"certificate accepted, {result.claims} claims"
             phase.facts["claims"] = result.claims
+        large = not verdict.stats.get("refuter_ran", 1.0)
+        if files is not None and spans is not None and kept and large and many is written:
+            remembered.remember(run, files, kept[0], spans, result.claims)
     return verdicts.report(run, verdict)
 
 

@@ -85,12 +85,12 @@ def place(verdict: Verdict) -> str:
     return "   ".join(part for part in (str(source), source.text) if part)
 
 
-def report(run: Run, verdict: Verdict) -> Outcome:
-    """Emit the verdict, and end with its exit code."""
+def report(run: Run, verdict: Verdict, said: str = "") -> Outcome:
+    """Emit the verdict, with what else is to be said of it, and end with its exit code."""
     run.emit(
         events.VerdictReached(
             verdict=word(verdict),
-            message=message(verdict),
+            message="\n".join([message(verdict), said] if said else [message(verdict)]),
             where=place(verdict),
             scope=list(verdict.scope) if isinstance(verdict, Proof) else [],
             assumptions=list(verdict.assumptions) if isinstance(verdict, Proof) else [],

@@ -8,10 +8,15 @@ from verifier.ops import lookup
 from verifier.ops.composites import results
 
 
-def inline(program: Program, bodies: dict[int, Program] | None = None) -> Program:
+def inline(
+    program: Program,
+    bodies: dict[int, Program] | None = None,
+    names: dict[int, dict[str, str]] | None = None,
+) -> Program:
     """The same program in primitive ops. Value names are kept; new ones are fresh.
 
-    A body that several nodes share is rewritten once, and shared again.
+    A body that several nodes share is rewritten once, and shared again. `names` is told, by `id` of
+    each program, what results of composite ops are called now.
     """
     bodies = {} if bodies is None else bodies
     if all(lookup(n.op).expand is None for _, n in program.walk()):
@@ -22,7 +27,9 @@ def inline(program: Program, bodies: dict[int, Program] | None = None) -> Progra
     reserved = set(program.types)
     rename: dict[str, str] = {}
     for node in program.nodes:
-        _emit(b, node, rename, reserved, bodies)
+        _emit(b, node, rename, reserved, bodies, names)
+    if names is not None:
+        names[id(program)] = rename
     for out in program.outputs:
         b.output(rename.get(out.value, out.value), out.role, out.path)
     return b.build()
@@ -34,13 +41,14 @@ def _emit(
     rename: dict[str, str],
     reserved: set[str],
     bodies: dict[int, Program],
+    names: dict[int, dict[str, str]] | None,
 ) -> None:
     op = lookup(node.op)
     inputs = [rename.get(v, v) for v in node.inputs]
     if op.expand is None:
         body = None
         if node.body is not None:
-            body = bodies.get(id(node.body)) or inline(node.body, bodies)
+            body = bodies.get(id(node.body)) or inline(node.body, bodies, names)
             bodies[id(node.body)] = body
         b.add_node(
             node.op,

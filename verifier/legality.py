@@ -53,7 +53,7 @@ def late(distributed: Program) -> Counterexample | Unknown | None:
     A program without messages that says nothing about time runs in the order of its text, and
     needs no check. A `send` without `async` waits for its `recv`.
     """
-    if all(node.timing == IN_ORDER and node.op != "recv" for _, node in distributed.walk()):
+    if in_order(distributed):
         return None
     from verifier.time import shown, verify_time
     from verifier.time.from_program import from_program
@@ -77,3 +77,8 @@ def late(distributed: Program) -> Counterexample | Unknown | None:
         Trace(first.check.replace("_", " "), first.message, steps),
         Location(first.check, text, first.message, source, events),
     )
+
+
+def in_order(program: Program) -> bool:
+    """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
+    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.walk())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from verifier.certificate import certificate
 from verifier.contract import Contract, check, output_key
@@ -20,6 +21,9 @@ from verifier.relate import Rules, relate_peeled, satisfied
 from verifier.repair import repairs
 from verifier.verdict import Counterexample, Proof, Relation, Unknown, Verdict
 from verifier.wellformed import shared, well_formed
+
+if TYPE_CHECKING:
+    from verifier.incremental.base import Base
 
 Progress = Callable[[str], None]
 
@@ -45,13 +49,15 @@ def verify(
     simpler: bool = True,
     relations: bool = False,
     progress: Progress | None = None,
+    remember: list[Base] | None = None,
 ) -> Verdict:
     """Whether the distributed program computes the one-device program as the contract asks.
 
     `consts` are values of opaque constants, used when a witness is replayed. With `fixes`, single
     edits are tried on a program that is not proved, and those that are related are named. Without
     `simpler`, the inputs of a witness are left as they were drawn. With `relations`, the verdict
-    names what every value was found to be.
+    names what every value was found to be. `remember` is given what `proved_again` needs to prove
+    an edited program from a proof by relations.
 
     Raises:
         IRError: a program that is not well formed.
@@ -68,6 +74,7 @@ def verify(
         simpler,
         tell,
         named if relations else None,
+        remember,
     )
     return replace(verdict, relations=tuple(named)) if relations else verdict
 
@@ -81,12 +88,13 @@ def _decide(
     simpler: bool,
     tell: Progress,
     named: list[Relation] | None,
+    remember: list[Base] | None,
 ) -> Verdict:
     stats: dict[str, float] = {}
     start = time.perf_counter()
-    sequential, distributed = (
-        inline(well_formed(shared(program))) for program in (sequential, distributed)
-    )
+    sequential = inline(well_formed(shared(sequential)))
+    written, renamed = well_formed(shared(distributed)), dict[int, dict[str, str]]()
+    distributed = inline(written, names=renamed)
     check(sequential, distributed, contract)
     stuck = illegal(distributed, contract)
     stats["structure_s"] = time.perf_counter() - start
@@ -123,7 +131,13 @@ def _decide(
         proof = certificate(sequential, distributed, contract, one, related, peels)
         stats["certificate_s"] = time.perf_counter() - start
         stats["outputs"] = len({output_key(o) for o in distributed.outputs})
-        return Proof(_scope(sequential, distributed), assumed, proof, stats)
+        scope = _scope(sequential, distributed)
+        if remember is not None and not peels:
+            from verifier.incremental.base import base
+
+            found = one, related, scope, assumed
+            remember.append(base(written, distributed, renamed, contract, *found))
+        return Proof(scope, assumed, proof, stats)
     if not wrong:
         assert difference is not None
         reason = (
@@ -164,11 +178,16 @@ def _decide(
     )
 
 
+NAMED = 6
+"""Inputs whose extents a scope names; the programs hold them all."""
+
+
 def _scope(sequential: Program, distributed: Program) -> tuple[str, ...]:
+    sizes = [f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"]
+    more = [f"and {len(sizes) - NAMED} more"] if len(sizes) > NAMED else []
     return (
         f"mesh {distributed.mesh or 'of one device'}",
-        "the extents of the captured program: "
-        + ", ".join(f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"),
+        f"the extents of the captured program: {', '.join([*sizes[:NAMED], *more])}",
         "equality over the reals, for all inputs and parameters on which one device computes no "
         "infinity and no undefined value",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from fractions import Fraction
 from itertools import product
 
@@ -15,7 +16,7 @@ from verifier.terms import Ref, Terms
 MAX_CHOICES = 16
 
 
-def joined(facts: list[Fact], terms: Terms, mesh: Mesh, known: set[int]) -> list[Fact]:
+def joined(facts: list[Fact], terms: Terms, mesh: Mesh, known: Container[int]) -> list[Fact]:
     """The facts, followed by what they say together.
 
     Pieces that differ along a mesh dim are the addends of a pending sum, and the parts of a
@@ -38,7 +39,9 @@ def joined(facts: list[Fact], terms: Terms, mesh: Mesh, known: set[int]) -> list
     return out
 
 
-def _along(facts: list[Fact], terms: Terms, mesh: Mesh, name: str, known: set[int]) -> list[Fact]:
+def _along(
+    facts: list[Fact], terms: Terms, mesh: Mesh, name: str, known: Container[int]
+) -> list[Fact]:
     """What facts with different coordinates along one mesh dim say together."""
     groups: dict[tuple[Where, Layout], list[int]] = {}
     for index, fact in enumerate(facts):
@@ -85,7 +88,7 @@ def _together(
     terms: Terms,
     mesh: Mesh,
     name: str,
-    known: set[int],
+    known: Container[int],
 ) -> list[Fact]:
     refs = [facts[i].ref for i in picks]
     out: list[Fact] = []

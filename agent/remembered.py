@@ -1,0 +1,108 @@
+"""Proofs of large programs kept between runs: an edited program is proved by what changed."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.run import Run
+from verifier.incremental import Base, proved_again
+from verifier.incremental.reading import reread
+from verifier.incremental.store import Entry, Kept, Store
+from verifier.ir.program import Program
+from verifier.ir.text import Spans, parse_text
+from verifier.verdict import Proof
+
+
+def directory() -> Path:
+    """Where proofs are kept: `$XDG_CACHE_HOME/shardproof/proofs`, or the same in `~/.cache`."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "shardproof" / "proofs"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The three files of a question, as read."""
+
+    sequential: bytes
+    distributed: bytes
+    contract: bytes
+
+    @property
+    def text(self) -> str | None:
+        """The distributed program as text; None for JSON or what is no UTF-8."""
+        try:
+            found = self.distributed.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return None
+        return None if found.lstrip()[:1] in ("{", "[") else found
+
+
+def read(sequential: Path, distributed: Path, contract: Path) -> Files | None:
+    """The bytes of three files; None where one cannot be read, or holds more than programs do."""
+    try:
+        files = Files(*(p.read_bytes() for p in (sequential, distributed, contract)))
+    except OSError:
+        return None
+    return files if files.text is not None else None
+
+
+def recall(run: Run, files: Files) -> tuple[Proof, str] | None:
+    """A proof by what was proved before, and what to say of it; None where there is none."""
+    store = Store(directory())
+    with run.phase("recall") as phase:
+        entry = store.entry(store.key(files.sequential, files.contract))
+        if entry is None:
+            phase.summary = "nothing kept for these files"
+            return None
+        proof, said = _recalled(store, entry, files)
+        phase.summary = said
+        if proof is None:
+            return None
+        phase.facts.update(proof.stats)
+    return proof, said
+
+
+def _recalled(store: Store, entry: Entry, files: Files) -> tuple[Proof | None, str]:
+    text = files.text
+    assert text is not None
+    scope, assumptions = tuple(entry.scope), tuple(entry.assumptions)
+    name = entry.object[:12]
+    if entry.distributed == hashlib.sha256(text.encode()).hexdigest():
+        said = f"the same as proved before ({name}, {entry.claims} claims accepted)"
+        return Proof(scope, assumptions, {}, {"again": 0.0}), said
+    gc.disable()
+    try:
+        kept = store.kept(entry)
+    finally:
+        gc.enable()
+    if kept is None:
+        return None, "what was kept is gone or damaged"
+    program = reread(text, kept.text, kept.base.written, kept.spans)
+    proof = None if program is None else proved_again(kept.base, program)
+    if proof is None:
+        return None, "the change reaches too far, or breaks the proof; proving all of it"
+    again, nodes = int(proof.stats["again"]), int(proof.stats["nodes"])
+    return proof, f"{again} of {nodes} ops proved again, the others as proved before ({name})"
+
+
+def parse(files: Files, name: str) -> tuple[Program, Spans]:
+    """The distributed program, and where its statements stand. Raises MalformedError."""
+    spans, text = Spans(), files.text
+    assert text is not None
+    return parse_text(text, name, spans), spans
+
+
+def remember(run: Run, files: Files, base: Base, spans: Spans, claims: int) -> None:
+    """Keep a proof whose certificate was accepted; a directory that cannot be written is told."""
+    store, text = Store(directory()), files.text
+    assert text is not None
+    try:
+        with run.phase("keep"):
+            key = store.key(files.sequential, files.contract)
+            store.keep(key, Kept(base, text, spans), claims)
+    except OSError as error:
+        run.warn(f"the proof is not kept for later: {error}")

@@ -1,0 +1,199 @@
+"""Proofs kept on disk, so that a program edited since is proved by what changed.
+
+What is kept is found by the bytes of the one-device program and of the contract, and by the version
+of the verifier: its files, Python, numpy. An object is named by the SHA-256 of its bytes, written
+aside and renamed; an entry that names it is replaced in one step. Who reads sees a whole entry or
+none, whoever else writes or was killed. Objects hold data of the listed classes and nothing that
+runs. An object that is damaged is no object.
+
+The directory is the owner's: what is found there is believed as far as its owner is. Delete it,
+or leave it out, and everything is proved anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verifier.incremental.base import Base
+from verifier.ir.text import Spans
+
+MOST_BYTES = 2**30
+"""Older objects go when all together are larger."""
+CLASSES = frozenset(
+    {
+        ("fractions", "Fraction"),
+        ("verifier.contract", "Balanced"),
+        ("verifier.contract", "Contract"),
+        ("verifier.incremental.base", "Base"),
+        ("verifier.incremental.base", "Names"),
+        ("verifier.incremental.store", "Kept"),
+        ("verifier.ir.program", "Input"),
+        ("verifier.ir.program", "Node"),
+        ("verifier.ir.program", "Output"),
+        ("verifier.ir.program", "Program"),
+        ("verifier.ir.program", "Timing"),
+        ("verifier.ir.text", "Spans"),
+        ("verifier.ir.types", "Affine"),
+        ("verifier.ir.types", "Mesh"),
+        ("verifier.ir.types", "Source"),
+        ("verifier.ir.types", "TensorType"),
+        ("verifier.layout", "Atom"),
+        ("verifier.layout", "Layout"),
+        ("verifier.ops.registry", "Refused"),
+        ("verifier.regions", "Misplaced"),
+        ("verifier.regions", "Regions"),
+        ("verifier.relate.facts", "Break"),
+        ("verifier.relate.facts", "Fact"),
+        ("verifier.relate.facts", "Related"),
+        ("verifier.relate.facts", "Scan"),
+        ("verifier.relate.facts", "Sequential"),
+        ("verifier.peel", "Peel"),
+        ("verifier.terms", "Ref"),
+        ("verifier.terms", "Term"),
+        ("verifier.terms", "Terms"),
+    }
+)
+"""All that an object may be made of, besides Python's own plain values."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A proof and the text of the distributed program that it is about."""
+
+    base: Base
+    text: str
+    spans: Spans
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known without opening the object."""
+
+    object: str
+    """SHA-256 of its bytes."""
+    distributed: str
+    """SHA-256 of the text of the distributed program."""
+    claims: int
+    """Of the certificate, which the checker accepted."""
+    scope: list[str]
+    assumptions: list[str]
+
+
+class Store:
+    """Proofs in a directory, which is made on the first write."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def key(self, sequential: bytes, contract: bytes) -> str:
+        """What an entry is found by."""
+        parts = (version().encode(), sequential, contract)
+        return hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
+
+    def entry(self, key: str) -> Entry | None:
+        """What was proved last under this key."""
+        try:
+            found: Any = json.loads(self._entry(key).read_bytes())
+            return Entry(**found)
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def kept(self, entry: Entry) -> Kept | None:
+        """The object of an entry; None where it is gone or damaged."""
+        try:
+            data = self._object(entry.object).read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(data).hexdigest() != entry.object:
+            return None
+        try:
+            found = _Reader(io.BytesIO(data)).load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, ValueError, TypeError):
+            return None
+        return found if isinstance(found, Kept) else None
+
+    def keep(self, key: str, kept: Kept, claims: int) -> None:
+        """Write an object, then the entry that names it.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        data = pickle.dumps(kept, protocol=5)
+        name = hashlib.sha256(data).hexdigest()
+        before = self.entry(key)
+        target = self._object(name)
+        if not target.exists():
+            _write(target, data)
+        text = hashlib.sha256(kept.text.encode()).hexdigest()
+        scope, assumptions = list(kept.base.scope), list(kept.base.assumptions)
+        entry = Entry(name, text, claims, scope, assumptions)
+        _write(self._entry(key), json.dumps(asdict(entry)).encode())
+        if before is not None and before.object != name:
+            self._object(before.object).unlink(missing_ok=True)
+        self._prune(name)
+
+    def _prune(self, newest: str) -> None:
+        """Remove the oldest objects where there are too many bytes of them."""
+        sized: list[tuple[float, int, Path]] = []
+        for path in self.directory.glob("objects/*"):
+            try:
+                found = path.stat()
+            except OSError:
+                continue
+            sized.append((found.st_mtime, found.st_size, path))
+        total = sum(size for _, size, _ in sized)
+        for _, size, path in sorted(sized, key=lambda item: item[0]):
+            if total <= MOST_BYTES:
+                return
+            if path.name != newest:
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _entry(self, key: str) -> Path:
+        return self.directory / "entries" / f"{key}.json"
+
+    def _object(self, name: str) -> Path:
+        return self.directory / "objects" / name
+
+
+class _Reader(pickle.Unpickler):
+    """Makes objects of the listed classes and of no others."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in CLASSES:
+            raise pickle.UnpicklingError(f"{module}.{name} is not data of a proof")
+        return super().find_class(module, name)
+
+
+def version() -> str:
+    """Changes with every file of the verifier, with Python and with numpy."""
+    root = Path(__file__).resolve().parent.parent
+    files = sorted((p, p.stat()) for p in root.rglob("*.py"))
+    seen = [f"{p.relative_to(root)} {s.st_size} {s.st_mtime_ns}" for p, s in files]
+    return "\n".join([sys.version, np.__version__, *seen])
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Aside, to the disk, then under its name."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
