@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import os
 from dataclasses import dataclass
@@ -74,11 +73,7 @@ def _recalled(store: Store, entry: Entry, files: Files) -> tuple[Proof | None, s
     if entry.distributed == hashlib.sha256(text.encode()).hexdigest():
         said = f"the same as proved before ({name}, {entry.claims} claims accepted)"
         return Proof(scope, assumptions, {}, {"again": 0.0}), said
-    gc.disable()
-    try:
-        kept = store.kept(entry)
-    finally:
-        gc.enable()
+    kept = store.kept(entry)
     if kept is None:
         return None, "what was kept is gone or damaged"
     program = reread(text, kept.text, kept.base.written, kept.spans)
