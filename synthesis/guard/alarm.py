@@ -1,0 +1,45 @@
+"""An alarm: what the guard found, as every rank says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from verifier.fingerprint.outcome import Verdict
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One call that went wrong. `verdict.culprit_ranks` are global ranks that hold wrong bits, or
+    wrote a buffer while it was sent, or met in another call."""
+
+    step: int
+    seq: int
+    group: str
+    ranks: tuple[int, ...]
+    """The members."""
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        who = ", ".join(map(str, self.ranks))
+        return (
+            f"step {self.step}, call {self.seq} of group {self.group} (ranks {who}): {self.verdict}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the log."""
+        v = self.verdict
+        return {
+            "event": "alarm",
+            "step": self.step,
+            "seq": self.seq,
+            "group": self.group,
+            "ranks": list(self.ranks),
+            "op": v.op,
+            "check": v.check,
+            "culprit_ranks": list(v.culprit_ranks),
+            "index_range": list(v.index_range) if v.index_range else None,
+            "expected": v.expected,
+            "actual": v.actual,
+            "probable_fault": v.probable_fault,
+        }

@@ -1,0 +1,550 @@
+"""`Guard`: watches what ranks really exchange, and says the same verdict on all of them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import secrets
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import ProcessGroup
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from synthesis.guard import canaries, kernels
+from synthesis.guard.alarm import Alarm
+from synthesis.guard.calls import PAIRS, READERS, Call, process_group, read
+from synthesis.guard.diagnose import answer, diagnose
+from synthesis.guard.errors import FaultFound, GuardError
+from synthesis.guard.exact_sums import exchange_terms, gather_sums, ordered, stand_ins
+from synthesis.guard.exchange import Exchange
+from synthesis.guard.flights import Flight, kind_of, versions
+from synthesis.guard.groups import Group, group_of, sampled
+from synthesis.guard.judge import Ledger, Suspect, pack
+from verifier.fingerprint.mix import key as make_key
+
+Level = Literal["R", "T3"]
+_active: Guard | None = None
+
+
+def active() -> Guard | None:
+    """The guard that is on in this process."""
+    return _active
+
+
+class Guard:
+    """Watches the collectives of this job: start it on every rank after `init_process_group`.
+
+    Sees every c10d call of CPU and CUDA tensors, from whatever thread: `torch.distributed`,
+    functional collectives, DTensor, FSDP, DDP, pipelining, compiled graphs. It does not see CUDA
+    graphs when they are replayed, and what goes to NCCL or another library past c10d.
+
+    Guarantees for a call that is judged, against faults between the call and its wait:
+
+    * moves (all-gather, all-to-all, broadcast, scatter, gather, send and receive): a change inside
+      one 8-byte word of what arrived is found for certain, any other but for 2^-64; never a false
+      alarm. A send buffer that differs between the call and its wait is found the same way.
+    * all-reduce: copies that differ are found the same way (R). A fault common to all copies, and
+      those of reduce and reduce-scatter, are found where they touch one of `samples` places by more
+      than rounding (T2). `level="T3"` finds every one, to the bit, for sums of floats: terms are
+      moved and added in the order of the ranks, and the backend gets terms that it cannot round.
+    * descriptors: ranks that meet in calls of different op, dtype or size.
+
+    It does not see what was wrong before the call, calls that are not sampled, `recv` from any
+    source, or a result that the program changed before the guard could look (counted, `unjudged`).
+
+    Args:
+        every: look at one call of so many in each group, drawn anew each time.
+        level: how sums are checked, `R` (with T2) or `T3`.
+        on_fault: `raise` FaultFound on every rank at the end of the step, or only `log`.
+        log: a file of JSON lines, written by rank 0.
+        report: a folder in which every rank leaves `rank<n>.json`.
+        timeout: seconds that a rank waits for the others in the guard's own exchange.
+        canary: run the collectives of each group on known payloads before its first call.
+        agree: compare descriptors before each of the first so many calls of a group.
+        calls: exchange at least after so many calls of a group of all ranks.
+        keep: bytes of sampled calls that are kept for a diagnosis.
+
+    Raises:
+        GuardError: no process group, another guard is on, or ranks differ in these settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 1,
+        level: Level = "R",
+        on_fault: Literal["raise", "log"] = "raise",
+        log: str | Path | None = None,
+        report: str | Path | None = None,
+        timeout: float = 60.0,
+        canary: bool = True,
+        agree: int = 16,
+        calls: int = 500,
+        keep: int = 64 << 20,
+        samples: int = 64,
+        seed: int | None = None,
+    ) -> None:
+        if every < 1 or level not in ("R", "T3") or on_fault not in ("raise", "log"):
+            raise GuardError(
+                f"Guard: every={every}, level={level!r}, on_fault={on_fault!r}; expected every of "
+                "at least 1, level R or T3, on_fault raise or log"
+            )
+        self.every, self.level, self.on_fault = every, level, on_fault
+        self.log = Path(log) if log else None
+        self.report = Path(report) if report else None
+        self.timeout, self.canary, self.agree, self.calls = timeout, canary, agree, calls
+        self.keep, self.samples, self.seed = keep, samples, seed or 0
+        self._given_seed = seed
+        self.alarms: list[Alarm] = []
+        self.steps = 0
+        self.seen = 0
+        self.sampled = 0
+        self.unread = 0
+        self.failed = ""
+        self.by_op: dict[str, int] = {}
+        self._ledger = Ledger()
+        self._groups: dict[str, Group | None] = {}
+        self._flying: dict[int, Flight] = {}
+        self._landed: list[Flight] = []
+        self._recent: dict[int, Flight] = {}
+        self._tasks: set[int] = set()
+        self._since = 0
+        self._lock = threading.RLock()
+        self._own = threading.local()
+        self._layer: kernels.Layer | None = None
+        self._hook: Any = None
+        self._exchange: Exchange | None = None
+
+    # -- on and off
+
+    def start(self) -> Guard:
+        """Stand in for the c10d kernels. Every rank has to call it."""
+        global _active
+        if not dist.is_initialized():
+            raise GuardError("Guard: no process group; call init_process_group before start")
+        if _active is not None:
+            raise GuardError("Guard: another guard is on in this process; stop it first")
+        settings = {
+            "every": self.every, "level": self.level, "on_fault": self.on_fault,
+            "canary": self.canary, "agree": self.agree, "calls": self.calls,
+            "samples": self.samples, "seed": self._given_seed,
+        }  # fmt: skip
+        note = {"settings": settings, "seed": secrets.randbits(62)}
+        self._exchange = Exchange(self.timeout, note)
+        people = self._exchange.people
+        for rank, person in enumerate(people):
+            if person["settings"] != people[0]["settings"]:
+                raise GuardError(
+                    f"Guard: rank {rank} was started with {person['settings']}, rank 0 with "
+                    f"{people[0]['settings']}; give all ranks the same"
+                )
+        self.seed = int(people[0]["seed"]) if self._given_seed is None else self._given_seed
+        self._layer = kernels.Layer(self._call, self._wait_tensor)
+        kernels.patch_wait(self._explained)
+        self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
+        atexit.register(self._at_exit)
+        _active = self
+        self._write({"event": "start", "ranks": self._exchange.size, **settings})
+        return self
+
+    def stop(self) -> None:
+        """Judge what is left, and put the kernels back. Every rank has to call it."""
+        global _active
+        if self._layer is None:
+            return
+        if sys.exc_info()[0] is None and not self.failed and dist.is_initialized():
+            try:
+                self.step()
+            finally:
+                self._off()
+        else:
+            self._off()
+
+    def _off(self) -> None:
+        global _active
+        if self._layer is not None:
+            self._layer.remove()
+            self._hook.remove()
+            kernels.unpatch_wait()
+            self._layer = None
+        atexit.unregister(self._at_exit)
+        _active = None
+        self._write({"event": "stop", **self.summary()})
+        self._leave_report()
+
+    def _at_exit(self) -> None:
+        if hasattr(sys, "last_value") or self._exchange is None:
+            self._off()
+            return
+        with contextlib.suppress(GuardError):
+            self.stop()
+
+    def __enter__(self) -> Guard:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers of this rank."""
+        return {
+            "steps": self.steps,
+            "calls": self.seen,
+            "sampled": self.sampled,
+            "judged": self._ledger.judged,
+            "unjudged": self._ledger.unjudged,
+            "unread": self.unread,
+            "alarms": len(self.alarms),
+            "by_op": dict(sorted(self.by_op.items())),
+            "failed": self.failed,
+        }
+
+    def _write(self, event: dict[str, Any]) -> None:
+        if self.log is not None and self._exchange is not None and self._exchange.rank == 0:
+            with self.log.open("a", encoding="utf-8") as out:
+                out.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
+
+    def _leave_report(self) -> None:
+        if self.report is None or self._exchange is None:
+            return
+        data = {**self.summary(), "found": [a.to_json() for a in self.alarms]}
+        place = self.report / f"rank{self._exchange.rank}.json"
+        with contextlib.suppress(OSError):
+            place.write_text(json.dumps(data), encoding="utf-8")
+
+    # -- calls
+
+    @contextlib.contextmanager
+    def _ourselves(self) -> Any:
+        """Calls in here are the guard's own, and go straight through."""
+        before = getattr(self._own, "on", False)
+        self._own.on = True
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._own.on = before
+
+    @property
+    def busy(self) -> bool:
+        """Whether this thread is in a call of the guard's own."""
+        return bool(getattr(self._own, "on", False))
+
+    def _group(self, pg: Any) -> Group | None:
+        name = pg.group_name
+        if name not in self._groups:
+            self._groups[name] = group_of(pg, self.seed)
+        return self._groups[name]
+
+    def _call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
+        if self.busy:
+            return proceed()
+        if name not in READERS:
+            self.unread += name != "barrier"
+            return self._run(proceed)
+        pg = process_group(name, args)
+        group = self._group(pg)
+        if group is None:
+            return proceed()
+        pair = name.rstrip("_") in PAIRS
+        with self._lock:
+            self.seen += 1
+            kind = name.strip("_")
+            self.by_op[kind] = self.by_op.get(kind, 0) + 1
+            if pair:
+                ends = (group.me, args[2]) if name == "send" else (args[2], group.me)
+                seq = group.next_message(*ends, args[3])
+                uid = make_key(group.uid, "p2p", *ends, args[3], seq)
+                look = sampled(make_key(group.uid, *ends, args[3]), seq, self.every)
+            else:
+                seq = group.next_call()
+                uid = make_key(group.uid, seq)
+                look = sampled(group.uid, seq, self.every)
+                self._before(pg, group, seq, name, args)
+        if not look:
+            return self._run(proceed)
+        call = read(name, args, group.me, group.size)
+        return self._judged(call, group, uid, seq, args, proceed)
+
+    def _before(self, pg: Any, group: Group, seq: int, name: str, args: tuple[Any, ...]) -> None:
+        """What is done once in a while before a collective call, at the same call on all ranks."""
+        if seq < self.agree or (seq == 0 and self.canary):
+            call = read(name, args, group.me, group.size)
+            if seq < self.agree:
+                self._agree(call, pg, group, seq)
+            if seq == 0 and self.canary:
+                self._canary(call, pg, group)
+        if group.size == dist.get_world_size():
+            self._since += 1
+            if self._since > self.calls:
+                self.step()
+
+    def _run(self, proceed: kernels.Proceed, *args: Any) -> Any:
+        try:
+            return proceed(*args)
+        except GuardError:
+            raise
+        except RuntimeError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: RuntimeError) -> RuntimeError:
+        """The error of a collective, with who is gone."""
+        assert self._exchange is not None
+        if isinstance(error, GuardError) or self.busy:
+            return error
+        with self._ourselves():
+            text = self._exchange.explain("a collective failed", error)
+        self._fail(text)
+        return GuardError(text)
+
+    def _fail(self, text: str) -> None:
+        assert self._exchange is not None
+        self.failed = self.failed or text
+        self._exchange.tell(text)
+        self._write({"event": "failed", "text": text})
+        self._leave_report()
+
+    def _agree(self, call: Call, pg: Any, group: Group, seq: int) -> None:
+        """One clear error on every member where they are about to meet in different calls."""
+        tensors = call.tensors
+        device = tensors[0].device if tensors else torch.device("cpu")
+        text = call.text().encode()[:96].ljust(96)
+        mine = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
+        all_texts = mine.new_empty(96 * group.size)
+        try:
+            with self._ourselves():
+                dist.all_gather_into_tensor(all_texts, mine, group=pg)
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        raw = all_texts.cpu().numpy().tobytes()
+        said = [raw[i * 96 : (i + 1) * 96].decode().strip() for i in range(group.size)]
+        if len(set(said)) > 1:
+            each = ", ".join(f"rank {r}: {t}" for r, t in zip(group.ranks, said, strict=True))
+            what = f"ranks meet in different calls, call {seq} of group {group.name}: {each}"
+            self._fail(what)
+            raise GuardError(what)
+
+    def _canary(self, call: Call, pg: Any, group: Group) -> None:
+        tensors = call.tensors
+        device = tensors[0].device if tensors else torch.device("cpu")
+        try:
+            with self._ourselves():
+                wrong = canaries.run(pg, group.me, group.size, group.uid, device)
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        flight = self._flight(Call("canary", None), group, make_key(group.uid, "canary"), 0)
+        flight.done = True
+        if wrong:
+            flight.flags |= 4
+            flight.local = {"fault": wrong, "check": "canary"}
+        self._land(flight)
+
+    def _flight(self, call: Call, group: Group, uid: int, seq: int) -> Flight:
+        text = call.text().replace("send ", "p2p ").replace("recv ", "p2p ")
+        flight = Flight(
+            call, uid, make_key(uid, text), group.name, group.me, group.ranks, seq, self.steps,
+            self.seed,
+        )  # fmt: skip
+        flight.samples = self.samples
+        return flight
+
+    def _judged(
+        self,
+        call: Call,
+        group: Group,
+        uid: int,
+        seq: int,
+        args: tuple[Any, ...],
+        proceed: kernels.Proceed,
+    ) -> Any:
+        self.sampled += 1
+        flight = self._flight(call, group, uid, seq)
+        changed: tuple[Any, ...] = ()
+        with self._ourselves():
+            flight.begin(self.keep > 0)
+            if self.level == "T3" and _exact(call):
+                changed = self._sum_exactly(flight, group, args)
+        result = self._run(proceed, *changed)
+        flight.work, flight.result = kernels.work_of(result), result
+        if changed:
+            flight.versions = versions(call.tensors)
+        with self._lock:
+            self._flying[id(flight)] = flight
+        if flight.work is not None:
+            kernels.watch_wait(flight.work, lambda _, wait: self._waited(flight, wait))
+        task = torch._C._current_graph_task_id()
+        if task != -1 and flight.op != "p2p":
+            flight.task = task
+            if task not in self._tasks:
+                self._tasks.add(task)
+                torch.autograd.Variable._execution_engine.queue_callback(
+                    lambda: self._backward_ended(task)
+                )
+        return result
+
+    def _sum_exactly(self, flight: Flight, group: Group, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        call, n = flight.call, group.size
+        pg = ProcessGroup.unbox(call.group)
+        sums: list[torch.Tensor] = []
+        for part, term in enumerate(call.terms):
+            arrived, moved = exchange_terms(term, pg, n)
+            first = self._flight(moved, group, make_key(flight.uid, "T3", part, 0), flight.seq)
+            first.begin(self.keep > 0)
+            source = torch.cat([t for _, t in moved.sent])
+            dist.all_to_all_single(arrived.view(-1), source, group=pg)
+            first.finish(self.keep > 0, True)
+            self._land(first)
+            chunk = ordered(list(arrived.unbind(0)))
+            if not torch.equal(chunk, ordered(list(arrived.unbind(0)))) and not chunk.isnan().any():
+                flight.flags |= 4
+                flight.local = {"fault": "two sums of the same terms differ"}
+            if call.op == "all_reduce":
+                whole, gathered = gather_sums(chunk, pg, n)
+                second = self._flight(
+                    gathered, group, make_key(flight.uid, "T3", part, 1), flight.seq
+                )
+                second.begin(self.keep > 0)
+                dist.all_gather_into_tensor(whole.view(-1), chunk, group=pg)
+                second.finish(self.keep > 0, True)
+                self._land(second)
+                chunk = whole.reshape(-1)[: term.numel()].reshape(term.shape)
+            sums.append(chunk)
+        flight.expected = [s.reshape(t.shape) for s, t in zip(sums, call.sums, strict=True)]
+        new = stand_ins(call, sums, group.me, n)
+        if call.op == "all_reduce":
+            for t, value in zip(call.terms, new, strict=True):
+                t.detach().copy_(value)
+            return args
+        given = new[0] if isinstance(args[1], torch.Tensor) else new
+        return (args[0], given, *args[2:])
+
+    def _waited(self, flight: Flight, wait: kernels.Proceed) -> Any:
+        try:
+            result = wait()
+        except RuntimeError as error:
+            raise self._explained(error) from error
+        self._finish(flight, True)
+        return result
+
+    def _wait_tensor(self, tensor: torch.Tensor, wait: kernels.Proceed) -> Any:
+        result = self._run(lambda: wait())
+        if self._flying and not self.busy:
+            at = tensor.untyped_storage().data_ptr()
+            with self._lock:
+                mine = [
+                    f for f in self._flying.values()
+                    if any(t.untyped_storage().data_ptr() == at for t in f.call.written)
+                ]  # fmt: skip
+            for flight in mine:
+                if flight.work is not None:
+                    kernels.forget_wait(flight.work)
+                self._finish(flight, True)
+        return result
+
+    def _finish(self, flight: Flight, seen: bool) -> None:
+        with self._ourselves():
+            flight.finish(self.keep > 0, seen)
+        self._land(flight)
+
+    def _land(self, flight: Flight) -> None:
+        with self._lock:
+            self._flying.pop(id(flight), None)
+            self._landed.append(flight)
+            self._recent[flight.uid] = flight
+            held = sum(f.kept_bytes for f in self._recent.values()) if self.keep else 0
+            for old in list(self._recent.values()):
+                if held <= self.keep:
+                    break
+                held -= old.kept_bytes
+                old.kept = {}
+
+    def _backward_ended(self, task: int) -> None:
+        """Calls of a backward pass that nobody waited for in Python: DDP waits in C++."""
+        self._tasks.discard(task)
+        with self._lock:
+            mine = [f for f in self._flying.values() if f.task == task]
+        for flight in mine:
+            if flight.work is not None:
+                kernels.forget_wait(flight.work)
+                self._run(flight.work.wait)
+            self._finish(flight, flight.work is not None)
+
+    # -- steps
+
+    def step(self) -> list[Alarm]:
+        """Exchange what was sampled since the last step, and judge it. Every rank has to call it;
+        it is called before every `optimizer.step()`.
+
+        Raises:
+            FaultFound: with `on_fault="raise"`, on every rank, where any call went wrong.
+            GuardError: a rank did not come, or is gone.
+        """
+        if self._exchange is None or self._layer is None:
+            return []
+        with self._ourselves():
+            try:
+                suspects = self._judge()
+                found = [self._diagnosed(s) for s in suspects[:4]]
+            except GuardError as error:
+                self._fail(str(error))
+                raise
+        now, self.steps = self.steps, self.steps + 1
+        self._since = 0
+        for uid, flight in list(self._recent.items()):
+            if flight.step < now - self._ledger.patience:
+                del self._recent[uid]
+        self.alarms += found
+        for alarm in found:
+            self._write(alarm.to_json())
+        if found:
+            more = f" (and {len(suspects) - len(found)} more)" if len(suspects) > len(found) else ""
+            text = "; ".join(map(str, found)) + more
+            self._leave_report()
+            if self.on_fault == "raise":
+                raise FaultFound(text)
+            if self._exchange.rank == 0:
+                sys.stderr.write(f"shardproof guard: {text}\n")
+        return found
+
+    def _before_optimizer(self, *_: object) -> None:
+        self.step()
+
+    def _judge(self) -> list[Suspect]:
+        assert self._exchange is not None
+        with self._lock:
+            late = list(self._flying.values())
+        for flight in late:
+            if flight.work is None or flight.work.is_completed():
+                if flight.work is not None:
+                    kernels.forget_wait(flight.work)
+                self._finish(flight, False)
+        with self._lock:
+            landed, self._landed = self._landed, []
+        rows = [flight.record() for flight in landed]
+        for flight in landed:
+            flight.release()
+        told = self._exchange.gather(pack(rows), f"step {self.steps}")
+        return self._ledger.take(told)
+
+    def _diagnosed(self, suspect: Suspect) -> Alarm:
+        assert self._exchange is not None
+        mine = self._recent.get(suspect.uid)
+        rows = self._exchange.gather(answer(mine), f"step {self.steps}, what was kept of a call")
+        return diagnose(suspect, rows)
+
+
+def _exact(call: Call) -> bool:
+    return (
+        call.reduce == "sum"
+        and call.op in ("all_reduce", "reduce_scatter")
+        and bool(call.terms)
+        and kind_of(call.terms).startswith(("f", "bf"))
+        and all(t.is_contiguous() for t in call.terms)
+    )

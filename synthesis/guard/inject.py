@@ -1,0 +1,173 @@
+"""Faults injected below the guard, on one rank, into the real collectives: data, to be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from synthesis.guard import kernels
+from synthesis.guard.calls import READERS, Call, Tensors, process_group, read
+from synthesis.guard.guard import active
+from synthesis.guard.words import flat_bytes
+
+KINDS = (
+    "bit_flip", "drop", "swap", "duplicate", "stale", "not_reduced", "missing_rank",
+    "wrong_handoff", "race",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: what kind, on which global rank, in which call of an op on that rank."""
+
+    kind: str
+    rank: int
+    op: str
+    """`all_gather`, `all_reduce`, `reduce_scatter`, `broadcast`, `recv` ..."""
+    nth: int = 0
+    """In the call of that op after so many others of it."""
+    draw: int = 0
+    """What the piece and the place are drawn from."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Injector:
+    """Injects faults as they are armed. Install it before the guard starts, so that it lies
+    between the guard and the backend; the guard's own calls are left alone.
+
+    Raises:
+        ValueError: a kind that there is not.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.done: list[tuple[Fault, bool]] = []
+        """Every fault, and whether it changed a byte."""
+        self._armed: Fault | None = None
+        self._left = 0
+        self._before: dict[int, torch.Tensor] = {}
+        self._layer = kernels.Layer(self._call)
+
+    def arm(self, fault: Fault | None) -> None:
+        """The fault to inject next, on every rank (it acts on its own)."""
+        if fault is not None and fault.kind not in KINDS:
+            raise ValueError(f"no fault {fault.kind!r}; one of {', '.join(KINDS)}")
+        self._armed, self._left = fault, fault.nth if fault else 0
+
+    def remove(self) -> None:
+        """Take the layer off, after the guard's."""
+        self._layer.remove()
+
+    def _call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
+        guard = active()
+        if name not in READERS or (guard is not None and guard.busy):
+            return proceed()
+        group = process_group(name, args)
+        call = read(name, args, group.rank(), group.size())
+        fault = self._armed
+        mine = fault is not None and fault.rank == self.rank and fault.op == call.op
+        if mine:
+            self._left -= 1
+        if fault is None or not mine or self._left >= 0:
+            result = proceed()
+            if call.op == "recv":
+                _after(result, lambda: self._remember(call))
+            return result
+        self._armed = None
+        return self._inject(fault, call, proceed)
+
+    def _remember(self, call: Call) -> None:
+        """This message, for one that is handed over in its place later."""
+        for _, t in call.got:
+            self._before[t.numel()] = t.detach().clone()
+
+    def _inject(self, fault: Fault, call: Call, proceed: kernels.Proceed) -> Any:
+        terms = [t.detach().clone() for t in call.terms]
+        before = [t.detach().clone() for t in call.written]
+        if fault.kind == "missing_rank":
+            for t in call.terms:
+                t.detach().zero_()
+        result = proceed()
+
+        def strike() -> None:
+            right = [t.detach().clone() for t in call.tensors]
+            if fault.kind == "missing_rank":
+                if call.op == "reduce_scatter":
+                    for t, old in zip(call.terms, terms, strict=True):
+                        t.detach().copy_(old)
+                self.done.append((fault, any(bool(t.any()) for t in terms)))
+                return
+            with torch.no_grad():
+                self._change(fault, call, terms, before)
+            changed = any(not _same(a, b) for a, b in zip(right, call.tensors, strict=True))
+            self.done.append((fault, changed))
+
+        _after(result, strike, now=call.op not in ("send", "recv"))
+        return result
+
+    def _change(self, fault: Fault, call: Call, terms: Tensors, before: Tensors) -> None:
+        generator = torch.Generator().manual_seed(fault.draw)
+
+        def drawn(below: int) -> int:
+            return int(torch.randint(below, (), generator=generator))
+
+        if fault.kind == "race":
+            target = call.sent[0][1] if call.sent else call.terms[0]
+            _flip(target, drawn(target.nbytes * 8))
+            return
+        pieces = [t.detach() for t in call.written]
+        at = drawn(len(pieces))
+        piece = pieces[at]
+        if fault.kind == "bit_flip":
+            _flip(piece, drawn(piece.nbytes * 8))
+        elif fault.kind == "drop":
+            piece.zero_()
+        elif fault.kind == "stale":
+            piece.copy_(before[at])
+        elif fault.kind == "wrong_handoff":
+            other = self._before.get(piece.numel())
+            piece.copy_(other if other is not None else piece.flip(0))
+        elif fault.kind == "not_reduced":
+            for t, own in zip(pieces, terms, strict=True):
+                mine = own
+                if call.op == "reduce_scatter":
+                    mine = own.reshape(-1)[: t.numel()]
+                t.copy_(mine.reshape(t.shape))
+        else:
+            other = pieces[(at + 1) % len(pieces)]
+            saved = piece.clone()
+            piece.copy_(other.reshape(piece.shape))
+            if fault.kind == "swap":
+                other.copy_(saved.reshape(other.shape))
+
+
+def _after(result: Any, do: Callable[[], None], now: bool = False) -> None:
+    """Do this when the call is complete: at once, waiting for it, or at the program's own wait
+    (gloo's messages cannot be waited for twice)."""
+    work = kernels.work_of(result)
+    if work is None or now:
+        if work is not None:
+            work.wait()
+        do()
+        return
+
+    def then(_: Any, wait: kernels.Proceed) -> Any:
+        done = wait()
+        do()
+        return done
+
+    kernels.watch_wait(work, then)
+
+
+def _flip(t: torch.Tensor, bit: int) -> None:
+    raw = t.detach().view(-1).view(torch.uint8)
+    raw[bit // 8] ^= 1 << bit % 8
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(flat_bytes(a), flat_bytes(b))
