@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -178,7 +179,7 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     outdir.check_free(place, force=force)
     job = _job(session, place, force)
     made = session.desk.made()
-    verdict = session.desk.verdict()
+    verdict = replace(session.desk.verdict(), relations=())
     return pipeline.finish(
         session.run, job, session.desk.captured(), session.desk.facts(), made, verdict
     )

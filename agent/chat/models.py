@@ -156,6 +156,9 @@ class Asker:
                 )
             self.spent = self.spent.plus(told)
             self.emit(told)
+            near = ledger.near() if ledger else ""
+            if near:
+                self.emit(events.Warned(message=near))
 
     def _retried(self, line: str) -> None:
         self.emit(events.ModelRetried(message=line))

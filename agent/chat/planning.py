@@ -10,9 +10,10 @@ from verifier.ir.types import Mesh
 if TYPE_CHECKING:
     from agent.chat.engine import Session
     from synthesis.assign import Point
+    from synthesis.judging import Considered, Judge
     from synthesis.plan import Plan
     from synthesis.planner import Synthesis
-    from synthesis.scoring import Candidate, Search
+    from synthesis.scoring import Search
     from synthesis.wishes import Wishes
 
 
@@ -117,12 +118,19 @@ def estimated(plan: Plan) -> str:
     )
 
 
-def priced(candidate: Candidate, best: Candidate) -> str:
-    """A candidate in one line."""
+def judge(session: Session, made: Synthesis) -> Judge:
+    """What verifies, writes and weighs the candidates of the search."""
+    from synthesis.judging import Judge
+
+    return Judge(made, session.desk.captured().consts, session.desk.facts())
+
+
+def considered(row: Considered) -> str:
+    """A candidate in a line, and what it does otherwise than the plan."""
     from agent.report import text
 
-    cost = candidate.estimate
-    return (
-        f"{text.duration(cost.step_s):>8}  {candidate.score / best.score:5.2f}x  "
-        f"{text.size(cost.memory_bytes):>9}  {candidate.origin}"
-    )
+    head = "chosen" if row.chosen else row.judgement.status
+    cost = f"{text.duration(row.step_s)}, {text.size(row.memory_bytes)}" if row.step_s else ""
+    line = "  ".join(part for part in (f"{head:<9}", row.name, cost, row.why) if part)
+    more = f"\n{'':11}otherwise: {', '.join(row.differs)}" if row.differs else ""
+    return line + more

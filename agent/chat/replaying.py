@@ -3,7 +3,8 @@ difference.
 
 What is set to fixed words on both sides: times and peak memory (`at`, `seconds`, measured facts of
 phases, rounding that a run of processes stayed within), the root folder, the session's name and
-folder, boundary words of prompts. Not run again: steps that were interrupted, and commands that look at the machine.
+folder, boundary words of prompts. Not run again: steps that were interrupted, and commands that
+look at the machine.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def replay(run: Run, transcript: Path) -> Outcome:
         root = Path(scratch).resolve() / "root"
         root.mkdir()
         with _inside(root):
-            session = Session.new([], Asker(Recorded(recorded)), Path(scratch).resolve() / "s")
+            session = Session.new(
+                [], Asker(Recorded(recorded)), Path(scratch).resolve() / "session-again"
+            )
             session.state_dir = Path(scratch) / "changes"
             try:
                 return _compared(run, session, steps, past)

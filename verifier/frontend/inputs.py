@@ -66,6 +66,7 @@ def _example_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
             f"example_inputs() takes no {refused[0]}",
             hint=f"let it take {refused[0]}, or give the inputs with --input",
         )
+    torch.manual_seed(0)  # what is read off the values is then the same in every run
     result = function(**given)
     if isinstance(result, torch.Tensor):
         result = (result,)

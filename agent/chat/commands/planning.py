@@ -13,6 +13,7 @@ from agent.errors import Exit, InputError
 from agent.run import Outcome
 
 GROUP = "planning"
+STYLES = "MODULE STYLE, for example up row"
 
 
 @command(group=GROUP, examples=("/plan",))
@@ -59,18 +60,68 @@ def plan(session: Session, words: Words) -> Outcome:
 
 @command("[N]", group=GROUP, examples=("/candidates", "/candidates 20"))
 def candidates(session: Session, words: Words) -> Outcome:
-    """List the best candidates of the search with their price, and the tactics that failed."""
+    """List what the search came by, each judged: proved, refuted, not to be written, too large.
+
+    No candidate is judged by its price alone: every one of them is verified.
+    """
+    from synthesis.judging import candidates as judged
+
     made = session.desk.made()
-    most = int(words.words[0]) if words.words and words.words[0].isdecimal() else 8
-    best = made.found.best
-    lines = [f"  chosen  {planning.priced(best, best)}"]
-    lines += [
-        f"{n:>8}  {planning.priced(c, best)}" for n, c in enumerate(made.found.others[:most], 1)
-    ]
-    lines += [f"  failed  {name}: {why}" for name, why in made.found.failed.items()]
-    for idea in session.state.ideas:
-        lines.append(f"    idea  {idea.name}: {idea.tactic}, {idea.told}")
+    most = int(words.words[0]) if words.words and words.words[0].isdecimal() else 5
+    with session.run.phase("judge") as phase:
+        rows = judged(planning.judge(session, made), most)
+        phase.summary = f"{len(rows)} candidates"
+    for row in rows:
+        session.run.emit(
+            events.PlanJudged(
+                name=row.name,
+                status="chosen" if row.chosen else row.judgement.status,
+                reason=row.why or row.judgement.reason,
+                differs=list(row.differs),
+                step_s=row.step_s,
+                memory_bytes=row.memory_bytes,
+                comm_bytes=row.comm_bytes,
+            )
+        )
+    lines = [planning.considered(row) for row in rows]
+    lines += [f"idea      {idea.name}: {idea.tactic}, {idea.told}" for idea in session.state.ideas]
     return session.say("\n".join(lines))
+
+
+@command(
+    "MODULE STYLE",
+    group=GROUP,
+    options={"bare": False},
+    completes=("module", "style"),
+    examples=("/why-not up row", "/why-not down replicate", "/why-not --bare up row"),
+)
+def why_not(session: Session, words: Words) -> Outcome:
+    """Say why a module does not have a style, by planning with it and judging what comes out.
+
+    A style that does not fit is taken at its word: run on local tensors, and refuted with numbers.
+    With --bare that is done in every case.
+    """
+    from synthesis.why import why_not as answer
+
+    if len(words.words) != 2:
+        raise InputError("which module, and which style?", where="/why-not", expected=STYLES)
+    made = session.desk.made()
+    with session.run.phase("try") as phase:
+        judge = planning.judge(session, made)
+        found = answer(judge, words.words[0], words.words[1], bare=words.has("bare"))
+        phase.summary = found.answer
+    session.run.emit(
+        events.PlanJudged(
+            name=f"{found.path} {found.style}",
+            status=found.answer,
+            reason=found.reason,
+            differs=list(found.differs),
+            step_s=found.step_s,
+            memory_bytes=found.memory_bytes,
+            comm_bytes=found.comm_bytes,
+        )
+    )
+    return session.say("\n".join(found.lines()))
 
 
 @command(
