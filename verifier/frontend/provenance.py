@@ -34,6 +34,18 @@ def is_backward(node: fx.Node) -> bool:
     )
 
 
+def node_of(problem: BaseException) -> fx.Node | None:
+    """The node of a graph that was being run when this was raised; None where none was."""
+    found: fx.Node | None = None
+    trace = problem.__traceback__
+    while trace is not None:
+        node = trace.tb_frame.f_locals.get("n")
+        if isinstance(node, fx.Node) and node.meta.get("stack_trace"):
+            found = node
+        trace = trace.tb_next
+    return found
+
+
 @dataclass
 class Provenance:
     """Source locations of the nodes of one graph."""

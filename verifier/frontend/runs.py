@@ -117,7 +117,10 @@ def noted_functions(seen: dict[type, tuple[Any, ...]]) -> Iterator[None]:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls not in seen:
             seen[cls] = tuple(
-                a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args
+                a.detach().clone().requires_grad_(a.requires_grad)
+                if isinstance(a, torch.Tensor)
+                else a
+                for a in args
             )
         return original.__get__(None, cls)(*args, **kwargs)
 
@@ -160,13 +163,14 @@ def _shaped(x: torch.Tensor, label: str, g: torch.Generator) -> torch.Tensor:
     )()
 
 
-def randomise(model: nn.Module, seed: int) -> None:
-    """Random parameters of moderate size, norms and biases included."""
+def randomise(model: nn.Module, seed: int, label: str = "") -> None:
+    """Random parameters of moderate size, norms and biases included; coarse ones for ties."""
     g = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for p in model.parameters():
             noise = torch.randn(p.shape, generator=g, dtype=torch.float64)
-            p.copy_(noise * 0.2 + (1.0 if p.ndim == 1 else 0.0))
+            value = noise * 0.2 + (1.0 if p.ndim == 1 else 0.0)
+            p.copy_((value * 4).round() / 4 if label == "ties" else value)
 
 
 @dataclass
@@ -208,15 +212,18 @@ def examine(cls: Any, args: tuple[Any, ...], root: str, wide: bool) -> Handwritt
     except (OSError, TypeError):
         pass
     shown = str(Path(file).relative_to(root)) if _own(file, root) else Path(file).name
-    plain = Handwritten(cls.__name__, shown, line)
+    plain = Handwritten(cls.__name__.removeprefix("GeneratedBackwardFor_"), shown, line)
     names = list(inspect.signature(cls.forward).parameters)[1:]
     if len(names) < len(args):
         names = [f"argument {i}" for i in range(len(args))]
     floats = [
-        i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.dtype == torch.float64
+        i
+        for i, a in enumerate(args)
+        if isinstance(a, torch.Tensor) and a.dtype == torch.float64 and a.requires_grad
     ]
     if not floats:
         return plain
+    args = tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in args)
     weights: list[torch.Tensor] = []
 
     def total(given: list[Any]) -> Any:

@@ -157,10 +157,10 @@ def _run(
     return named, found
 
 
-def _prepared(order: Order, seed: int, dtype: Any) -> nn.Module:
+def _prepared(order: Order, seed: int, dtype: Any, label: str = "") -> nn.Module:
     torch.manual_seed(seed)
     model = order.make().to(dtype).eval()
-    runs.randomise(model, seed)
+    runs.randomise(model, seed, label)
     return model
 
 
@@ -174,8 +174,7 @@ def _facts(order: Order, dtype: Any) -> _Facts:
         given = runs.draw(order.specs, "random", 0, dtype)
         kept = {k: v.clone() for k, v in given.items()}
         watch = Watch(order.root, dtype is torch.float64, record=True)
-        with runs.noted_functions(facts.functions):
-            named, facts.loss = _run(order, model, given, watch, True)
+        named, facts.loss = _run(order, model, given, watch, True)
         facts.values = watch.values
         facts.notes += [
             f"forward changes its argument {name} in place; the program does not"
@@ -223,7 +222,7 @@ def _samples(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
 def _sample(
     order: Order, facts: _Facts, dtype: Any, label: str, seed: int, gradients: bool
 ) -> Sample:
-    model = _prepared(order, seed, dtype)
+    model = _prepared(order, seed, dtype, label)
     drawn = runs.draw(order.specs, label, seed, dtype)
     inputs = {k: array(v) for k, v in drawn.items()}
     params = {k: array(p) for k, p in model.named_parameters()}
@@ -233,7 +232,8 @@ def _sample(
     }
     watch = Watch(order.root, dtype is torch.float64)
     try:
-        named, _ = _run(order, model, {k: v.clone() for k, v in leaves.items()}, watch, False)
+        with runs.noted_functions(facts.functions if gradients else {}):
+            named, _ = _run(order, model, {k: v.clone() for k, v in leaves.items()}, watch, False)
     except StateError:
         raise
     except Exception as problem:  # noqa: BLE001

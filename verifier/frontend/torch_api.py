@@ -45,6 +45,12 @@ def no_custom_backward() -> Generator[None]:
     original = function.__dict__["apply"]
 
     def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        operator = cls.__name__.removeprefix("GeneratedBackwardFor_")
+        if operator != cls.__name__:
+            raise CaptureError(
+                f"the custom operator {operator} has no meaning in the language",
+                hint="write it with tensor operations, or give a translation",
+            )
         raise CaptureError(
             f"{cls.__name__} has a hand-written backward, which torch.export would drop",
             hint="write its forward with tensor operations, and let autograd derive the backward",

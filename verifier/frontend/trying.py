@@ -25,7 +25,7 @@ from verifier.frontend.facts import read_facts
 from verifier.frontend.inputs import find_inputs
 from verifier.frontend.observed import Hole, Observed, Subject, Trouble
 from verifier.frontend.partial import Seen
-from verifier.frontend.provenance import Provenance
+from verifier.frontend.provenance import Provenance, node_of
 from verifier.frontend.request import CaptureRequest, InputSpec, Progress, split_target
 from verifier.frontend.runs import Call
 from verifier.frontend.session import prepare
@@ -145,7 +145,7 @@ class _Try:
         if not module or whole.problem is not None:
             return base
         self.progress("parts")
-        return self._parts(base, facts, specs, calls, module)
+        return self._parts(base, facts, specs, calls, module, model)
 
     def _why(self, problem: BaseException) -> Trouble:
         return trouble(problem, self.root)
@@ -208,6 +208,7 @@ class _Try:
         specs: tuple[InputSpec, ...],
         calls: dict[str, Seen],
         module: str,
+        real: nn.Module,
     ) -> Observed:
         """Leave out what capture refuses, class by class, until it takes the rest."""
         kinds: list[type] = []
@@ -228,10 +229,12 @@ class _Try:
                 if module and module in calls and type(calls[module].module) in kinds:
                     return base
                 continue
-            return self._observed(base, around, chosen)
+            return self._observed(base, around, chosen, real)
         return base
 
-    def _observed(self, base: Observed, around: partial.Around, chosen: list[Seen]) -> Observed:
+    def _observed(
+        self, base: Observed, around: partial.Around, chosen: list[Seen], model: nn.Module
+    ) -> Observed:
         groups: dict[Any, list[Seen]] = {}
         for seen in chosen:
             groups.setdefault(seen.key(), []).append(seen)
@@ -239,18 +242,19 @@ class _Try:
         loss = next((o.path for o in base.whole.outputs if o.role == "loss"), None)
         captured = around.captured
         captured = replace(captured, program=partial.with_loss(captured.program, loss))
-        parts = tuple(self._part(group) for group in groups.values())
+        parts = tuple(self._part(group, model) for group in groups.values())
         holes: tuple[Hole, ...] = around.holes
         return replace(base, parts=parts, around=captured, holes=holes)
 
-    def _part(self, group: list[Seen]) -> Subject:
+    def _part(self, group: list[Seen], model: nn.Module) -> Subject:
         first = group[0]
+        fresh = model.get_submodule(first.path)
         names, call = _call(first)
         kind = type(first.module)
         order = Order(
             kind.__name__,
             first.path,
-            lambda: copy.deepcopy(first.module),
+            lambda: copy.deepcopy(fresh),
             partial.specs_of(first, names, self.request.dtype),
             call,
             returned_names(kind.forward),
@@ -261,9 +265,6 @@ class _Try:
             self.request.dtype,
             losses=False,
         )
-        for hook in list(first.module._forward_hooks):
-            first.module._forward_hooks.pop(hook)
-            first.module._forward_hooks_with_kwargs.pop(hook, None)
         for way in self.ways.seen.values():
             way.true = way.false = 0
         return observe(order)
@@ -327,4 +328,5 @@ def _module(problem: BaseException, model: nn.Module) -> str:
                 found = path if len(path) >= len(found) else found
             trace = trace.tb_next
         current = current.__cause__ or current.__context__
-    return found
+    node = None if found else node_of(problem)
+    return Provenance().source(node).module if node is not None else found

@@ -11,6 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from verifier.frontend.errors import CaptureError
+from verifier.ir.types import NOWHERE, Source
+
+
+_PLAIN = {
+    "GuardOnDataDependentSymNode": "forward takes a data-dependent branch: which way it goes "
+    "depends on the value of a tensor",
+    "DataDependentOutputException": "forward reads the value of a tensor (item, tolist, int, "
+    "float): what follows is data-dependent",
+    "DynamicOutputShapeException": "a shape is data-dependent: it depends on the values of a "
+    "tensor",
+}
+"""What these errors of PyTorch say, in plain words."""
 
 
 def set_limits(limits: dict[str, int]) -> None:
@@ -67,7 +79,11 @@ def explain(problem: BaseException, root: str) -> dict[str, Any]:
     frame = _frame(problem, root)
     lines = [line.strip() for line in str(problem).strip().splitlines() if line.strip()]
     first = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
-    if isinstance(problem, SystemExit):
+    if type(problem).__name__ in _PLAIN:
+        message = _PLAIN[type(problem).__name__]
+    elif ".numpy() is not supported for tensor subclasses" in first:
+        message = "forward goes through numpy, where capture cannot follow"
+    elif isinstance(problem, SystemExit):
         message = f"the user's code called sys.exit({problem.code!r})"
     elif isinstance(problem, SyntaxError) and problem.filename:
         return _error(
@@ -82,7 +98,8 @@ def explain(problem: BaseException, root: str) -> dict[str, Any]:
     else:
         message = f"{type(problem).__name__}: {first[:500]}".rstrip(": ")
     if frame is None:
-        return _error(message, "", 0, "", root, _hint(problem))
+        found = _traced(problem, root)
+        return _error(message, found.file, found.line, found.text, root, _hint(problem))
     return _error(
         message, frame.filename, frame.lineno or 0, frame.line or "", root, _hint(problem)
     )
@@ -94,6 +111,14 @@ def _error(
     if root and file and Path(file).is_relative_to(root):
         file = str(Path(file).relative_to(root))
     return {"message": message, "file": file, "line": line, "text": text.strip(), "hint": hint}
+
+
+def _traced(problem: BaseException, root: str) -> Source:
+    """Where the node of a graph comes from that was being run when this was raised."""
+    from verifier.frontend.provenance import Provenance, node_of
+
+    node = node_of(problem)
+    return Provenance(root).source(node) if node is not None else NOWHERE
 
 
 def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
