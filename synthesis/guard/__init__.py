@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from synthesis.guard.alarm import Alarm
-    from synthesis.guard.errors import FaultFound, GuardError
+    from synthesis.guard.errors import FaultError, GuardError
     from synthesis.guard.guard import Guard, active
     from synthesis.guard.layouts import watch
 
 HOME = {
     "Alarm": "alarm",
-    "FaultFound": "errors",
+    "FaultError": "errors",
     "Guard": "guard",
     "GuardError": "errors",
     "active": "guard",
     "watch": "layouts",
 }
-__all__ = ["Alarm", "FaultFound", "Guard", "GuardError", "active", "watch"]
+__all__ = ["Alarm", "FaultError", "Guard", "GuardError", "active", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -181,7 +181,7 @@ Sent = Mapping[Slot, tuple[str, torch.Tensor | None]]
 
 
 def _span(a: Answer, slot: Slot, sent: Sent) -> tuple[int, int]:
-    """The elements of what rank `a` received that differ; all of the piece where it was not kept."""
+    """The elements of what rank `a` received that differ; all of it where it was not kept."""
     offset = 0
     pieces = a.pieces("got")
     for other in sorted(pieces, key=lambda x: (x[0], x[1])):

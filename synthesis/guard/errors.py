@@ -7,5 +7,5 @@ class GuardError(RuntimeError):
     """A run that cannot go on: what, which ranks, what to look at."""
 
 
-class FaultFound(GuardError):
+class FaultError(GuardError):
     """Ranks did not exchange what they should have: the same text on every rank."""

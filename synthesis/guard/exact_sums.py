@@ -1,5 +1,5 @@
-"""T3 on a real group: sums in the order of the ranks by moves that are hashed, and the backend's own
-sum on inputs that leave it nothing to round."""
+"""T3 on a real group: sums in the order of the ranks by moves that are hashed, and the backend's
+own sum on inputs that leave it nothing to round."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def gather_sums(chunk: torch.Tensor, group: Any, n: int) -> tuple[torch.Tensor, 
 
 
 def stand_ins(call: Call, sums: Tensors, me: int, n: int) -> Tensors:
-    """Terms for the backend whose sum is `sums` to the bit in any order: one rank has it, the others
-    zeros."""
+    """Terms for the backend whose sum is `sums` to the bit in any order: one rank has it, the
+    others zeros."""
     out: Tensors = []
     for term, total in zip(call.terms, sums, strict=True):
         new = torch.zeros_like(term)

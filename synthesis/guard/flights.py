@@ -121,6 +121,11 @@ class Flight:
             self.kept["got"] = [t.detach().clone() for _, t in call.got]
             self.kept["sums"] = [t.detach().clone() for t in call.sums]
 
+    def give_up(self) -> None:
+        """Nobody was seen to wait for it, so its result may not be there, or not any more."""
+        self.done = True
+        self.flags |= judge.UNJUDGED
+
     def _look_for_race(self) -> None:
         if self.op == "broadcast" or not self.call.sent:
             return

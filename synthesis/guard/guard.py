@@ -21,7 +21,7 @@ from synthesis.guard import canaries, kernels
 from synthesis.guard.alarm import Alarm
 from synthesis.guard.calls import PAIRS, READERS, Call, process_group, read
 from synthesis.guard.diagnose import answer, diagnose
-from synthesis.guard.errors import FaultFound, GuardError
+from synthesis.guard.errors import FaultError, GuardError
 from synthesis.guard.exact_sums import exchange_terms, gather_sums, ordered, stand_ins
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.flights import Flight, kind_of, versions
@@ -62,7 +62,7 @@ class Guard:
     Args:
         every: look at one call of so many in each group, drawn anew each time.
         level: how sums are checked, `R` (with T2) or `T3`.
-        on_fault: `raise` FaultFound on every rank at the end of the step, or only `log`.
+        on_fault: `raise` FaultError on every rank at the end of the step, or only `log`.
         log: a file of JSON lines, written by rank 0.
         report: a folder in which every rank leaves `rank<n>.json`.
         timeout: seconds that a rank waits for the others in the guard's own exchange.
@@ -483,7 +483,7 @@ class Guard:
         it is called before every `optimizer.step()`.
 
         Raises:
-            FaultFound: with `on_fault="raise"`, on every rank, where any call went wrong.
+            FaultError: with `on_fault="raise"`, on every rank, where any call went wrong.
             GuardError: a rank did not come, or is gone.
         """
         if self._exchange is None or self._layer is None:
@@ -508,7 +508,7 @@ class Guard:
             text = "; ".join(map(str, found)) + more
             self._leave_report()
             if self.on_fault == "raise":
-                raise FaultFound(text)
+                raise FaultError(text)
             if self._exchange.rank == 0:
                 sys.stderr.write(f"shardproof guard: {text}\n")
         return found
@@ -521,10 +521,12 @@ class Guard:
         with self._lock:
             late = list(self._flying.values())
         for flight in late:
-            if flight.work is None or flight.work.is_completed():
-                if flight.work is not None:
-                    kernels.forget_wait(flight.work)
+            if flight.work is None:  # part of a coalesced call, whose own wait is another's
                 self._finish(flight, False)
+            elif flight.step < self.steps:  # waited for in C++, or not at all
+                kernels.forget_wait(flight.work)
+                flight.give_up()
+                self._land(flight)
         with self._lock:
             landed, self._landed = self._landed, []
         rows = [flight.record() for flight in landed]

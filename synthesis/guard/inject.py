@@ -107,7 +107,7 @@ class Injector:
             changed = any(not _same(a, b) for a, b in zip(right, call.tensors, strict=True))
             self.done.append((fault, changed))
 
-        _after(result, strike, now=call.op not in ("send", "recv"))
+        _after(result, strike, now=call.op not in ("send", "recv", "reduce_scatter"))
         return result
 
     def _change(self, fault: Fault, call: Call, terms: Tensors, before: Tensors) -> None:
@@ -148,7 +148,7 @@ class Injector:
 
 def _after(result: Any, do: Callable[[], None], now: bool = False) -> None:
     """Do this when the call is complete: at once, waiting for it, or at the program's own wait
-    (gloo's messages cannot be waited for twice)."""
+    (gloo's messages cannot be waited for twice, and its reduce-scatter writes when it is)."""
     work = kernels.work_of(result)
     if work is None or now:
         if work is not None:

@@ -113,7 +113,7 @@ def work_of(result: Any) -> Any:
 
 
 _lock = threading.Lock()
-_waited: dict[int, list[Callable[[Any, Proceed], Any]]] = {}
+_waited: dict[int, tuple[Any, list[Callable[[Any, Proceed], Any]]]] = {}
 _wait: Any = None
 _explain: Callable[[RuntimeError], BaseException] | None = None
 
@@ -132,10 +132,10 @@ def watch_wait(work: Any, then: Callable[[Any, Proceed], Any]) -> None:
     """Have `then(work, wait)` called in place of the next `work.wait()` from Python; of several,
     the one said last comes first, and its `wait` is the one before.
 
-    The object must be kept alive: it is what the caller gets, and is known by its identity.
+    The object is kept until then: it is what the caller gets, and is known by its identity.
     """
     with _lock:
-        _waited.setdefault(id(work), []).append(then)
+        _waited.setdefault(id(work), (work, []))[1].append(then)
 
 
 def forget_wait(work: Any) -> None:
@@ -149,7 +149,7 @@ def _patched_wait(self: Any, *args: Any, **kwargs: Any) -> Any:
     chain: list[Callable[[Any, Proceed], Any]] = []
     if _waited:
         with _lock:
-            chain = _waited.pop(id(self), [])
+            chain = _waited.pop(id(self), (self, chain))[1]
     if chain:
 
         def at(depth: int) -> Proceed:
