@@ -197,6 +197,40 @@ def verify(
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
 
 
+@app.command("verify-ranks", epilog=EXITS)
+def verify_ranks(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RANKS", help="The programs: a folder, a zip, a tar, or one file (.sp, .spz)."
+        ),
+    ],
+    sequential: Annotated[Path, typer.Option(metavar="FILE", help="One-device program, IR file.")],
+    contract: Annotated[
+        Path, typer.Option(metavar="FILE", help="How inputs and outputs are laid out.")
+    ],
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Read the program of every rank, thousands of them, and prove that together they compute one.
+
+    A rank that deviates from those around it is named with its file and line.
+
+    \b
+    Examples:
+      shardproof verify-ranks ranks/ --sequential one.txt --contract contract.json
+      shardproof verify-ranks plan.spz --sequential one.txt --contract contract.json --json
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import ranks
+
+        return ranks.verify(run, path, sequential, contract)
+
+    return conduct("verify-ranks", sys.argv[1:], work, json=json, timeout=timeout)
+
+
 Root = Annotated[
     Path, typer.Option(metavar="DIR", help="Folder that the patch's paths are relative to.")
 ]
