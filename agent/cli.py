@@ -51,6 +51,27 @@ FullDepth = Annotated[
     bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Pin = Annotated[
+    list[str],
+    typer.Option(
+        metavar="PATH=STYLE",
+        help="Give a module this style: replicate, column, row, fused_column or vocab. Repeatable.",
+    ),
+]
+Ban = Annotated[
+    list[str],
+    typer.Option(metavar="PATH=STYLE|TACTIC", help="Never this style, or this tactic. Repeatable."),
+]
+Memory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Memory per rank at most: 80GB, 512MiB.")
+]
+Constrain = Annotated[
+    list[str],
+    typer.Option(
+        metavar="WORD",
+        help="sequence_parallel, no_sequence_parallel or no_loss_parallel. Repeatable.",
+    ),
+]
 Timeout = Annotated[
     float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
 ]
@@ -107,6 +128,17 @@ def parallelize(
     hardware: Annotated[
         str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
     ] = "h100",
+    pin: Pin = [],  # noqa: B006
+    ban: Ban = [],  # noqa: B006
+    memory: Memory = None,
+    constrain: Constrain = [],  # noqa: B006
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="Let a language model propose starting points of the search.",
+        ),
+    ] = "none",
     full_depth: FullDepth = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
@@ -127,11 +159,12 @@ def parallelize(
       shardproof parallelize examples/nanogpt.py:GPT --mesh dp=2,tp=2 --out out/
       shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --mesh tp=8 --out out/
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
+      shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
     """
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from agent import pipeline
+        from agent import considering, pipeline
         from agent.options import read_mesh
         from synthesis import hardware as clusters
 
@@ -143,6 +176,8 @@ def parallelize(
             execute=execute,
             force=force,
             arguments=tuple(sys.argv[1:]),
+            wishes=considering.wished(pin, ban, memory, constrain),
+            llm=llm,
         )
         if translation is not None:
             from agent.translation import command
@@ -151,6 +186,103 @@ def parallelize(
         return pipeline.parallelize(run, job)
 
     return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command(epilog=EXITS)
+def candidates(
+    target: Target,
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
+    pin: Pin = [],  # noqa: B006
+    ban: Ban = [],  # noqa: B006
+    memory: Memory = None,
+    constrain: Constrain = [],  # noqa: B006
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """List the best plans with their price and verdict, and those that are none with the reason.
+
+    \b
+    Examples:
+      shardproof candidates examples/nanogpt.py:GPT --mesh tp=2
+      shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import considering, pipeline
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        asked = considering.Question(
+            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
+            read_mesh(mesh),
+            clusters.load(hardware),
+            considering.wished(pin, ban, memory, constrain),
+        )
+        return considering.show_candidates(run, asked, count)
+
+    return conduct("candidates", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+@app.command("why-not", epilog=EXITS)
+def why_not(
+    target: Target,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A module: h.*.mlp.c_fc")],
+    style: Annotated[
+        str, typer.Argument(metavar="STYLE", help="replicate, column, row, fused_column or vocab.")
+    ],
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    bare: Annotated[
+        bool,
+        typer.Option(
+            "--bare", help="Also take the style at its word: without the collectives around it."
+        ),
+    ] = False,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
+    pin: Pin = [],  # noqa: B006
+    ban: Ban = [],  # noqa: B006
+    memory: Memory = None,
+    constrain: Constrain = [],  # noqa: B006
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Say why a module does not have a style, by trying it: the answer is a verdict.
+
+    Planned with the style and proved, or refuted with a counterexample, or refused with the
+    reason. Ends in 0 where a plan with the style holds.
+
+    \b
+    Examples:
+      shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" column --mesh tp=2
+      shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" row --mesh tp=2 --bare
+      shardproof why-not examples/nanogpt.py:GPT ln_f column --mesh tp=2
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import considering, pipeline
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        asked = considering.Question(
+            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
+            read_mesh(mesh),
+            clusters.load(hardware),
+            considering.wished(pin, ban, memory, constrain),
+        )
+        return considering.show_why_not(run, asked, path, style, bare=bare)
+
+    return conduct("why-not", sys.argv[1:], work, json=json, timeout=timeout)
 
 
 @app.command(epilog=EXITS)

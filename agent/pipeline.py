@@ -15,16 +15,19 @@ from agent.errors import Exit, InputError
 from agent.execution import proved_again, reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
+from agent.planning import Planning
+from agent.repairing import asking
 from agent.report import write_report
 from agent.report.model import Candidate
-from agent.run import Outcome, Run, completed
+from agent.run import Outcome, Phase, Run, completed
 from agent.translation.trust import Bound
 from synthesis.emit import ModelFacts, Patch, emit, loss_obstacle
 from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.hardware import Cluster
 from synthesis.plan import to_json as plan_json
-from synthesis.planner import Synthesis, rejected, synthesize
+from synthesis.planner import Asked, Synthesis, rejected, synthesize
 from synthesis.search import axes
+from synthesis.wishes import NO_WISHES, Wishes
 from verifier.checker import Accepted, Rejected, check
 from verifier.frontend.capture import capture
 from verifier.frontend.captured import Captured
@@ -49,6 +52,9 @@ class Job:
     """Whether to run the patch; None: where the model is small enough."""
     force: bool = False
     arguments: tuple[str, ...] = ()
+    wishes: Wishes = NO_WISHES
+    llm: str = "none"
+    """`none`, `auto` or the name of a model: its proposals become starting points of the search."""
 
     @property
     def command(self) -> str:
@@ -123,9 +129,8 @@ def parallelize(run: Run, job: Job) -> Outcome:
         phase.summary = f"{len(facts.modules)} modules called"
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
-    made = planned(run, job, captured, split_loss=whole_loss is None)
-    verdict = verified(run, captured, made)
-    return finish(run, job, captured, facts, made, verdict)
+    made, verdict, counts = settled(run, job, captured, facts, split_loss=whole_loss is None)
+    return finish(run, job, captured, facts, made, verdict, counts)
 
 
 def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) -> Outcome:
@@ -138,12 +143,11 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     axes(job.mesh)
     outdir.check_free(job.out, force=job.force)
     captured = Captured(bound.program, bound.consts, facts)
-    made = planned(run, job, captured, split_loss=True)
-    verdict = verified(run, captured, made)
+    made, verdict, counts = settled(run, job, captured, None, split_loss=True)
     if isinstance(verdict, Proof):
         verdict = replace(verdict, assumptions=(*verdict.assumptions, *bound.assumptions))
     run.warn("no patch: the plan is proved of a translation, whose source is not edited")
-    return finish(run, job, captured, None, made, verdict)
+    return finish(run, job, captured, None, made, verdict, counts)
 
 
 def finish(
@@ -153,10 +157,11 @@ def finish(
     facts: ModelFacts | None,
     made: Synthesis,
     verdict: Verdict,
+    counts: dict[str, dict[str, int]] | None = None,
 ) -> Outcome:
     """From a verdict to the out-directory: checked again, written as a patch, tried, reported.
 
-    Without `facts` of the source there is no patch.
+    Without `facts` of the source there is no patch. `counts` say how far each tactic came.
     """
     found = summary.Findings(
         target=job.request.target,
@@ -178,10 +183,11 @@ def finish(
     outcome = verdicts.report(run, found.verdict)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
-    return _write(run, job, found, made, outcome)
+    return _write(run, job, found, made, outcome, counts)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
+    """The plan of one search, proved or not."""
     with run.phase("plan") as phase:
         made = synthesize(
             captured.program,
@@ -190,12 +196,55 @@ def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthes
             kinds(captured),
             split_loss,
             progress=run.note,
+            wishes=job.wishes,
         )
-        plan = made.plan
-        phase.summary = (
-            f"{len(plan.modules)} modules planned, {made.found.scored} candidates priced"
-        )
-        phase.facts["candidates"] = made.found.scored
+        _count(phase, made)
+    _chosen(run, made)
+    return made
+
+
+def settled(
+    run: Run, job: Job, captured: Captured, facts: ModelFacts | None, split_loss: bool
+) -> tuple[Synthesis, Verdict, dict[str, dict[str, int]]]:
+    """The first plan that can be written, fits and is proved; the first of all where none is
+    proved. With it, how far each tactic came."""
+    asked = Asked(captured.program, job.mesh, job.cluster, kinds(captured), split_loss, job.wishes)
+    model = asking(run, job.llm)
+    try:
+        planning = Planning(run, asked, facts, captured.consts, model)
+        with run.phase("plan") as phase:
+            made = planning.first()
+            _count(phase, made)
+        _chosen(run, made)
+        first = found = made, verified(run, captured, made)
+        while not isinstance(found[1], Proof):
+            refuted = isinstance(found[1], Counterexample)
+            reason = verdicts.message(found[1]).split("\n")[0]
+            with run.phase("plan") as phase:
+                again = planning.other(found[0], "refuted" if refuted else "unproved", reason)
+                phase.summary = "no other plan"
+                if again is None:
+                    found = first
+                    break
+                _count(phase, again)
+            _chosen(run, again)
+            found = again, verified(run, captured, again)
+        counts = planning.counts(found[0], isinstance(found[1], Proof))
+    finally:
+        if model is not None:
+            model.close()
+    run.emit(events.TacticsCounted(counts=counts))
+    return *found, counts
+
+
+def _count(phase: Phase, made: Synthesis) -> None:
+    count = len(made.plan.modules)
+    phase.summary = f"{count} modules planned, {made.found.scored} candidates priced"
+    phase.facts["candidates"] = made.found.scored
+
+
+def _chosen(run: Run, made: Synthesis) -> None:
+    plan = made.plan
     run.emit(
         events.PlanChosen(
             mesh=dict(plan.mesh.dims),
@@ -203,7 +252,6 @@ def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthes
             estimates=dict(plan.estimates),
         )
     )
-    return made
 
 
 def kinds(captured: Captured) -> dict[str, str]:
@@ -309,12 +357,19 @@ def _reprove(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch
 
 
 def _write(
-    run: Run, job: Job, found: summary.Findings, made: Synthesis, outcome: Outcome
+    run: Run,
+    job: Job,
+    found: summary.Findings,
+    made: Synthesis,
+    outcome: Outcome,
+    counts: dict[str, dict[str, int]] | None,
 ) -> Outcome:
     """The out-directory, whole or not at all."""
     lowered, verdict = made.lowered, found.verdict
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
         out.write("plan.json", plan_json(made.plan))
+        if counts is not None:
+            out.write("tactics.json", json.dumps(counts, indent=1) + "\n")
         out.write("program.json", dumps(made.sequential))
         out.write("distributed.json", dumps(lowered.program))
         out.write("contract.json", json.dumps(lowered.contract.to_json(), indent=1) + "\n")

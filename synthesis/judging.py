@@ -14,6 +14,7 @@ from synthesis.planner import Synthesis
 from synthesis.scoring import Candidate, Refusal
 from synthesis.search import ROOM
 from synthesis.wishes import show_bytes
+from verifier.checker import Rejected, check
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 from verifier.verify import verify
 
@@ -78,16 +79,26 @@ class Judge:
                 return Judgement("refuted", shown(verdict), verdict)
             case Unknown():
                 return Judgement("unproved", verdict.reason, verdict)
-            case Proof():
-                pass
+            case Proof(certificate=certificate):
+                lowered = candidate.lowered
+                result = check(certificate, made.sequential, lowered.program, lowered.contract)
+        if isinstance(result, Rejected):
+            return Judgement("unproved", f"the checker rejects the certificate: {result.reason}")
+        obstacle = self.obstacle(candidate)
+        if obstacle is not None:
+            return replace(obstacle, verdict=verdict)
+        return Judgement("proved", "", verdict)
+
+    def obstacle(self, candidate: Candidate) -> Judgement | None:
+        """Why a candidate is of no use even if it is proved; None where it is of use."""
         refused = self._emitted(candidate)
         if refused:
-            return Judgement("emitter", refused, verdict)
+            return Judgement("emitter", refused)
         needed = candidate.estimate.memory_bytes
         if needed > self.memory:
             over = f"{show_bytes(needed)} per rank, and there are {show_bytes(self.memory)}"
-            return Judgement("memory", over, verdict)
-        return Judgement("proved", "", verdict)
+            return Judgement("memory", over)
+        return None
 
     def _emitted(self, candidate: Candidate) -> str:
         """Why no patch can be written for a candidate; empty where one can."""

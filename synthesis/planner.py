@@ -13,7 +13,7 @@ from synthesis.hardware import Cluster
 from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
-from synthesis.search import Found, Search, search
+from synthesis.search import Found, Search, prepare, search
 from synthesis.wishes import NO_WISHES, WishError, Wishes, show_bytes
 from verifier.inline import inline, live
 from verifier.ir.program import Program
@@ -113,6 +113,11 @@ def synthesize(
     plan = describe(found, mesh, baseline, kinds)
     asked = Asked(program, mesh, cluster, kinds, split_loss, wishes)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
+
+
+def space(asked: Asked) -> Search:
+    """The modules and dims that plans are made of, with nothing scored yet."""
+    return prepare(asked.program, asked.mesh, asked.cluster, asked.kinds, asked.split_loss)
 
 
 def can_emit(module: Module, style: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from synthesis.assign import PlanError, Point, choices
@@ -32,6 +32,8 @@ class Candidate:
     lowered: Lowered
     origin: str = ""
     """The tactic or the move it came from."""
+    tactic: str = ""
+    """The tactic or seed that it descends from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Refusal:
     kind: Literal["lowering", "emitter"]
     """No distribution was found for an op, or no module style stands for it."""
     reason: str
+    tactic: str = ""
 
 
 @dataclass
@@ -67,8 +70,8 @@ class Search:
         default_factory=dict[Point, "Candidate | Refusal"]
     )
 
-    def score(self, point: Point, origin: str) -> Candidate | Refusal:
-        """A candidate, or why the point is none."""
+    def score(self, point: Point, origin: str, tactic: str = "") -> Candidate | Refusal:
+        """A candidate, or why the point is none; `tactic` is what it descends from."""
         known = self.seen.get(point)
         if known is not None:
             return known
@@ -78,6 +81,7 @@ class Search:
             if isinstance(again, Candidate) and again.score < out.score:
                 out = again
             self.least = min(self.least, out.score)
+        out = replace(out, tactic=tactic)
         self.seen[point] = out
         return out
 

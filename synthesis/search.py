@@ -40,6 +40,10 @@ class Found:
     """Points that are no candidates."""
     state: Search | None = None
     """To score further points by."""
+    starts: list[tuple[str, Point, Candidate | Refusal]] = field(
+        default_factory=list[tuple[str, Point, Candidate | Refusal]]
+    )
+    """(tactic or seed, its point, what came of the nearest point that keeps every wish)"""
 
 
 def _relaxed(state: Search, rules: Rules, point: Point, origin: str) -> list[Candidate]:
@@ -51,7 +55,7 @@ def _relaxed(state: Search, rules: Rules, point: Point, origin: str) -> list[Can
         if "replicate" not in rules.allowed[module.path]:
             continue
         result = state.score(
-            point.with_style(module.path, "replicate"), f"{origin}, {module.path} whole"
+            point.with_style(module.path, "replicate"), f"{origin}, {module.path} whole", origin
         )
         if isinstance(result, Candidate):
             out.append(result)
@@ -121,11 +125,13 @@ def search(
     beam: list[Candidate] = []
     least = float("inf")
     failed: dict[str, str] = {}
+    starts: list[tuple[str, Point, Candidate | Refusal]] = []
     for name, start in _starts(rules, found, size, tp, seeds):
         point = rules.keep(start)
         if progress:
             progress(f"tactic {name}")
-        result = state.score(point, name)
+        result = state.score(point, name, name)
+        starts.append((name, start, result))
         if isinstance(result, Candidate):
             beam.append(result)
         else:
@@ -157,7 +163,15 @@ def search(
         )
     refused = [r for r in state.seen.values() if isinstance(r, Refusal)]
     return Found(
-        state.program, ranked[0], ranked[1:], failed, found, len(state.seen), refused, state
+        state.program,
+        ranked[0],
+        ranked[1:],
+        failed,
+        found,
+        len(state.seen),
+        refused,
+        state,
+        starts,
     )
 
 
@@ -204,7 +218,8 @@ def _grown(
                 point = candidate.point.with_style(module.path, style)
                 if point in state.seen:
                     continue
-                result = state.score(point, f"{module.path} -> {style}")
+                origin = f"{module.path} -> {style}"
+                result = state.score(point, origin, candidate.tactic)
                 if isinstance(result, Candidate) and result.estimate.parameters <= most:
                     grown.append(result)
     return grown

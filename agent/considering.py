@@ -1,0 +1,139 @@
+"""`shardproof candidates` and `shardproof why-not`: what else a plan could be, tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent import events, pipeline
+from agent.errors import Exit
+from agent.run import Outcome, Run
+from synthesis.emit import ModelFacts, loss_obstacle
+from synthesis.execute import collect_facts
+from synthesis.hardware import Cluster
+from synthesis.judging import Considered, Judge, candidates
+from synthesis.planner import synthesize
+from synthesis.why import WhyNot, why_not
+from synthesis.wishes import NO_WISHES, Kind, Wishes, show_bytes
+from verifier.frontend.request import CaptureRequest
+from verifier.ir.types import Mesh
+
+
+@dataclass(frozen=True)
+class Question:
+    """The model, mesh and wishes that a question is about."""
+
+    request: CaptureRequest
+    mesh: Mesh
+    cluster: Cluster
+    wishes: Wishes = NO_WISHES
+
+
+def wished(
+    pins: Sequence[str], bans: Sequence[str], memory: str | None, constraints: Sequence[str]
+) -> Wishes:
+    """The wishes of a command line.
+
+    Raises:
+        WishError: one that cannot be read.
+    """
+    out = NO_WISHES
+    asked: list[tuple[Kind, str]] = [("pin", words) for words in pins]
+    asked += [("ban", words) for words in bans]
+    asked += [("constrain", f"memory={memory}")] if memory is not None else []
+    asked += [("constrain", words) for words in constraints]
+    for kind, words in asked:
+        out = out.with_wish(kind, words)
+    return out
+
+
+def judge(run: Run, asked: Question) -> Judge:
+    """Capture and plan, then judge what the search came by."""
+    captured = pipeline.captured_in(run, asked.request)
+    with run.phase("inspect") as phase:
+        facts: ModelFacts = collect_facts(asked.request)
+        phase.summary = f"{len(facts.modules)} modules called"
+    with run.phase("plan") as phase:
+        made = synthesize(
+            captured.program,
+            asked.mesh,
+            asked.cluster,
+            pipeline.kinds(captured),
+            loss_obstacle(facts) is None,
+            progress=run.note,
+            wishes=asked.wishes,
+        )
+        phase.summary = f"{made.found.scored} candidates priced"
+    return Judge(made, captured.consts, facts)
+
+
+def show_candidates(run: Run, asked: Question, count: int) -> Outcome:
+    """The chosen plan, the next best, and those that are none, each judged."""
+    judged = judge(run, asked)
+    with run.phase("judge") as phase:
+        rows = candidates(judged, count)
+        phase.summary = f"{len(rows)} candidates judged"
+    for row in rows:
+        run.emit(
+            events.PlanJudged(
+                name=row.name,
+                status=status(row),
+                reason=row.why or row.judgement.reason,
+                differs=list(row.differs),
+                step_s=row.step_s,
+                memory_bytes=row.memory_bytes,
+                comm_bytes=row.comm_bytes,
+            )
+        )
+    proved = rows[0].judgement.status == "proved"
+    code = Exit.PROVED if proved else Exit.NOT_PROVED
+    answer = "\n".join(line for row in rows for line in lines(row))
+    return Outcome(code, "proved" if proved else "unknown", answer=answer)
+
+
+def status(row: Considered) -> str:
+    return f"chosen, {row.judgement.status}" if row.chosen else row.judgement.status
+
+
+def lines(row: Considered) -> list[str]:
+    """A candidate for a person."""
+    out = [f"{row.name}: {status(row)}"]
+    if row.step_s is not None and row.memory_bytes is not None and row.comm_bytes is not None:
+        out.append(
+            f"  step {row.step_s * 1e3:.3f} ms, {show_bytes(row.memory_bytes)} per rank, "
+            f"{show_bytes(row.comm_bytes)} communicated"
+        )
+    out += [f"  {row.why}"] if row.why else []
+    out += [f"  {row.judgement.reason}"] if row.chosen and row.judgement.reason else []
+    shown = row.differs[:6]
+    more = len(row.differs) - len(shown)
+    if shown:
+        out.append("  differs: " + ", ".join(shown) + (f" and {more} more" if more else ""))
+    return out
+
+
+def show_why_not(run: Run, asked: Question, path: str, style: str, *, bare: bool) -> Outcome:
+    """Try a style for a module, and say what came of it."""
+    judged = judge(run, asked)
+    with run.phase("try") as phase:
+        found = why_not(judged, path, style, bare=bare)
+        phase.summary = found.answer
+    run.emit(emitted(found))
+    word: events.VerdictWord = "proved" if found.holds else "unknown"
+    if found.answer == "refuted":
+        word = "refuted"
+    code = Exit.PROVED if found.holds else Exit.NOT_PROVED
+    return Outcome(code, word, answer="\n".join(found.lines()))
+
+
+def emitted(found: WhyNot) -> events.PlanJudged:
+    """The answer as an event."""
+    return events.PlanJudged(
+        name=f"{found.path} {found.style}",
+        status=found.answer,
+        reason="; ".join(filter(None, [found.reason, found.bare])),
+        differs=list(found.differs),
+        step_s=found.step_s,
+        memory_bytes=found.memory_bytes,
+        comm_bytes=found.comm_bytes,
+    )

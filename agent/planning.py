@@ -1,0 +1,283 @@
+"""The plan of a run, and what is done where it does not hold.
+
+A plan that no patch stands for, that needs more memory than there is, or that is not proved is left
+for the next candidate; where none is left, its offending choice is banned or its activations are
+split further; then a language model's proposals become starting points, if one was asked for. At
+most three rounds know of each other; then the search starts afresh with what was refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent import events
+from agent.llm.client import Model
+from agent.llm.dialogue import Read
+from agent.llm.proposing import Task, propose
+from agent.run import Run
+from synthesis.assign import PlanError, Point
+from synthesis.describe import describe
+from synthesis.emit import EmitError, ModelFacts
+from synthesis.judging import WORDS, Judge, Judgement, Status
+from synthesis.planner import Asked, Synthesis, space
+from synthesis.scoring import Candidate
+from synthesis.search import ROOM, Search
+from synthesis.tactics import TACTICS
+from synthesis.wishes import WishError, Wishes, show_bytes
+from verifier.verdict import Proof
+
+ROUNDS = 3
+"""Rounds that know of each other."""
+CONTEXTS = 2
+TRIED = 4
+"""Candidates of one search that are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A plan that did not hold."""
+
+    point: Point | None
+    name: str
+    tactic: str
+    kind: Status
+    reason: str
+
+
+@dataclass
+class Planning:
+    """The search of one run: `first` gives a plan, `other` the next after one that failed."""
+
+    run: Run
+    asked: Asked
+    facts: ModelFacts | None = None
+    consts: Mapping[str, Any] | None = None
+    model: Model | None = None
+    failures: list[Failure] = field(default_factory=list[Failure])
+    seeds: list[tuple[str, Point]] = field(default_factory=list[tuple[str, Point]])
+    banned: list[str] = field(default_factory=list[str])
+    """Tactics that failed twice for one reason."""
+    over: Synthesis | None = None
+    """The first plan that needs more memory than a device has: said, and taken where none fits and
+    the owner set no limit."""
+    last: Synthesis | None = None
+    raised: PlanError | None = None
+    proposed: Counter[str] = field(default_factory=Counter[str])
+    _steps: Iterator[Synthesis] | None = None
+
+    def first(self) -> Synthesis:
+        """A plan that can be written and that fits.
+
+        Raises:
+            PlanError, EmitError: there is none; the error of the first that failed.
+        """
+        if self.model is not None:
+            self._ask()
+        self._steps = self._search()
+        found = next(self._steps, None)
+        if found is None:
+            raise self._error()
+        return found
+
+    def other(self, made: Synthesis, kind: Status, reason: str) -> Synthesis | None:
+        """The next plan, after one that failed later on; None where none is left."""
+        assert self._steps is not None
+        best = made.found.best
+        self.failures.append(Failure(best.point, best.origin, best.tactic, kind, reason))
+        return next(self._steps, None)
+
+    def _search(self) -> Iterator[Synthesis]:
+        like: Search | None = None
+        for context in range(1, CONTEXTS + 1):
+            wishes = self._start()
+            for turn in range(1, ROUNDS + 1):
+                known = len(self.failures)
+                try:
+                    made = self.asked.again(wishes, self.seeds, like)
+                except PlanError as error:
+                    self._not_found(error)
+                else:
+                    self.last, like = made, made.found.state
+                    yield from self._candidates(made, (turn, context))
+                new = self.failures[known:]
+                step, more = self._next(wishes, new)
+                if more is None and self.model is not None and self._ask():
+                    step, more = "starting points that the model proposes", wishes
+                last = turn == ROUNDS or more is None
+                if last:
+                    step = "a fresh start" if context < CONTEXTS and self._news() else "give up"
+                if new:
+                    self._tell((turn, context), new[-1], step)
+                if last or more is None:
+                    break
+                wishes = more
+            if not self._news():
+                break
+        if self.over is not None and self.asked.wishes.memory_bytes is None:
+            made, self.over = self.over, None
+            needed = made.found.best.estimate.memory_bytes
+            has = self.asked.cluster.device.memory_bytes
+            self.run.warn(
+                f"the plan needs {show_bytes(needed)} per rank and the described device has "
+                f"{show_bytes(has)}; no other plan was found"
+            )
+            yield made
+
+    def _not_found(self, error: PlanError) -> None:
+        """A search that ended without a plan; at the very first only memory can be mended."""
+        memory = isinstance(error, WishError) and error.wish.startswith("memory")
+        if not self.failures and not memory:
+            raise error
+        self.raised = self.raised or error
+        kind: Status = "memory" if memory else "lowering"
+        self.failures.append(Failure(None, "search", "", kind, str(error)))
+
+    def _candidates(self, made: Synthesis, at: tuple[int, int]) -> Iterator[Synthesis]:
+        """The candidates of a search that nothing speaks against, in order of their price."""
+        judge = Judge(made, self.consts, self.facts)
+        gone = {f.point for f in self.failures}
+        most = made.found.best.estimate.parameters * ROOM
+        ranked = [made.found.best, *made.found.others]
+        left = [c for c in ranked if c.estimate.parameters <= most and c.point not in gone][:TRIED]
+        for index, candidate in enumerate(left):
+            chosen = self._with(made, candidate)
+            obstacle = judge.obstacle(candidate)
+            if obstacle is not None:
+                if obstacle.status == "memory" and self.over is None:
+                    self.over = chosen
+                self._failed(candidate, obstacle)
+            else:
+                yield chosen
+            if index + 1 < len(left):
+                self._tell(at, self.failures[-1], f"next candidate: {left[index + 1].origin}")
+
+    def _with(self, made: Synthesis, candidate: Candidate) -> Synthesis:
+        """The same search with another candidate as its choice."""
+        if candidate is made.found.best:
+            return made
+        others = [made.found.best, *(c for c in made.found.others if c is not candidate)]
+        found = replace(made.found, best=candidate, others=others)
+        plan = describe(found, self.asked.mesh, made.baseline, self.asked.kinds)
+        return replace(made, found=found, plan=plan, lowered=candidate.lowered)
+
+    def _failed(self, candidate: Candidate, judgement: Judgement) -> None:
+        self.failures.append(
+            Failure(
+                candidate.point,
+                candidate.origin,
+                candidate.tactic,
+                judgement.status,
+                judgement.reason,
+            )
+        )
+
+    def _tell(self, at: tuple[int, int], failure: Failure, following: str) -> None:
+        self.run.emit(
+            events.PlanStep(
+                round=at[0],
+                context=at[1],
+                kind=WORDS[failure.kind],
+                reason=f"{failure.name}: {failure.reason}",
+                next=following,
+            )
+        )
+
+    def _start(self) -> Wishes:
+        """The owner's wishes, and no tactic that failed twice for one reason."""
+        seen = Counter((f.tactic, f.kind, re.sub(r"\d+", "", f.reason)) for f in self.failures)
+        twice = [t for (t, _, _), n in seen.items() if n > 1 and t in TACTICS]
+        for name in twice:
+            left = set(TACTICS) - {*self.banned, *self.asked.wishes.tactics, name}
+            if name not in self.banned and left - {"replicate"}:
+                self.banned.append(name)
+        own = self.asked.wishes
+        return replace(own, tactics=tuple(dict.fromkeys((*own.tactics, *self.banned))))
+
+    def _news(self) -> bool:
+        """Whether a fresh start would start otherwise than the last one."""
+        before = list(self.banned)
+        self._start()
+        return self.banned != before
+
+    def _next(self, wishes: Wishes, new: list[Failure]) -> tuple[str, Wishes | None]:
+        """What the search is told after these failures: one more wish, the likeliest first."""
+        modules = [m.path for m in self.last.found.modules] if self.last is not None else []
+        pinned = {path for path, _ in wishes.pins}
+        for failure in new:
+            if failure.kind == "memory" and wishes.sequence_parallel is None:
+                return "activations split over the sequence", replace(
+                    wishes, sequence_parallel=True
+                )
+            if failure.point is None or failure.kind == "memory":
+                continue
+            for path in sorted(modules, key=len, reverse=True):
+                style = failure.point.style(path)
+                if path not in failure.reason or style == "replicate" or path in pinned:
+                    continue
+                if (path, style) not in wishes.bans:
+                    return f"without {path} {style}", wishes.with_wish("ban", f"{path}={style}")
+        return "", None
+
+    def _ask(self) -> bool:
+        """Whether the model has starting points that were not tried yet."""
+        state = self.last.found.state if self.last is not None else space(self.asked)
+        if self.model is None or state is None or state.tp is None:
+            return False
+        refused = tuple((f.name, f"{WORDS[f.kind]}: {f.reason}") for f in self.failures[-6:])
+        task = Task(
+            tuple(state.modules), self.asked.mesh, state.tp, self.asked.cluster.name, refused
+        )
+        reply = propose(self.model, task)
+        if not isinstance(reply, Read):
+            self.proposed["model"] += 1
+            self.run.warn(f"no proposals: {reply}")
+            return False
+        tried = {point for _, point in self.seeds} | {f.point for f in self.failures}
+        fresh = [p for p in reply.value if p.point not in tried]
+        for proposal in reply.value:
+            self.proposed[f"model: {proposal.tactic}"] += 1
+        self.seeds += [(f"model: {p.tactic}", p.point) for p in fresh]
+        return bool(fresh)
+
+    def _error(self) -> Exception:
+        first = self.failures[0]
+        if self.raised is not None and first.point is None:
+            return self.raised
+        text = first.reason
+        tried = len({f.point for f in self.failures if f.point is not None})
+        if tried > 1:
+            text += f"; {tried} plans were tried"
+        if first.kind == "emitter":
+            return EmitError(text)
+        if first.kind == "memory":
+            return WishError(text, "memory", hint="a larger mesh, or a smaller batch")
+        return PlanError(text)
+
+    def counts(self, made: Synthesis, proved: bool) -> dict[str, dict[str, int]]:
+        """How far the starting points of each tactic came: proposed, fitted (it keeps every
+        wish), planned, proved and chosen. Only what was verified counts as proved."""
+        out: dict[str, Counter[str]] = {}
+        for name, start, result in made.found.starts:
+            row = out.setdefault(name, Counter())
+            row["proposed"] += 1
+            row["fitted"] += result.point == start
+            row["planned"] += isinstance(result, Candidate)
+        judge = Judge(made, self.consts)
+        for name, _, result in made.found.starts:
+            if name.startswith("model: ") and isinstance(result, Candidate):
+                out[name]["proved"] += isinstance(judge(result).verdict, Proof)
+        best = made.found.best
+        row = out.setdefault(best.tactic, Counter())
+        row["chosen"] += 1
+        if not best.tactic.startswith("model: "):
+            row["proved"] += proved
+        if self.proposed["model"]:
+            out.setdefault("model", Counter())["proposed"] = self.proposed["model"]
+        return {name: {word: row[word] for word in COUNTED} for name, row in sorted(out.items())}
+
+
+COUNTED = ("proposed", "fitted", "planned", "proved", "chosen")
