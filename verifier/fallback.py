@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from verifier.contract import Contract
 from verifier.domains.base import Array
@@ -14,6 +15,9 @@ from verifier.ir.program import Program
 from verifier.refute import Difference
 from verifier.relate import Rules, relate_peeled
 from verifier.verdict import Proof
+
+if TYPE_CHECKING:
+    from verifier.resize import Declined, SmallDifference
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,11 @@ def decide_small(given: Unrelated) -> Proof | Difference | str:
             return f"element by element: {reason}"
 
 
-def refute_large(given: Unrelated) -> Difference | str:
-    """The programs at small extents, run on numbers."""
-    from verifier.resize import Declined, refute_resized
+def resized_difference(given: Unrelated) -> SmallDifference | Declined | None:
+    """A difference of the programs at small extents, with what there is to say against it."""
+    from verifier.resize import refute_resized
 
-    found = refute_resized(
+    return refute_resized(
         given.sequential,
         given.distributed,
         given.contract,
@@ -68,13 +72,27 @@ def refute_large(given: Unrelated) -> Difference | str:
         ),
         proved=given.related,
     )
+
+
+def refute_large(given: Unrelated) -> Difference | str:
+    """The programs at small extents, run on numbers."""
+    from verifier.resize import Declined
+
+    found = resized_difference(given)
     if found is None:
         return "the programs are too large to run, and equal on numbers at smaller extents"
     if isinstance(found, Declined):
         return f"the programs are too large to run on numbers: {found}"
     if found.caveats:
         return f"the programs differ {found}, which need not mean much: {'; '.join(found.caveats)}"
-    witness = replace(found.difference.witness, sizes=str(found))
+    return as_witnessed(found)
+
+
+def as_witnessed(found: SmallDifference) -> Difference:
+    """The difference with the sizes at which it shows, and its rank on the mesh that was given."""
+    here, kept = found.difference.witness, found.resized.kept
+    rank = {name: kept[name][at] if name in kept else at for name, at in here.rank.items()}
+    witness = replace(here, sizes=str(found), rank=rank)
     return Difference(witness, found.difference.outputs)
 
 

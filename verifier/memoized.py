@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -249,8 +250,8 @@ class _Run:
         if still.affine:
             for rank, row in zip(here.tolist(), rows, strict=True):
                 chosen: dict[str, Any] = at(still.attrs, self.coords[rank])
-                key = arrays.call(node.op, chosen), row
-                made.append(arrays.once(key, lambda c=chosen, r=row: result(c, r)))
+                one: Callable[[], int] = partial(result, chosen, row)
+                made.append(arrays.once((arrays.call(node.op, chosen), row), one))
         else:
             for row in rows:
                 if row not in found:

@@ -2,7 +2,7 @@
 
 from verifier.ingest.findings import Finding, Ingested, RankClass
 from verifier.ingest.read import read_ranks
-from verifier.ingest.verify import RanksVerdict, verify_ranks
+from verifier.ingest.verify import RanksVerdict, judged, verify_ranks
 from verifier.ingest.write import rank_texts, write_ranks
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Ingested",
     "RankClass",
     "RanksVerdict",
+    "judged",
     "rank_texts",
     "read_ranks",
     "verify_ranks",

@@ -1,8 +1,9 @@
-"""Where rank programs are kept: a folder or a zip of files, or one stream, plain or gzip."""
+"""Where rank programs are kept: a folder, zip or tar of files, or one stream, plain or gzip."""
 
 from __future__ import annotations
 
 import gzip
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
@@ -45,6 +46,8 @@ def open_ranks(path: Path) -> tuple[Section, Iterator[Section]]:
         raise _unreadable(str(path), error) from None
     if magic == b"PK\x03\x04":
         return _zip(path)
+    if tarfile.is_tarfile(path):
+        return _tar(path)
     stream = _stream(path, magic[:2] == b"\x1f\x8b")
     first = next(stream, None)
     if first is None:
@@ -110,6 +113,30 @@ def _zip(path: Path) -> tuple[Section, Iterator[Section]]:
                 yield whole(read(name), name)
 
     return Section(read(heads[0]), heads[0], 1), sections()
+
+
+def _tar(path: Path) -> tuple[Section, Iterator[Section]]:
+    def members() -> Iterator[tuple[str, bytes]]:
+        try:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    name = Path(member.name).name
+                    file = archive.extractfile(member) if member.isfile() else None
+                    if file is not None and (name == HEADER or name.startswith("rank-")):
+                        yield member.name, file.read(MAX_SECTION + 1)
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+            raise _unreadable(str(path), error) from None
+
+    head = next((found for found in members() if Path(found[0]).name == HEADER), None)
+    if head is None:
+        raise _no_header(path)
+
+    def sections() -> Iterator[Section]:
+        for name, data in members():
+            if Path(name).name != HEADER:
+                yield whole(data, name)
+
+    return Section(head[1], head[0], 1), sections()
 
 
 def whole(data: bytes, name: str) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from verifier.ir.types import Affine
 
 FEW = 3
 """A class of ranks that deviate is so many times smaller than the class they belong to."""
+_FACTOR = re.compile(r"(?<=\bvalue=)[^,}\s]+")
 ALIKE = 0.5
 """So much of its lines, at least, are also those of the class it belongs to."""
 
@@ -88,6 +90,12 @@ def _values(number: int | Affine, owner: TextClass, grid: Grid) -> Ints:
 
 def _unnamed(tokens: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("%" if t[0] == "%" else t for t in tokens)
+
+
+def only_a_factor(want: str, got: str) -> bool:
+    """Whether two lines differ in one number `value=` alone."""
+    a, b = _FACTOR.split(want), _FACTOR.split(got)
+    return len(a) == 2 and a == b
 
 
 def first_difference(

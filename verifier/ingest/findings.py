@@ -28,6 +28,8 @@ class Finding:
     coords: dict[str, int] = field(default_factory=dict[str, int])
     expected: str = ""
     got: str = ""
+    factor: bool = False
+    """Of a rank that deviates: all that it has otherwise is one number of one op, `value=`."""
 
     def __str__(self) -> str:
         at = "" if self.rank is None else f"rank {self.rank}"

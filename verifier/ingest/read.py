@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from verifier.ingest.build import UnwrittenError, build
 from verifier.ingest.classes import TextClass, actual, split
 from verifier.ingest.container import Section, open_ranks
-from verifier.ingest.deviation import adopt, first_difference, hosts
+from verifier.ingest.deviation import adopt, first_difference, hosts, only_a_factor
 from verifier.ingest.findings import (
     Finding,
     Ingested,
@@ -239,7 +239,8 @@ def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:
             told += 1
             lines = "1 line" if count == 1 else f"{count} lines"
             what = f"{lines} unlike the {len(owner.host.ranks)} ranks around it, this one first"
-            yield read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
+            found = read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
+            yield replace(found, factor=count == 1 and only_a_factor(want, got))
     if left:
         yield Finding("deviates", f"{left} more ranks deviate")
 

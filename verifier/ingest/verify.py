@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verifier.contract import Contract, ContractError
+from verifier.contract import Contract, ContractError, check, output_key
 from verifier.domains.base import Array
-from verifier.fallback import Unrelated, refute_large
+from verifier.fallback import Unrelated, as_witnessed, resized_difference
 from verifier.ingest.findings import Finding, Ingested
 from verifier.ingest.read import Progress, read_ranks
-from verifier.ingest.relabel import relabelled
 from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import IN_ORDER, Program
 from verifier.ir.types import Source
-from verifier.refute import Difference
+from verifier.legality import illegal
+from verifier.refute import too_large
+from verifier.relate import Rules, relate_peeled, satisfied
+from verifier.resize import SmallDifference
+from verifier.resize.literals import ONE_SIDED, factors
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
-from verifier.verify import verify, well_formed
+from verifier.verify import verify
+from verifier.wellformed import shared, well_formed
 
 BUFFERED = "a send does not wait for its recv"
 
@@ -46,16 +51,17 @@ def verify_ranks(
     Input that is no set of rank programs is Unknown, with the first finding as its reason.
     """
     read = read_ranks(path, progress)
-    return RanksVerdict(_judged(sequential, read, contract, consts, progress), read)
+    return RanksVerdict(judged(sequential, read, contract, consts, progress), read)
 
 
-def _judged(
+def judged(
     sequential: Program,
     read: Ingested,
-    contract: Contract,
-    consts: Mapping[str, Array] | None,
-    progress: Progress | None,
+    contract: Contract | None,
+    consts: Mapping[str, Array] | None = None,
+    progress: Progress | None = None,
 ) -> Verdict:
+    """The verdict on programs that were read. Without a contract, on whether they run at all."""
     for kind in ("malformed", "mismatch", "unsupported"):
         found = read.of_kind(kind)
         if found and kind == "mismatch":
@@ -65,18 +71,22 @@ def _judged(
             return Counterexample(read.mesh, trace, _location(first), stats=read.stats)
         first = next(iter(read.of_kind("deviates")), None)
         if found and kind == "unsupported" and first is not None:
-            others = _said(_others(sequential, read, contract, consts))
-            said = f"{first}; with it, {found[0].message}; {others}"
+            others = "" if contract is None else _others(sequential, read, contract, consts)
+            said = f"{first}; with it, {found[0].message}; {_said(others)}"
             return Unknown(said, _location(first), stats=read.stats)
         if found:
             return Unknown(str(found[0]), _location(found[0]), stats=read.stats)
-    if read.program is None:
+    if read.program is None or contract is None:
         return Unknown("no program of all ranks was found", stats=read.stats)
+    deviant = read.of_kind("deviates")
     try:
+        if len(deviant) == 1 and deviant[0].factor:
+            found = _another_factor(sequential, read, contract, consts, deviant[0])
+            if found is not None:
+                return replace(found, stats={**read.stats, **found.stats})
         verdict = verify(sequential, read.program, contract, consts=consts, progress=progress)
     except (IRError, ContractError) as error:
         return Unknown(f"the programs do not fit: {error}", stats=read.stats)
-    deviant = read.of_kind("deviates")
     verdict = replace(verdict, stats={**read.stats, **verdict.stats})
     match verdict:
         case Proof(assumptions=assumed):
@@ -88,13 +98,6 @@ def _judged(
         case Unknown(location=place, reason=reason) if deviant:
             others = _others(sequential, read, contract, consts)
             named = _named(place, deviant[0])
-            if isinstance(others, Proof):
-                smaller = _smaller(sequential, read.program, contract, consts, deviant[0])
-                if smaller is not None:
-                    mesh, witness = str(read.program.mesh), smaller.witness
-                    return Counterexample(
-                        mesh, witness, named, smaller.outputs, stats=verdict.stats
-                    )
             said = f"{deviant[0]}; with it, {reason}; {_said(others)}"
             return replace(verdict, reason=said, location=named)
         case _:
@@ -125,22 +128,48 @@ def _said(others: Verdict | str) -> str:
             return others
 
 
-def _smaller(
+def _another_factor(
     sequential: Program,
-    program: Program,
+    read: Ingested,
     contract: Contract,
     consts: Mapping[str, Array] | None,
     deviant: Finding,
-) -> Difference | None:
-    """A difference on a smaller mesh, on which the rank that deviates is one of the first."""
-    many, moved = relabelled(program, contract, deviant.coords)
-    one, many = inline(well_formed(sequential)), inline(well_formed(many))
-    found = refute_large(Unrelated(one, many, contract, consts or {}, ()))
-    if isinstance(found, str):
+) -> Counterexample | None:
+    """A difference at small extents, of programs too large to run, where one number of one op of
+    one rank is all that its neighbours have otherwise.
+
+    On a smaller mesh a number may be wrong that was right, as 1/64 is for a mean over 64 ranks.
+    Not so here, where the ranks around it and the one-device program have the same numbers: these
+    are left as they are at every extent, and so is this one, which stands in the place of one.
+    """
+    start = time.perf_counter()
+    if read.program is None or read.majority is None:
         return None
-    shown = ", ".join(f"{name}={at} as {name}=0" for name, at in moved.items())
-    sizes = f"{found.witness.sizes}, with {shown}" if shown else found.witness.sizes
-    return replace(found, witness=replace(found.witness, sizes=sizes))
+    one, many, others = (
+        inline(well_formed(shared(p))) for p in (sequential, read.program, read.majority)
+    )
+    check(one, many, contract)
+    if not too_large(one, many) or illegal(many, contract) is not None:
+        return None
+    if factors(one) != factors(others):
+        return None
+    terms, related, _ = relate_peeled(one, many, contract, Rules(many.mesh))
+    wrong = satisfied(terms, many, related, contract)
+    if not wrong:
+        return None
+    held = frozenset(name for name, facts in related.facts.items() if facts)
+    proved = {output_key(o) for o in many.outputs} - set(wrong)
+    found = resized_difference(
+        Unrelated(one, many, contract, consts or {}, tuple(wrong), tuple(sorted(proved)), held)
+    )
+    if not isinstance(found, SmallDifference):
+        return None
+    if not all(caveat.startswith(ONE_SIDED) for caveat in found.caveats):
+        return None
+    shown = as_witnessed(found)
+    stats = {"decide_s": time.perf_counter() - start}
+    place = _location(deviant)
+    return Counterexample(str(many.mesh), shown.witness, place, shown.outputs, stats=stats)
 
 
 def _short(found: Finding) -> str:

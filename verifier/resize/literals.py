@@ -25,6 +25,8 @@ NEAR = 8
 FEW = 4
 """Factors up to this, and one over it, count no entries."""
 COUNTING = ("sum", "cumsum", "mm", "bmm", "all_reduce", "reduce_scatter", "index_add")
+ONE_SIDED = "only one of the programs has the factors"
+"""How a caveat begins, where a factor may stand for what the other program counts by its mesh."""
 ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -120,7 +122,7 @@ def doubts(sequential: Program, distributed: Program, mesh_changed: bool) -> lis
     out: list[str] = []
     if ours != theirs and mesh_changed:
         shown = _shown(ours ^ theirs)
-        out.append(f"only one of the programs has the factors {shown}, and the mesh is smaller")
+        out.append(f"{ONE_SIDED} {shown}, and the mesh is smaller")
     counts = {
         f for f in ours | theirs if min(f.numerator, f.denominator) == 1 and max(f, 1 / f) > FEW
     }
