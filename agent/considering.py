@@ -14,7 +14,7 @@ from synthesis.hardware import Cluster
 from synthesis.judging import Considered, Judge, candidates
 from synthesis.planner import synthesize
 from synthesis.why import WhyNot, why_not
-from synthesis.wishes import NO_WISHES, Kind, Wishes, show_bytes
+from synthesis.wishes import NO_WISHES, Wishes, show_bytes
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.types import Mesh
 
@@ -38,12 +38,14 @@ def wished(
         WishError: one that cannot be read.
     """
     out = NO_WISHES
-    asked: list[tuple[Kind, str]] = [("pin", words) for words in pins]
-    asked += [("ban", words) for words in bans]
-    asked += [("constrain", f"memory={memory}")] if memory is not None else []
-    asked += [("constrain", words) for words in constraints]
-    for kind, words in asked:
-        out = out.with_wish(kind, words)
+    for words in pins:
+        out = out.with_wish("pin", words)
+    for words in bans:
+        out = out.with_wish("ban", words)
+    if memory is not None:
+        out = out.with_wish("constrain", f"memory={memory}")
+    for words in constraints:
+        out = out.with_wish("constrain", words)
     return out
 
 

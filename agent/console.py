@@ -93,8 +93,6 @@ class Console:
                 for file in files:
                     counts = f"  +{file.added} -{file.removed}" if action == "preview" else ""
                     self._say(action, f"{file.path}{counts}  {file.state}".rstrip())
-            case events.PlanJudged(name=name, status=status, reason=reason):
-                self._say("candidate", ": ".join(p for p in (f"{name}  {status}", reason) if p))
             case events.PlanStep():
                 self._say("replan", f"{event.kind}: {event.reason}\n-> {event.next}", "33")
             case events.RepairRound():
