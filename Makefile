@@ -86,7 +86,7 @@ bench-ingest: $(OK)  ## 8,192 programs of single ranks, read and judged
 
 .PHONY: bench-repair
 bench-repair: $(OK)  ## wrong programs of the corpus and mutants with 1 to 3 faults, repaired and proved
-	$(BIN)/python -m benchmarks.repair --write bench/repair.json
+	$(BIN)/shardproof bench repair --out bench/repair
 
 .PHONY: bench-plans
 bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof by number of layers

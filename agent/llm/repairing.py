@@ -142,6 +142,7 @@ _NEEDED = {
     "after": ("op",),
     "replace": ("op",),
     "set": ("attrs",),
+    "set_alike": ("attrs",),
     "rewire": ("operands",),
     "swap": ("operands",),
     "output": ("operands",),

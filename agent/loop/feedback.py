@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from agent.verdicts import located, message
 from verifier.ir.printing import show_attr
-from verifier.repair import Edit
+from verifier.repair import KINDS, Edit
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict
 
 
@@ -73,7 +73,7 @@ def row(edit: Edit) -> str:
         {
             "edit": edit.kind,
             "value": value,
-            "op": "" if edit.kind == "drop" else edit.op,
+            "op": edit.op if "op" in KINDS[edit.kind].fields else "",
             "attrs": attrs,
             "operands": list(edit.operands),
             "index": edit.index,

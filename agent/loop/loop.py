@@ -23,7 +23,7 @@ from agent.verdicts import word
 from verifier import repair as enumerated
 from verifier.ir.errors import IRError
 from verifier.repair import Edit
-from verifier.repair.search import Repaired, Tally
+from verifier.repair.search import Clock, Repaired, Tally
 
 ROUNDS_IN_CONTEXT = 3
 Tell = Callable[[events.Event], None]
@@ -38,6 +38,8 @@ class Settings:
     level: Level = Level.FIXES
     most: int = 4
     """Edits of one reply."""
+    clock: Clock = time.perf_counter
+    """What all seconds are read from; the processor's where other work shares the machine."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class _Loop:
         self, question: Question, settings: Settings, model: Model | None, tell: Tell
     ) -> None:
         self.question, self.settings, self.model, self.tell = question, settings, model, tell
-        self.begun = time.perf_counter()
+        self.begun = settings.clock()
         self.rounds = self.context = 0
         self.reason = ""
         self.answer: Unanswered | None = None
@@ -119,6 +121,7 @@ class _Loop:
         found = enumerated.repair(
             q.sequential, start.program, q.contract,
             max_edits=q.max_edits, seconds=seconds, consts=q.consts, fixed=q.fixed,
+            clock=self.settings.clock,
         )  # fmt: skip
         self.tally.update(found.tally)
         if not isinstance(found, Repaired):
@@ -247,4 +250,4 @@ class _Loop:
         return self.settings.seconds - self._seconds()
 
     def _seconds(self) -> float:
-        return time.perf_counter() - self.begun
+        return self.settings.clock() - self.begun

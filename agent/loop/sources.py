@@ -63,7 +63,7 @@ def suggestion(program: Program, edit: Edit, folder: Path) -> Suggestion | None:
     place = f"{node.source.file}:{node.source.line}"
     text = _file(node.source, folder)
     diff = ""
-    if text is not None and edit.kind in ("set", "replace"):
+    if text is not None and edit.kind in ("set", "set_alike", "replace"):
         line = _changed(text, node, dict(edit.attrs), edit.op or node.op)
         if line is not None:
             diff = _diff(text, node.source, line)
@@ -76,11 +76,11 @@ def _says(node: Node, edit: Edit) -> str:
     match edit.kind:
         case "after":
             return f"put {edit.op} ({attrs}) after what this line makes" if attrs else str(edit)
-        case "drop":
+        case "drop" | "drop_alike":
             return f"take the {node.op} of this line away"
         case "commute":
             return f"do the {node.op} of this line before what it now comes after"
-        case "set" | "replace" if edit.op in ("", node.op):
+        case "set" | "set_alike" | "replace" if edit.op in ("", node.op):
             was = ", ".join(
                 f"{k}={show_attr(node.attrs[k])}" for k, _ in edit.attrs if k in node.attrs
             )

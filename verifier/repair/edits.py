@@ -196,6 +196,46 @@ def _set(program: Program, edit: Edit) -> Edited:
     )
 
 
+def _alike(program: Program, value: str) -> list[Node]:
+    """The node that makes a value, and every other of the same op and attributes."""
+    node = program.nodes[_at(program, value)]
+    return [n for n in program.nodes if n.op == node.op and n.attrs == node.attrs]
+
+
+@kind(
+    "set_alike",
+    "attrs",
+    lambda e: (
+        f"{', '.join(f'{k}={v}' for k, v in e.attrs)} for every op that is as the one that makes "
+        f"%{e.value}"
+    ),
+)
+def _set_alike(program: Program, edit: Edit) -> Edited:
+    """As `set`, for every node of the same op and the same attributes as this one."""
+    chosen = {n.outputs for n in _alike(program, edit.value)}
+    changed = dict(edit.attrs)
+    return [
+        replace(n, attrs={**n.attrs, **changed}) if n.outputs in chosen else n
+        for n in program.nodes
+    ], program.outputs
+
+
+@kind(
+    "drop_alike", "index", lambda e: f"drop every {e.op} that is as the one that makes %{e.value}"
+)
+def _drop_alike(program: Program, edit: Edit) -> Edited:
+    """As `drop`, for every node of the same op and the same attributes as this one."""
+    nodes, outputs = list(program.nodes), program.outputs
+    for node in _alike(program, edit.value):
+        if len(node.outputs) != 1 or edit.index >= len(node.inputs):
+            raise IRError(f"{program.name}: %{edit.value} cannot be dropped for an operand")
+        now = next(n for n in nodes if n.outputs == node.outputs)
+        rest = [n for n in nodes if n.outputs != node.outputs]
+        old, new = node.outputs[0], now.inputs[edit.index]
+        nodes, outputs = _redirect(program, rest, outputs, old, new, edit)
+    return nodes, outputs
+
+
 @kind(
     "rewire",
     "index operands",

@@ -94,6 +94,8 @@ def guided(view: View, node: Node) -> Iterator[Edit]:
             yield from dropped(view.program, view.producers[value])
             yield from attributes(view.program, view.producers[value])
     yield from _constants(view, node)
+    yield from _draws(view, node)
+    yield from _summed(view, node)
     yield from dropped(view.program, node)
     yield from attributes(view.program, node)
     yield from reordered(view.program, node)
@@ -128,6 +130,48 @@ def _constants(view: View, node: Node) -> Iterator[Edit]:
             yield Edit("set", node.outputs[0], attrs=changed)
 
 
+def _draws(view: View, node: Node) -> Iterator[Edit]:
+    """Random numbers by their place in the whole tensor, not in the piece of a rank."""
+    if not {"strides", "offset"} <= lookup(node.op).attrs.keys():
+        return
+    local = view.program.types[node.outputs[0]].shape
+    beside = [v for n in view.readers.get(node.outputs[0], ()) for v in n.inputs]
+    found: dict[Attrs, None] = {}
+    for value in (*node.inputs, *beside):
+        for claim in view.exact(value):
+            if claim.layout.local_shape == local and claim.layout.sharded:
+                place = _place(claim.layout)
+                found |= {place: None} if place else {}
+    for attrs in found:
+        yield Edit("set", node.outputs[0], attrs=attrs)
+
+
+def _place(layout: Layout) -> Attrs | None:
+    """Strides of the whole, and the offset of a block of it; None where the split is no block."""
+    strides, offset, stride = list[int](), dict[str, int](), 1
+    for atoms in reversed(layout.dims):
+        strides.insert(0, stride)
+        extent, free = 1, True
+        for atom in reversed(atoms):
+            if atom.mesh_dim is None and not free and atom.size > 1:
+                return None
+            if atom.mesh_dim is not None:
+                free = False
+                offset[atom.mesh_dim] = extent * stride
+            extent *= atom.size
+        stride *= extent
+    return (("offset", Affine.of(0, offset)), ("strides", tuple(strides)))
+
+
+def _summed(view: View, node: Node) -> Iterator[Edit]:
+    """A value that nothing reads, added: as of micro-batches or of several uses."""
+    types = view.program.types
+    for value in (*node.outputs, *dict.fromkeys(node.inputs)):
+        for other in view.idle:
+            if other != value and types[other] == types[value] and types[value].is_float:
+                yield Edit("after", value, "add", operands=(value, other))
+
+
 def factors(view: View, node: Node) -> Iterator[Edit]:
     """A factor after a result that is a multiple of what one device has."""
     for claim in view.claims.get(node.outputs[0], ()):
@@ -137,7 +181,8 @@ def factors(view: View, node: Node) -> Iterator[Edit]:
 
 def frontier(view: View, node: Node) -> list[Node]:
     """One-device ops that could come next, those most like a node first."""
-    held = {c.of for v in node.inputs for c in view.claims.get(v, ())}
+    ends = [v for v in node.outputs if v in view.wrong]
+    held = {c.of for v in (*node.inputs, *ends) for c in view.claims.get(v, ())}
     above = {v for u in node.inputs if u in view.producers for v in view.producers[u].inputs}
     early = {c.of for v in above for c in view.claims.get(v, ())} - held
     found: list[tuple[int, int, Node]] = []
@@ -167,7 +212,16 @@ def _made(view: View, node: Node, theirs: Node) -> Iterator[Edit]:
                     yield Edit("after", value, theirs.op, attrs, operands, uses=uses)
         if name in operands:
             for attrs in _local(program, theirs, None):
+                for key in _ends(view, name):
+                    yield Edit("after", name, theirs.op, attrs, operands, uses=(key,))
                 yield Edit("after", name, theirs.op, attrs, operands)
+
+
+def _ends(view: View, name: str) -> list[str]:
+    """Keys of wrong outputs that are a value which other ops read too."""
+    if not view.readers.get(name) or name not in view.wrong:
+        return []
+    return [output_key(o) for o in view.program.outputs if o.value == name]
 
 
 def _some(view: View, value: str, name: str) -> Iterator[tuple[str, ...]]:
@@ -195,6 +249,18 @@ def _sources(view: View, node: Node, value: str) -> list[str]:
     return [*dict.fromkeys(mine), *rest][:4]
 
 
+def _pieces(program: Program, attrs: dict[str, Attr]) -> Iterator[Attrs]:
+    """The attributes with one dim of the shape cut over a mesh dim."""
+    shape = attrs["shape"]
+    assert isinstance(shape, tuple)
+    extents = [int(n) for n in shape]
+    for _, size in program.mesh.dims:
+        for dim, extent in enumerate(extents):
+            if size > 1 and extent % size == 0:
+                cut = (*extents[:dim], extent // size, *extents[dim + 1 :])
+                yield tuple(sorted({**attrs, "shape": cut}.items()))
+
+
 def _local(program: Program, theirs: Node, node: Node | None) -> list[Attrs]:
     """The attributes of a one-device op for pieces: as written, with local shapes, with offsets."""
     attrs: dict[str, Attr] = dict(theirs.attrs)
@@ -205,6 +271,8 @@ def _local(program: Program, theirs: Node, node: Node | None) -> list[Attrs]:
             out.insert(0, tuple(sorted({**attrs, "shape": local}.items())))
         if node.op == theirs.op:
             out.insert(0, _given(node))
+    elif "shape" in attrs:
+        out += _pieces(program, attrs)
     if "offset" in lookup(theirs.op).attrs:
         sizes: Sequence[int] = sorted({n for t in program.types.values() for n in t.shape if n > 1})
         for name in program.mesh.names:

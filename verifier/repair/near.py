@@ -20,6 +20,8 @@ from verifier.repair.edits import Attrs, Edit
 FOLDS = ("sum", "avg", "max", "min")
 OTHERS = 12
 """Values of the same type that are tried as another operand, nearest first."""
+ALIKE = 8
+"""Ops of the same attributes that are changed together, at most."""
 EXCHANGED = (
     ("all_reduce", "broadcast", "on_coord", "ring_shift"),
     ("reduce_scatter", "shard_slice"),
@@ -39,6 +41,7 @@ def near(program: Program, node: Node) -> Iterator[Edit]:
     """Edits of one node, or right after it."""
     yield from dropped(program, node)
     yield from attributes(program, node)
+    yield from alike(program, node)
     yield from exchanged(program, node)
     yield from reordered(program, node)
     yield from placed(program, node)
@@ -70,6 +73,18 @@ def attributes(program: Program, node: Node) -> Iterator[Edit]:
     yield from _pairs(node, declared, shape)
 
 
+def alike(program: Program, node: Node) -> Iterator[Edit]:
+    """The same change of every op that is as this one, as where one line of source makes many."""
+    same = [n for n in program.nodes if n.op == node.op and n.attrs == node.attrs]
+    if not 1 < len(same) <= ALIKE or lookup(node.op).kind not in ("collective", "create", "view"):
+        return
+    name = node.outputs[0]
+    for edit in attributes(program, node):
+        yield Edit("set_alike", name, attrs=edit.attrs)
+    for edit in dropped(program, node):
+        yield Edit("drop_alike", name, node.op, index=edit.index)
+
+
 def _values(
     name: str, now: object, shape: tuple[int, ...], node: Node, program: Program, mesh: Mesh
 ) -> Iterator[Attr]:
@@ -79,8 +94,9 @@ def _values(
         case "mesh_dim":
             yield from mesh.names
             if lookup(node.op).kind == "collective" and len(mesh.names) > 1:
+                ordered = node.op not in ("all_reduce", "on_coord", "broadcast")
                 for count in range(2, len(mesh.names) + 1):
-                    yield from combinations(mesh.names, count)
+                    yield from (permutations if ordered else combinations)(mesh.names, count)
         case "dim" | "split_dim" | "concat_dim":
             yield from range(max(len(shape), len(program.types[node.outputs[0]].shape)))
         case "reverse" | "keepdim" | "causal" | "exclusive":

@@ -31,6 +31,7 @@ from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verify import verify, well_formed
 
 Cost = Callable[[Program], float]
+Clock = Callable[[], float]
 Tally = Counter[tuple[str, str]]
 """How often edits of a tactic were `tried`, `agree` on numbers, and are `proved`."""
 
@@ -91,13 +92,14 @@ def repair(
     cost: Cost | None = None,
     consts: Mapping[str, Array] | None = None,
     fixed: Collection[str] = (),
+    clock: Clock = time.perf_counter,
 ) -> Repaired | NotRepaired:
     """The fewest edits after which the distributed program is proved, the cheapest among equals.
 
     The one-device program and the contract stay as they are. `cost` compares programs of equally
     many edits; by default it is the bytes that ranks exchange. `consts` are values of opaque
     constants. The ops that make the values `fixed` are left as they are, as those by which a
-    contract prepares inputs and reads outputs.
+    contract prepares inputs and reads outputs. `clock` is what `seconds` are read from.
 
     Raises:
         IRError: a program that is not well formed.
@@ -108,7 +110,7 @@ def repair(
     question = _Question(
         sequential, distributed, contract, consts or {}, cost or traffic, frozenset(fixed)
     )
-    return _Search(question, max_edits, seconds).run()
+    return _Search(question, max_edits, seconds, clock).run()
 
 
 def traffic(program: Program) -> float:
@@ -175,9 +177,9 @@ class _Trial:
 
 
 class _Search:
-    def __init__(self, question: _Question, most: int, seconds: float) -> None:
-        self.question, self.most = question, most
-        self.begin = time.perf_counter()
+    def __init__(self, question: _Question, most: int, seconds: float, clock: Clock) -> None:
+        self.question, self.most, self.clock = question, most, clock
+        self.begin = clock()
         self.deadline = self.begin + seconds
         self.tried = 0
         self.tally: Tally = Counter()
@@ -227,7 +229,7 @@ class _Search:
             open_ = (d for d in range(self.most) if queues[d])
             depth = min(open_, key=lambda d: (kept is None) * spent[d] * SHARE**d)
             _, _, point = heapq.heappop(queues[depth])
-            begin = time.perf_counter()
+            begin = self.clock()
             trials, more = self._chunk(point)
             found = self._solved(point, trials)
             if found is not None:
@@ -240,23 +242,23 @@ class _Search:
             if more:
                 point.chunks += 1
                 heapq.heappush(queues[depth], (point.rank(), next(order), point))
-            spent[depth] += time.perf_counter() - begin
+            spent[depth] += self.clock() - begin
         if kept is not None:
-            return replace(kept, tried=self.tried, seconds=time.perf_counter() - self.begin)
+            return replace(kept, tried=self.tried, seconds=self.clock() - self.begin)
         if self.late():
             return self._none("the time is up")
         return self._none(f"no {asked} edits of the known kinds lead to a proof")
 
     def _fewer_than(self, edits: int, queues: list[list[tuple[float, int, _Point]]]) -> None:
         """Go on for a while, to see whether fewer edits do."""
-        now = time.perf_counter()
+        now = self.clock()
         self.most = edits - 1
         self.deadline = min(self.deadline, now + max(AGAIN, 0.3 * (now - self.begin)))
         for queue in queues[self.most :]:
             queue.clear()
 
     def late(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return self.clock() > self.deadline
 
     def _chunk(self, point: _Point) -> tuple[list[_Trial], bool]:
         """Try the next edits at a program; whether there are more."""
@@ -422,13 +424,13 @@ class _Search:
 
     def _found(self, program: Program, edits: tuple[Edit, ...], verdict: Proof) -> Repaired:
         self.tally.update((e.tactic, "proved") for e in edits)
-        seconds = time.perf_counter() - self.begin
+        seconds = self.clock() - self.begin
         return Repaired(program, edits, verdict, self.tried, seconds, self.tally)
 
     def _none(self, reason: str) -> NotRepaired:
         if self.unproved:
             reason += f"; {self.unproved} edited programs agree on numbers and are not proved"
-        seconds = time.perf_counter() - self.begin
+        seconds = self.clock() - self.begin
         return NotRepaired(reason, self.best[2], self.tried, seconds, self.tally)
 
 

@@ -17,6 +17,8 @@ from verifier.ops import lookup
 from verifier.repair.claims import Claim, Index
 from verifier.repair.numbers import Machine, Numbers, State, first_step, primitive
 
+IDLE = 6
+"""Results that nothing reads which are looked at."""
 UNMET = 4
 """Ops of the frontier, and strays, that are looked at before others."""
 
@@ -73,6 +75,13 @@ class View:
             for value in dict.fromkeys(node.inputs):
                 out.setdefault(value, []).append(node)
         return out
+
+    @cached_property
+    def idle(self) -> list[str]:
+        """Results that nothing reads, a few."""
+        ends = {o.value for o in self.program.outputs}
+        made = (v for n in self.program.nodes for v in n.outputs)
+        return [v for v in made if v not in self.readers and v not in ends][:IDLE]
 
     @cached_property
     def covered(self) -> dict[str, list[str]]:

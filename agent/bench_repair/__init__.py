@@ -1,0 +1,1 @@
+"""`bench repair`: wrong programs, repaired and proved, with and without a model."""
