@@ -168,7 +168,7 @@ class _Still:
 class _Run:
     def __init__(self, program: Program, arrays: Arrays) -> None:
         self.mesh, self.arrays = program.mesh, arrays
-        self.coords = program.mesh.coords()
+        self.coords: list[dict[str, int]] = program.mesh.coords()
         self.size = len(self.coords)
         self.places: dict[Where, Ids] = {}
         self.groups: dict[tuple[str, ...], Ids] = {}
