@@ -248,7 +248,7 @@ class _Run:
         found: dict[Hashable, int] = {}
         made: list[int] = []
         if still.affine:
-            for rank, row in zip(here.tolist(), rows, strict=True):
+            for rank, row in zip(map(int, here), rows, strict=True):
                 chosen: dict[str, Any] = at(still.attrs, self.coords[rank])
                 one: Callable[[], int] = partial(result, chosen, row)
                 made.append(arrays.once((arrays.call(node.op, chosen), row), one))
