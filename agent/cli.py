@@ -140,6 +140,9 @@ def parallelize(
         ),
     ] = "none",
     full_depth: FullDepth = False,
+    guard: Annotated[
+        bool, typer.Option("--guard", help="Have the patch watch what ranks exchange as it runs.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
     ] = False,
@@ -175,6 +178,7 @@ def parallelize(
             out=out,
             execute=execute,
             force=force,
+            guard=guard,
             arguments=tuple(sys.argv[1:]),
             wishes=considering.wished(pin, ban, memory, constrain),
             llm=llm,
@@ -457,6 +461,48 @@ def redo(root: Root = Path(), json: Json = False) -> int:
         return command.redo(run, root)
 
     return conduct("redo", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=EXITS)
+def step(
+    target: Target,
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    micro_batches: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
+    ] = 1,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Annotated[str, typer.Option(help="Cluster that the cost model assumes.")] = "h100",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for programs, contract and certificate.")
+    ] = None,
+    full_depth: FullDepth = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Prove a model's whole training step: micro-batches, reduction, clipping, AdamW.
+
+    `--batch` is the extent of one micro-batch over all ranks.
+
+    \b
+    Examples:
+      shardproof step examples/nanogpt.py:GPT --mesh dp=2,tp=2 --micro-batches 4
+      shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh tp=2 --out step/
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import pipeline, stepping
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        asked = pipeline.request(target, config, inputs, batch, seq, full_depth)
+        job = stepping.Job(asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out)
+        return stepping.prove(run, job)
+
+    return conduct("step", sys.argv[1:], work, json=json, timeout=timeout)
 
 
 @app.command(epilog=EXITS)

@@ -22,6 +22,7 @@ from agent.report.model import Candidate
 from agent.run import Outcome, Phase, Run, completed
 from agent.translation.trust import Bound
 from synthesis.emit import ModelFacts, Patch, emit, loss_obstacle
+from synthesis.emit.guarding import layouts
 from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.hardware import Cluster
 from synthesis.plan import to_json as plan_json
@@ -51,6 +52,8 @@ class Job:
     execute: bool | None = None
     """Whether to run the patch; None: where the model is small enough."""
     force: bool = False
+    guard: bool = False
+    """Whether the patch starts the guard, with the layouts of the plan."""
     arguments: tuple[str, ...] = ()
     wishes: Wishes = NO_WISHES
     llm: str = "none"
@@ -300,7 +303,9 @@ def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary
     """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
     with run.phase("emit") as phase:
         _same_code(found, facts)
-        found.patch = emit(facts, made.plan)
+        lowered = made.lowered
+        watched = layouts(lowered.program, lowered.contract) if job.guard else None
+        found.patch = emit(facts, made.plan, layouts=watched)
         added = sum(
             line.startswith("+") and not line.startswith("+++")
             for line in found.patch.diff.split("\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from synthesis.emit.facts import ModelFacts
@@ -33,22 +34,28 @@ def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
                 )
 
 
-def emit(facts: ModelFacts, plan: Plan, root: Path | None = None) -> Patch:
+def emit(
+    facts: ModelFacts,
+    plan: Plan,
+    root: Path | None = None,
+    layouts: Mapping[str, str] | None = None,
+) -> Patch:
     """The patch that carries out `plan`, checked with `git apply` in a scratch folder.
 
     Args:
         root: folder that the diff's paths are relative to; the working directory if None.
+        layouts: of every parameter (`guarding.layouts`), where the patch is to start the guard.
 
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
     _check_divisible(facts, plan)
     if facts.file is None:
-        out = library_patch(facts, plan)
+        out = library_patch(facts, plan, layouts)
     else:
         path = Path(facts.file).resolve()
         base = (root or Path.cwd()).resolve()
         shown = path.relative_to(base).as_posix() if path.is_relative_to(base) else path.name
-        out = user_patch(facts, plan, path, shown)
+        out = user_patch(facts, plan, path, shown, layouts)
     check_applies(out)
     return out

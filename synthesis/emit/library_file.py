@@ -124,7 +124,7 @@ def _read(path: str) -> str:
     return place.read_text(encoding="utf-8")
 
 
-def library_patch(facts: ModelFacts, plan: Plan) -> Patch:
+def library_patch(facts: ModelFacts, plan: Plan, layouts: Mapping[str, str] | None = None) -> Patch:
     """A new file `parallel_<model>.py`.
 
     Raises:
@@ -134,7 +134,7 @@ def library_patch(facts: ModelFacts, plan: Plan) -> Patch:
     changes = attribute_changes(facts, plan.local_extents, plan.tp_size, _read)
     changes += group_changes(facts, plan.modules, plan.tp_size, _read)
     loss = library_loss(facts) if plan.loss_parallel else None
-    code = parallelize_code(plan, facts, changes, loss)
+    code = parallelize_code(plan, facts, changes, loss, layouts=layouts)
     text = _text(facts, plan, code, stem)
     SourceText(f"{stem}.py", text)
     entry = f"from {stem} import build_model, parallelize\n\nmodel = parallelize(build_model())\n"

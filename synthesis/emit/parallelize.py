@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.emit import snippets
+from synthesis.emit import guarding, snippets
 from synthesis.emit.extents import AttributeChange
 from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.groups import group
@@ -204,12 +204,14 @@ def parallelize_code(
     changes: Sequence[AttributeChange],
     loss: tuple[str, Snippet] | None,
     name: str = "parallelize",
+    layouts: Mapping[str, str] | None = None,
 ) -> Code:
     """The function `name(model, mesh)` for `plan`.
 
     Args:
         changes: attributes of library modules that become local.
         loss: with a vocab-parallel loss, the line that installs it and the function it needs.
+        layouts: of every parameter, where the patch is to start the guard.
     """
     imports: list[Import] = [
         ("torch.distributed.device_mesh", "DeviceMesh"),
@@ -233,6 +235,9 @@ def parallelize_code(
     body += lines
     needs += more_needs
     imports += more
+    if layouts:
+        body.append(f"    watch(model, mesh, {guarding.CONSTANT})")
+        imports.append(guarding.IMPORT)
     sizes = ", ".join(str(size) for _, size in plan.mesh.dims)
     comma = "," if len(plan.mesh.dims) == 1 else ""
     dims = ", ".join(f'"{dim}"' for dim in plan.mesh.names) + comma
@@ -252,4 +257,6 @@ def parallelize_code(
     for snippet in definitions:
         imports += snippet.imports
     texts = tuple(s.text.strip("\n") for s in definitions)
+    if layouts:
+        texts = (guarding.constant(layouts), *texts)
     return Code(function + "\n", texts, tuple(dict.fromkeys(imports)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from synthesis.emit.extents import edit_extents
@@ -26,11 +26,24 @@ def _function_name(names: Collection[str], class_name: str) -> str:
     return name
 
 
+def _defined(text: str) -> str:
+    """The name that a definition of the patch defines."""
+    first = next(line for line in text.split("\n") if line and not line.startswith("#"))
+    word = re.match(r"(?:class |def )?(\w+)", first)
+    return word[1] if word else ""
+
+
 def _same_file(name: str, path: Path) -> bool:
     return Path(name).name == path.name and (Path(name) == path or path.match(name))
 
 
-def user_patch(facts: ModelFacts, plan: Plan, path: Path, shown: str) -> Patch:
+def user_patch(
+    facts: ModelFacts,
+    plan: Plan,
+    path: Path,
+    shown: str,
+    layouts: Mapping[str, str] | None = None,
+) -> Patch:
     """A diff of the user's file at `path`, named `shown` in the diff.
 
     Raises:
@@ -58,8 +71,8 @@ def user_patch(facts: ModelFacts, plan: Plan, path: Path, shown: str) -> Patch:
         edits += more
     names = source.names()
     name = _function_name(names, facts.class_name)
-    code = parallelize_code(plan, facts, (), loss, name)
-    clash = {text.split("(")[0].split(":")[0].split()[1] for text in code.definitions} & names
+    code = parallelize_code(plan, facts, (), loss, name, layouts)
+    clash = {_defined(text) for text in code.definitions} & names
     if clash:
         raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")
     standard, other = import_lines(code.imports, names)

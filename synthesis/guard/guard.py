@@ -513,6 +513,13 @@ class Guard:
                 sys.stderr.write(f"shardproof guard: {text}\n")
         return found
 
+    def tell_all(self, data: dict[str, Any], what: str) -> list[dict[str, Any]]:
+        """What every rank says, on every rank. Raises GuardError where one does not come."""
+        if self._exchange is None:
+            raise GuardError("Guard: not started")
+        with self._ourselves():
+            return [json.loads(x) for x in self._exchange.gather(json.dumps(data).encode(), what)]
+
     def _before_optimizer(self, *_: object) -> None:
         self.step()
 
