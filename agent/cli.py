@@ -78,7 +78,8 @@ Timeout = Annotated[
 
 EXITS = (
     "Exit codes: 0 done and proved, 1 refuted or unknown, 2 usage, config or input, 3 model "
-    "endpoint, 4 budget or time, 5 nothing selected, 70 our own fault, 130 interrupted."
+    "endpoint, 4 budget or time, 5 nothing selected, 6 alarm of the guard, 70 our own fault, "
+    "130 interrupted."
 )
 
 
@@ -719,6 +720,44 @@ def repair(
         return repairing.command(run, files, choice)
 
     return conduct("repair", sys.argv[1:], work, json=json)
+
+
+@app.command(epilog=EXITS)
+def guard(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="What starts the script, after --.")
+    ],
+    every: Annotated[int, typer.Option(min=1, help="Look at one call of so many.")] = 100,
+    level: Annotated[
+        str, typer.Option(help="How sums are checked: R, or T3 to the bit at three times the cost.")
+    ] = "R",
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Log alarms; do not end the run.")
+    ] = False,
+    log: Annotated[Path | None, typer.Option(help="File of JSON lines to append to.")] = None,
+    patience: Annotated[
+        float, typer.Option(min=1, help="Seconds that a rank waits for the others.")
+    ] = 60.0,
+    json: Json = False,
+) -> int:
+    """Run a distributed script, unmodified, and check what its ranks exchange.
+
+    The exit code is the script's own, or 6 where an exchange went wrong.
+
+    \b
+    Examples:
+      shardproof guard -- torchrun --nproc-per-node 4 train.py
+      shardproof guard --every 1 --level T3 --log guard.jsonl -- torchrun train.py --steps 10
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import guarding
+
+        asked = guarding.Asked(every, level, not keep_going, log, patience, quiet=json)
+        return guarding.guard(run, command, asked)
+
+    return conduct("guard", sys.argv[1:], work, json=json)
 
 
 @app.command(epilog=EXITS)

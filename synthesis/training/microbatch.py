@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -42,17 +42,19 @@ def unrolled(b: Builder, joint: Joint, count: int) -> dict[str, str]:
     return sums
 
 
-def repeated(b: Builder, joint: Joint, count: int) -> dict[str, str]:
+def repeated(
+    b: Builder, joint: Joint, count: int, batch: Collection[str] = BATCH
+) -> dict[str, str]:
     """A scan over the micro-batches that carries the sums, which start at zero."""
     inner = Builder("micro_batch", joint.program.mesh)
     kept = {f"{o.role}:{o.path}": joint.program[o.value] for o in joint.program.outputs}
     inner.reserve(joint.program.types)
     sums = {key: inner.input(f"sum.{key}", type, "carry") for key, type in kept.items()}
     for item in joint.program.inputs:
-        if item.name in BATCH:
+        if item.name in batch:
             inner.input(item.name, item.type, "xs")
     for item in joint.program.inputs:
-        if item.name not in BATCH:
+        if item.name not in batch:
             inner.input(item.name, item.type, "const")
     part = Part(joint.program, joint.forward, "")
     part.bind({i.name: i.name for i in joint.program.inputs})
@@ -61,8 +63,8 @@ def repeated(b: Builder, joint: Joint, count: int) -> dict[str, str]:
     for key, share in part.outputs().items():
         inner.output(inner.add("add", sums[key], share), "carry", key)
     names = [i.name for i in joint.program.inputs]
-    xs = [n for n in names if n in BATCH]
-    consts = [n for n in names if n not in BATCH]
+    xs = [n for n in names if n in batch]
+    consts = [n for n in names if n not in batch]
     zeros = [_zero(b, type.shape, type.dtype) for type in kept.values()]
     results = b.add_node(
         "scan",

@@ -39,7 +39,8 @@ class Step:
         Parameters are large or small, so that the norm of the gradient is above or below its limit.
         """
         size = 2.0 ** -rng.choice([0, 4])
-        top = min(w.type.shape[0] for w in self.sequential.inputs if w.name == "embed")
+        tables = (w.type.shape[0] for w in self.sequential.inputs if w.name == "embed")
+        top = min(tables, default=2)
         out: dict[str, Array] = {}
         for item in self.sequential.inputs:
             if not item.type.is_float:

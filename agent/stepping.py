@@ -1,0 +1,99 @@
+"""`step`: a model's whole training step, planned for a mesh and proved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import verdicts
+from agent.errors import InputError
+from agent.pipeline import captured_in
+from agent.run import Outcome, Run
+from agent.summary import strategy
+from synthesis.emit import loss_obstacle
+from synthesis.execute import collect_facts
+from synthesis.hardware import Cluster
+from synthesis.planner import synthesize
+from synthesis.training.captured import captured_step
+from synthesis.training.model import TrainingError
+from synthesis.training.step import Step
+from verifier.checker import Rejected, check
+from verifier.frontend.request import CaptureRequest
+from verifier.ir.text import to_text
+from verifier.ir.types import Mesh
+from verifier.verdict import Proof, Unknown
+from verifier.verify import verify
+
+FILES = ("sequential.txt", "distributed.txt", "contract.json", "certificate.json")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `step` was asked for."""
+
+    request: CaptureRequest
+    mesh: Mesh
+    cluster: Cluster
+    micro_batches: int
+    out: Path | None = None
+
+
+def prove(run: Run, job: Job) -> Outcome:
+    """Capture, plan, put the step around the pass, and prove it.
+
+    Raises:
+        InputError: a model without a loss, or an `out` that cannot be written.
+    """
+    if job.out is not None:
+        held = [name for name in FILES if (job.out / name).exists()]
+        if held:
+            raise InputError(
+                "the directory holds a step already",
+                where=str(job.out / held[0]),
+                hint="name another one, or remove it",
+            )
+    captured = captured_in(run, job.request)
+    with run.phase("plan") as phase:
+        split = loss_obstacle(collect_facts(job.request)) is None
+        made = synthesize(captured.program, job.mesh, job.cluster, split_loss=split)
+        phase.summary = strategy(made.plan)
+    with run.phase("write") as phase:
+        try:
+            lowered = made.lowered
+            step = captured_step(
+                made.sequential, lowered.program, lowered.contract, job.micro_batches
+            )
+        except TrainingError as error:
+            raise InputError("no training step", where=job.request.target, got=str(error)) from None
+        counts = (sum(1 for _ in p.walk()) for p in (step.sequential, step.distributed))
+        phase.summary = f"{job.micro_batches} micro-batches, {' and '.join(map(str, counts))} ops"
+    with run.phase("verify") as phase:
+        verdict = verify(step.sequential, step.distributed, step.contract)
+        phase.facts.update(verdict.stats)
+    if isinstance(verdict, Proof):
+        with run.phase("check") as phase:
+            said = check(verdict.certificate, step.sequential, step.distributed, step.contract)
+            if isinstance(said, Rejected):
+                verdict = Unknown(f"certificate rejected: {said.reason}")
+            else:
+                phase.summary = f"certificate accepted, {said.claims} claims"
+    if job.out is not None:
+        _write(job.out, step, verdict.certificate if isinstance(verdict, Proof) else None)
+    return verdicts.report(run, verdict)
+
+
+def _write(out: Path, step: Step, certificate: object) -> None:
+    texts = {
+        "sequential.txt": to_text(step.sequential),
+        "distributed.txt": to_text(step.distributed),
+        "contract.json": json.dumps(step.contract.to_json(), indent=1),
+    }
+    if certificate is not None:
+        texts["certificate.json"] = json.dumps(certificate)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (out / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError("cannot be written", where=str(out), got=str(error)) from None

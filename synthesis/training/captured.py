@@ -1,0 +1,189 @@
+"""The whole training step of a captured model: micro-batches, reduction, clipping, AdamW.
+
+The plan of one forward and backward pass (`synthesis.planner`) is run on each micro-batch, its
+gradients are averaged over them, clipped by their global norm, and every parameter is stepped
+where it lies. One device does the same with whole tensors, and is what the ranks are held against.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from synthesis.training import optimizer
+from synthesis.training.blocks import row
+from synthesis.training.include import Part
+from synthesis.training.microbatch import Joint, added, repeated
+from synthesis.training.model import Optimizer, TrainingError
+from synthesis.training.optimizer import State, adamw, clip_factor, squares
+from synthesis.training.step import Step
+from synthesis.training.sync import over
+from verifier.contract import Balanced, Contract, output_key
+from verifier.ir.builder import Builder
+from verifier.ir.program import Input, Program
+from verifier.ir.types import TensorType
+from verifier.layout import Layout, whole
+
+
+def captured_step(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    micro_batches: int,
+    opt: Optimizer | None = None,
+    name: str = "step",
+) -> Step:
+    """The step of a model from the two programs of one pass, which give its loss and gradients.
+
+    Inputs get a leading dim of micro-batches; `NAME.first` and `NAME.second` are moments. Outputs
+    are the mean loss and, for each parameter, `PATH.new`, `PATH.first.new`, `PATH.second.new`.
+    Micro-batches are a repeated block, or written out where the contract assumes balanced parts.
+
+    Raises:
+        TrainingError: no loss or gradient, or a gradient laid out otherwise than its parameter.
+    """
+    if micro_batches < 1:
+        raise TrainingError(f"micro_batches = {micro_batches}; expected 1 or more")
+    opt = opt or Optimizer()
+    one = _Pass(sequential, micro_batches, contract.inputs)
+    one.check(contract)
+    return Step(
+        name,
+        one.step(sequential, opt, bool(contract.balanced), whole_tensors=True),
+        one.step(distributed, opt, bool(contract.balanced), whole_tensors=False),
+        _contract(one, contract, micro_batches),
+    )
+
+
+class _Pass:
+    """What both programs have in common: which inputs are parameters, and what is learnt."""
+
+    def __init__(self, program: Program, micro_batches: int, layouts: Mapping[str, Layout]) -> None:
+        self.program, self.count, self.layouts = program, micro_batches, layouts
+        self.grads = {o.path for o in program.outputs if o.role == "grad"}
+        self.losses = [o for o in program.outputs if o.role == "loss"]
+        self.learnt = [i for i in program.inputs if i.role == "param" and i.path in self.grads]
+        self.batch = [i.name for i in program.inputs if i.role == "input"]
+
+    def check(self, contract: Contract) -> None:
+        """Raises TrainingError."""
+        if len(self.losses) != 1:
+            raise TrainingError(f"{len(self.losses)} losses; a step needs one")
+        if not self.learnt:
+            raise TrainingError("no gradients; capture the model with its backward pass")
+        for item in self.learnt:
+            held, made = contract.inputs[item.name], contract.outputs[f"grad:{item.path}"]
+            if held != made:
+                raise TrainingError(
+                    f"{item.path} lies as {held}, its gradient as {made}; they must be alike"
+                )
+
+    def step(
+        self, program: Program, opt: Optimizer, apart: bool, *, whole_tensors: bool
+    ) -> Program:
+        """The step around one of the two programs."""
+        b = Builder("step", program.mesh)
+        for item in program.inputs:
+            shape = item.type.shape
+            if item.name in self.batch:
+                shape = (self.count, *shape)
+            b.input(item.name, TensorType(shape, item.type.dtype), item.role, item.path, item.where)
+        optimizer.scalars(b)
+        types = {item.name: item for item in program.inputs}
+        for item in self.learnt:
+            for moment in ("first", "second"):
+                kind = TensorType(types[item.name].type.shape)
+                b.input(f"{item.name}.{moment}", kind, "input", f"{item.path}.{moment}")
+        joint = Joint(_learning(program), len(program.nodes))
+        if apart:
+            sums = self._written_out(b, joint)
+        else:
+            sums = repeated(b, joint, self.count, self.batch)
+        share = Fraction(1, self.count)
+        loss = sums[output_key(self.losses[0])]
+        b.output(b.add("mul_scalar", loss, value=share), "loss", self.losses[0].path)
+        means = {
+            i.name: b.add("mul_scalar", sums[f"grad:{i.path}"], value=share) for i in self.learnt
+        }
+        norm2 = self._norm_squared(b, means, {} if whole_tensors else self.layouts)
+        factor = clip_factor(b, norm2, opt)
+        for item in self.learnt:
+            state = State(item.name, means[item.name], f"{item.name}.first", f"{item.name}.second")
+            new, first, second = adamw(b, state, factor, opt, decay=_decays(item))
+            b.output(new, "output", f"{item.path}.new")
+            b.output(first, "output", f"{item.path}.first.new")
+            b.output(second, "output", f"{item.path}.second.new")
+        return b.build()
+
+    def _written_out(self, b: Builder, joint: Joint) -> dict[str, str]:
+        sums: dict[str, str] = {}
+        for m in range(self.count):
+            part = Part(joint.program, joint.forward, _prefix(m))
+            names = [i.name for i in joint.program.inputs]
+            part.bind({n: row(b, n, m) if n in self.batch else n for n in names})
+            part.forward(b)
+            added(b, sums, part.outputs())
+        return sums
+
+    def _norm_squared(
+        self, b: Builder, grads: Mapping[str, str], layouts: Mapping[str, Layout]
+    ) -> str:
+        """Each element of each whole gradient once: pieces are summed over the dims that split."""
+        groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for item in self.learnt:
+            split = layouts[item.name].sharded if item.name in layouts else ()
+            order = [n for n in b.mesh.names if n in split]
+            groups[tuple(order)].append(grads[item.name])
+        total = ""
+        for names, values in groups.items():
+            share = squares(b, values)
+            if names:
+                share = b.add("all_reduce", share, mesh_dim=over(names), reduce="sum")
+            total = b.add("add", total, share) if total else share
+        return total
+
+
+def _learning(program: Program) -> Program:
+    """The program with its loss and gradients as its only outputs."""
+    outputs = tuple(o for o in program.outputs if o.role in ("loss", "grad"))
+    return replace(program, outputs=outputs)
+
+
+def _prefix(micro_batch: int) -> str:
+    return f"mb{micro_batch}."
+
+
+def _decays(item: Input) -> bool:
+    """Weight decay is for matrices; layers of a repeated block are stacked in leading dims."""
+    stacked = sum(part == "*" for part in item.path.split("."))
+    return len(item.type.shape) - stacked > 1
+
+
+def _contract(found: _Pass, contract: Contract, count: int) -> Contract:
+    inputs: dict[str, Layout] = {}
+    for item in found.program.inputs:
+        layout = contract.inputs[item.name]
+        if item.name in found.batch:
+            layout = Layout((whole(count), *layout.dims), layout.partial)
+        inputs[item.name] = layout
+    for name in optimizer.SCALARS:
+        inputs[name] = Layout.replicate(())
+    outputs = {output_key(found.losses[0]): contract.outputs[output_key(found.losses[0])]}
+    for item in found.learnt:
+        layout = contract.inputs[item.name]
+        inputs |= {f"{item.name}.{moment}": layout for moment in ("first", "second")}
+        for ending in ("new", "first.new", "second.new"):
+            outputs[f"output:{item.path}.{ending}"] = layout
+    balanced: list[Balanced] = []
+    for item in contract.balanced:
+        balanced += [
+            replace(item, value=f"{_prefix(m)}{item.value}", why=_each(item.why, m, count))
+            for m in range(count)
+        ]
+    return Contract(inputs, outputs, tuple(balanced), contract.assumptions)
+
+
+def _each(why: str, micro_batch: int, count: int) -> str:
+    return why if count == 1 else f"{why} in micro-batch {micro_batch}"
