@@ -1,0 +1,70 @@
+"""A proof that is kept saves the next one; a wrong edit is refused with it as without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from synthesis.training.scale import PLANS
+from synthesis.training.step import training_step
+from synthesis.training.warm import collective_edited, op_edited
+from tests.cli.conftest import Command
+from verifier.ir.text import to_text
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A step of Llama 3 8B at full size, on 512 ranks."""
+    root = tmp_path_factory.mktemp("step")
+    plan = PLANS[0]
+    step = training_step(plan.model, plan.degrees)
+    (root / "s.txt").write_text(to_text(step.sequential))
+    (root / "d.txt").write_text(to_text(step.distributed))
+    (root / "c.json").write_text(json.dumps(step.contract.to_json()))
+    return root
+
+
+def asked(files: Path, distributed: str) -> tuple[str, ...]:
+    pairs = (("sequential", "s.txt"), ("distributed", distributed), ("contract", "c.json"))
+    return "verify", *(w for name, file in pairs for w in (f"--{name}", str(files / file)))
+
+
+def test_an_edited_program_is_proved_by_what_changed(
+    command: Command, files: Path, tmp_path: Path
+) -> None:
+    kept = {"XDG_CACHE_HOME": str(tmp_path / "kept")}
+    text = (files / "d.txt").read_text()
+    first = command(*asked(files, "d.txt"), **kept)
+    assert (first.code, first.out) == (0, "proved\n"), first.err
+    assert "nothing kept" in first.err
+    again = command(*asked(files, "d.txt"), **kept)
+    assert again.code == 0
+    assert "the same as proved before" in again.err
+    edits = {"op": op_edited(text), "collective": collective_edited(text, {"dp": 512})}
+    for name, edited in edits.items():
+        assert edited is not None
+        (files / f"{name}.txt").write_text(edited)
+        done = command(*asked(files, f"{name}.txt"), **kept)
+        assert done.code == 0, done.err
+        assert "ops proved again" in done.err
+        assert "verify  " not in done.err
+    whole = command(*asked(files, "op.txt"), "--no-cache", **kept)
+    assert whole.code == 0
+    assert "ops proved again" not in whole.err
+
+
+def test_a_wrong_edit_is_not_proved_by_what_was_kept(
+    command: Command, files: Path, tmp_path: Path
+) -> None:
+    kept = {"XDG_CACHE_HOME": str(tmp_path / "kept")}
+    assert command(*asked(files, "d.txt"), **kept).code == 0
+    text = (files / "d.txt").read_text()
+    wrong = text.replace("reduce=sum}", "reduce=max}", 1)
+    assert wrong != text
+    (files / "wrong.txt").write_text(wrong)
+    done = command(*asked(files, "wrong.txt"), **kept)
+    assert done.code == 1
+    assert "breaks the proof; proving all of it" in done.err
+    assert done.out != "proved\n"
