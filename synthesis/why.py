@@ -53,7 +53,7 @@ class WhyNot:
         out = [f"{self.path} {self.style}: {self.reason}"]
         if self.differs:
             out.append("the plan with it: " + ", ".join(self.differs))
-        if self.bare:
+        if self.bare and self.bare not in self.reason:
             out.append(f"taken at its word: {self.bare}")
         if self.answer == "misfit":
             out.append("fits: " + ", ".join(self.fits))
