@@ -28,6 +28,7 @@ from verifier.ir.printing import to_text
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Attr, Source
 from verifier.ir.where import ranks_where
+from verifier.regions import regions
 from verifier.verdict import Counterexample, Proof, Trace
 from verifier.verify import verify
 
@@ -71,11 +72,17 @@ class Judged:
 
 
 def located(program: Program, lines: Sequence[str] | None = None, at: int = 0) -> Program:
-    """The program with every node's line in its own text as its source."""
-    return _located(program, to_text(program).splitlines() if lines is None else lines, at)[0]
+    """The program with every node's line in its own text as its source.
+
+    A body that several blocks share stays shared, with the lines of the first.
+    """
+    lines = to_text(program).splitlines() if lines is None else lines
+    return _located(program, lines, at, {})[0]
 
 
-def _located(program: Program, lines: Sequence[str], at: int) -> tuple[Program, int]:
+def _located(
+    program: Program, lines: Sequence[str], at: int, bodies: dict[int, Program]
+) -> tuple[Program, int]:
     nodes: list[Node] = []
     for node in program.nodes:
         head = f"%{node.outputs[0]}"
@@ -85,7 +92,9 @@ def _located(program: Program, lines: Sequence[str], at: int) -> tuple[Program, 
         at += 1
         body = node.body
         if body is not None:
-            body, at = _located(body, lines, at)
+            first = bodies.get(id(body))
+            made, at = _located(body, lines, at, bodies)
+            body = bodies.setdefault(id(body), made) if first is None else first
         nodes.append(replace(node, source=source, body=body))
     return replace(program, nodes=tuple(nodes)), at
 
@@ -178,7 +187,10 @@ def on_ranks(find: Find, change: Change, which: int = 0, **ranks: int) -> Edit:
         site = found(program, find, which)
         mesh, scope, node = program.mesh, site.scope, site.node
         (result,) = node.outputs
-        outer = dict(program.nodes[site.path[0]].where if site.path else node.where)
+        if site.path:
+            outer = dict(program.nodes[site.path[0]].where)
+        else:
+            outer = dict(regions(program).values[result])
         here = ranks_where(mesh, {**outer, **{k: (v,) for k, v in ranks.items()}})
         nodes = [
             replace(n, where=here, outputs=(f"{n.outputs[0]}.here",), source=node.source)

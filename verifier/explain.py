@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from verifier.contract import Contract, output_key
 from verifier.ir.program import Node, Program
+from verifier.ir.where import Where
+from verifier.regions import regions
 from verifier.relate import Break, Fact, Related, Sequential, describe
 from verifier.verdict import Location, Relation
 
@@ -53,20 +58,15 @@ def locate(
 
 def _from_break(one: Sequential, distributed: Program, related: Related, broken: Break) -> Location:
     body = broken.node.body
-    if body is not None and broken.node.outputs[0] not in related.bodies:
-        strange = [
-            v
-            for v in broken.node.inputs
-            if not any(f.ref.id in one.known for f in related.facts.get(v, ()))
-        ]
-        stray = _first_stray(one, distributed, related, strange)
-        if stray is not None:
-            return _strayed(one, related, stray)
-    if body is not None and broken.node.outputs[0] in related.bodies:
-        scan, inner = related.bodies[broken.node.outputs[0]]
-        stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
-        if stray is not None:
-            return _strayed(scan.inner, inner, stray)
+    if body is not None:
+        root = _first_lost(one, distributed, related, broken.node.inputs)
+        if root is not None:
+            return _strayed(one, related, root)
+        if broken.node.outputs[0] in related.bodies:
+            scan, inner = related.bodies[broken.node.outputs[0]]
+            stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
+            if stray is not None:
+                return _strayed(scan.inner, inner, stray)
     operands = tuple(
         f"%{v}: {f.layout}" for v, f in zip(broken.node.inputs, broken.operands, strict=False)
     )
@@ -78,6 +78,42 @@ def _from_break(one: Sequential, distributed: Program, related: Related, broken:
         operands,
         broken.refused.mesh_dim,
     )
+
+
+def _first_lost(
+    one: Sequential, distributed: Program, related: Related, values: Sequence[str]
+) -> Node | None:
+    """The first op from which on some ranks hold what the one-device program never has.
+
+    Followed back from the values along operands of which that is true; where it is true of none
+    of the values, None.
+    """
+    producers = distributed.producers()
+    places = regions(distributed).values
+
+    def lost(value: str) -> bool:
+        facts = related.facts.get(value, [])
+        held = {f.where for f in facts}
+        count = sum(map(ranks, held))
+        return _strange(one, facts) or count < ranks(places[value])
+
+    def ranks(where: Where) -> int:
+        chosen = dict(where)
+        return prod(len(chosen.get(n, range(size))) for n, size in distributed.mesh.dims)
+
+    seen: set[str] = set()
+    todo = [v for v in values if lost(v)]
+    starts: set[str] = set()
+    while todo:
+        value = todo.pop()
+        if value in seen or value not in producers:
+            continue
+        seen.add(value)
+        before = [v for v in producers[value].inputs if lost(v)]
+        todo += before
+        if not before:
+            starts.add(value)
+    return next((n for n in distributed.nodes if starts & set(n.outputs)), None)
 
 
 def _strayed(one: Sequential, related: Related, stray: Node) -> Location:
@@ -110,10 +146,15 @@ def _first_stray(
             continue
         facts = related.facts.get(node.outputs[0], [])
         lost = not facts and all(related.facts.get(v) for v in node.inputs)
-        known = {f.where for f in facts if f.ref.id in one.known}
-        if lost or any(f.where not in known for f in facts):
+        if lost or _strange(one, facts):
             return node
     return None
+
+
+def _strange(one: Sequential, facts: list[Fact]) -> bool:
+    """Whether the value is, on some ranks, nothing that the one-device program has."""
+    known = {f.where for f in facts if f.ref.id in one.known}
+    return any(f.where not in known for f in facts)
 
 
 def relations(

@@ -159,7 +159,9 @@ def test_mesh_without_a_named_coordinate_is_declined() -> None:
     one, ranks = b.build(), many.build()
     layout = layouts((64, 8), Mesh.of(tp=4), partial=False)[0]
     contract = Contract({"x": layout}, {"output:y": layout})
-    assert isinstance(resize(one, ranks, contract, Mesh.of(tp=2)), Declined)
-    small = resize(one, ranks, contract, Mesh.of(tp=3))
-    assert isinstance(small, Resized)
-    assert refute(small.sequential, small.distributed, small.contract) is None
+    assert isinstance(resize(one, ranks, contract, Mesh.of(tp=1)), Declined)
+    for mesh, kept in ((Mesh.of(tp=2), (0, 2)), (Mesh.of(tp=3), (0, 1, 2))):
+        small = resize(one, ranks, contract, mesh)
+        assert isinstance(small, Resized)
+        assert small.kept == {"tp": kept}
+        assert refute(small.sequential, small.distributed, small.contract) is None

@@ -30,17 +30,18 @@ def relate_peeled(
 
     bodies: dict[int, Sequential] = {}
     peels: list[Peel] = []
-    program = sequential
+    program, rules.peeling = sequential, True
     while True:
         one = as_terms(program, bodies=bodies)
         related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
-        if related.wanted is None or len(peels) == MAX_PEELS:
+        if related.wanted is None or not rules.peeling:
             return one, related, tuple(peels)
         try:
             program = peeled(program, [related.wanted])
+            peels.append(related.wanted)
+            rules.peeling = len(peels) < MAX_PEELS
         except PeelError:
-            return one, related, tuple(peels)
-        peels.append(related.wanted)
+            rules.peeling = False
 
 
 def want_peel(
@@ -135,7 +136,7 @@ def _runs(scope: Program, node: Node, reverse: bool) -> list[tuple[int, int]]:
     seen = False
     for other in scope.nodes:
         seen = seen or other is node
-        if not seen or other is node or other.body is not node.body:
+        if not seen or other is node or not _alike(other.body, node.body):
             continue
         count = other.attrs["length"]
         assert isinstance(count, int)
@@ -146,6 +147,16 @@ def _runs(scope: Program, node: Node, reverse: bool) -> list[tuple[int, int]]:
             break
         runs.append((begin, begin + count))
     return runs
+
+
+def _alike(a: Program | None, b: Program | None) -> bool:
+    """Whether two bodies are the same, wherever they were read: by inputs and ops, which is enough
+    for a guess."""
+    if a is b or a is None or b is None:
+        return a is b
+    if len(a.nodes) != len(b.nodes) or [i.type for i in a.inputs] != [i.type for i in b.inputs]:
+        return False
+    return all(x.op == y.op and x.inputs == y.inputs for x, y in zip(a.nodes, b.nodes, strict=True))
 
 
 def _sliced(producers: dict[str, Node], node: Node) -> tuple[int, str | None, int]:

@@ -19,6 +19,8 @@ class Rules:
         self._memo: dict[Any, list[Placed] | Refused] = {}
         self.inductions: dict[Hashable, Any] = {}
         """Repeated blocks that were related, by all that it depends on."""
+        self.peeling = False
+        """A walk may end where a block is found that has to be cut: it starts again after that."""
         self.applied = 0
         self.reused = 0
 

@@ -36,6 +36,8 @@ def relate(
     out = Related(dict(inputs), [])
     places = places or regions(distributed)
     for node in distributed.nodes:
+        if out.wanted is not None and rules.peeling:
+            break
         operands = [out.facts.get(v, []) for v in node.inputs]
         if not all(operands):
             for name in node.outputs:

@@ -115,6 +115,7 @@ def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes, share
     length_now = node.attrs["length"]
     assert isinstance(length_now, int)
     length = system.new(length_now)
+    system.lengths.add(length)
     for dims in ins[xs]:
         system.same(dims[0], length)
     passed = [*ins[carries], *(d[1:] for d in ins[xs]), *ins[consts]]

@@ -14,6 +14,14 @@ RATIO = 8
 """Extents in one sum whose ratio is an integer up to this keep it."""
 
 
+def keep_places(system: System) -> None:
+    """Cuts of one extent at one place stay at one place: what is cut off here begins there."""
+    first: dict[tuple[int, int], int] = {}
+    for extent, number in system.cuts:
+        other = first.setdefault((system.root(extent), system.values[number]), number)
+        system.same(other, number)
+
+
 def keep_cuts(system: System) -> None:
     """Where both programs cut one dim, the cuts are of the same dim: their pieces line up.
 
@@ -55,11 +63,15 @@ def _cut(
 def keep_ratios(system: System) -> None:
     """Where dims are joined or cut, parts that are equal stay equal, and multiples stay multiples.
 
-    Halves stay halves: another program may cut the same dim by a reshape.
+    Halves stay halves: another program may cut the same dim by a reshape. Steps of a repeated block
+    are cut anywhere, and are no halves of anything.
     """
-    for family in system.families(system.sums):
+    steps = {system.root(v) for v in system.lengths}
+    families = [f for f in system.families(system.sums) if not steps & set(f)]
+    for family in families:
         unify_equal(system, family)
-    for family in system.families(system.sums):
+    for family in families:
+        family = list(dict.fromkeys(map(system.root, family)))
         by_size = sorted(family, key=lambda v: system.values[v])
         for i, small in enumerate(by_size):
             for large in by_size[i + 1 :]:

@@ -12,6 +12,7 @@ from verifier.ir.types import Affine, Attr, Mesh, TensorType
 from verifier.ir.where import Where, ranks_where
 from verifier.layout import Atom, Dim, Layout
 from verifier.resize.collect import Sizes
+from verifier.resize.coordinates import Kept, present, renamed
 from verifier.resize.literals import Literals
 from verifier.resize.reading import Offset, Sized
 from verifier.resize.system import Declined
@@ -27,6 +28,7 @@ def rebuild(
     mesh: Mesh,
     value: Value,
     literals: Literals,
+    kept: Kept,
     depth: int = 0,
     bodies: dict[int, Program] | None = None,
 ) -> Program:
@@ -45,18 +47,18 @@ def rebuild(
             TensorType(shape, item.type.dtype),
             item.role,
             item.path,
-            parts.where(_present(item.where, mesh)),
+            parts.where(present(item.where, kept)),
         )
     for node, sized, inner in zip(old.nodes, sizes.attrs, sizes.bodies, strict=True):
         body = None
         if inner is not None:
             body = bodies.get(id(inner))
             if body is None:
-                body = rebuild(inner, mesh, value, literals, depth + 1, bodies)
+                body = rebuild(inner, mesh, value, literals, kept, depth + 1, bodies)
                 bodies[id(inner)] = body
-        attrs = literals.attrs(old, node)
+        attrs = renamed(literals.attrs(old, node), kept)
         attrs |= {name: _attr(s, value) for name, s in sized.items() if _written(s, name, attrs)}
-        where = parts.where(_present(node.where, mesh))
+        where = parts.where(present(node.where, kept))
         parts.node(
             node.op, node.inputs, node.outputs, attrs, node.source, body, None, where, node.timing
         )
@@ -91,12 +93,7 @@ def _attr(sized: Sized, value: Value) -> Attr:
     return Affine.of(const, {name: total(parts, rest) for name, parts, rest in sized.terms})
 
 
-def _present(where: Where, mesh: Mesh) -> Where:
-    """The coordinates that a smaller mesh has, of ranks from one coordinate on to the last."""
-    return tuple((name, tuple(c for c in coords if c < mesh[name])) for name, coords in where)
-
-
-def contract_at(old: Contract, mesh: Mesh, atoms: Atoms, value: Value) -> Contract:
+def contract_at(old: Contract, mesh: Mesh, atoms: Atoms, value: Value, kept: Kept) -> Contract:
     """The contract at the new extents."""
 
     def layout(key: str, was: Layout) -> Layout:
@@ -106,7 +103,7 @@ def contract_at(old: Contract, mesh: Mesh, atoms: Atoms, value: Value) -> Contra
         return Layout(tuple(dims), was.partial)
 
     def places(old: Mapping[str, Where]) -> dict[str, Where]:
-        return {k: ranks_where(mesh, dict(_present(w, mesh))) for k, w in old.items()}
+        return {k: ranks_where(mesh, dict(present(w, kept))) for k, w in old.items()}
 
     return replace(
         old,

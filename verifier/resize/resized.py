@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from verifier.contract import Contract, ContractError, check, output_key
@@ -21,10 +21,12 @@ from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.layout import Dim
 from verifier.resize.collect import Sizes, collect
+from verifier.resize.coordinates import Kept, kept_coordinates, told_apart
 from verifier.resize.eliminate import simplify
 from verifier.resize.keep import (
     keep_coincidences,
     keep_cuts,
+    keep_places,
     keep_ratios,
     keep_unanchored,
     name_loose,
@@ -65,6 +67,8 @@ class Resized:
     sizes: tuple[Size, ...]
     caveats: tuple[str, ...] = ()
     """Why a difference at these extents need not be one at the given extents."""
+    kept: Kept = field(default_factory=dict[str, tuple[int, ...]])
+    """By mesh dim the given coordinates that are left, in order."""
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sizes)) or "the extents given"
@@ -109,51 +113,16 @@ def _meshes(program: Program, contract: Contract) -> list[Mesh]:
     return list(dict.fromkeys([*found, program.mesh]))
 
 
-COORDINATES = ("index", "src", "dst")
-"""Attributes of collectives that name a coordinate."""
-NO_COORDINATES = frozenset({"mesh_dim", "dim", "split_dim", "concat_dim", "reduce", *COORDINATES})
-
-
-def named_coordinates(program: Program, contract: Contract) -> dict[str, int]:
-    """For each mesh dim one more than the largest coordinate that is named.
-
-    Ranks from a coordinate on to the last one name that coordinate alone.
-    """
-    out = dict.fromkeys(program.mesh.names, 0)
-
-    def name(mesh_dim: str, coordinate: int) -> None:
-        out[mesh_dim] = max(out[mesh_dim], coordinate + 1)
-
-    nodes = [node for _, node in program.walk()]
-    wheres = [i.where for i in program.inputs] + [n.where for n in nodes]
-    wheres += [i.where for n in nodes if n.body is not None for i in n.body.inputs]
-    for where in (*wheres, *contract.held.values(), *contract.wanted.values()):
-        for mesh_dim, coords in where:
-            last, first = program.mesh[mesh_dim] - 1, max(coords)
-            while first - 1 in coords and max(coords) == last:
-                first -= 1
-            name(mesh_dim, first)
-    for node in nodes:
-        over = node.attrs.get("mesh_dim")
-        if over is None:
-            continue
-        for mesh_dim in (over,) if isinstance(over, str) else cast(tuple[str, ...], over):
-            for key in COORDINATES:
-                name(mesh_dim, int(str(node.attrs.get(key, 0))))
-            if not set(node.attrs) <= NO_COORDINATES:
-                name(mesh_dim, program.mesh[mesh_dim] - 1)
-    return out
-
-
 def smaller_mesh(program: Program, contract: Contract, keep: int = KEEP_RANKS) -> Mesh:
     """The mesh of a program where it has up to `keep` ranks, else a smaller one.
 
-    It has every coordinate that the program names, and 2 or, where `keep` allows, 3 on each dim.
+    It has a coordinate for each that the program tells from others, and 2 or, where `keep` allows,
+    3 on each dim.
     """
     if program.mesh.size <= keep:
         return program.mesh
-    named = named_coordinates(program, contract)
-    least = {n: min(size, max(2, named[n])) for n, size in program.mesh.dims}
+    told = told_apart(program, contract)
+    least = {n: min(size, max(2, len(told[n]))) for n, size in program.mesh.dims}
     for name, size in program.mesh.dims:
         more = {**least, name: min(size, max(3, least[name]))}
         if math.prod(more.values()) <= keep:
@@ -169,11 +138,8 @@ class _Pair:
     ) -> None:
         if mesh.names != distributed.mesh.names:
             raise Declined(f"the mesh {mesh} has not the dims of {distributed.mesh}")
-        named = named_coordinates(distributed, contract)
-        for name, size in mesh.dims:
-            if size != distributed.mesh[name] and size < max(named[name], 2):
-                raise Declined(f"{name}={size} has not every coordinate that the program names")
         self.contract, self.mesh = contract, mesh
+        self.kept = kept_coordinates(distributed, contract, mesh)
         self.changed = mesh != distributed.mesh
         self.system = System()
         self.ranks: dict[str, int] = {}
@@ -188,6 +154,7 @@ class _Pair:
         """Outputs whose shape on a rank is not what the contract asks for."""
         self._tie()
         name_loose(self.system)
+        keep_places(self.system)
         keep_ratios(self.system)
         keep_cuts(self.system)
         simplify(self.system)
@@ -292,15 +259,16 @@ class _Pair:
         for v, before in enumerate(system.values):
             after[before].add(value(v))
         literals = Literals(lambda n: set(after.get(n, ())))
-        one = rebuild(self.one, Mesh(), value, literals)
-        many = rebuild(self.many, self.mesh, value, literals)
-        contract = contract_at(self.contract, self.mesh, self.atoms, value)
+        one = rebuild(self.one, Mesh(), value, literals, {})
+        many = rebuild(self.many, self.mesh, value, literals, self.kept)
+        contract = contract_at(self.contract, self.mesh, self.atoms, value, self.kept)
         check(one, many, contract)
         for key, dims in self.unlike.items():
             if tuple(map(value, dims)) == contract.outputs[key].local_shape:
                 raise Declined(f"the shape of {key} is wrong, and right at these extents")
         caveats = [*self.system.caveats, *literals.caveats, *doubts(one, many, self.changed)]
-        return Resized(one, many, contract, self._sizes(value), tuple(dict.fromkeys(caveats)))
+        doubtful = tuple(dict.fromkeys(caveats))
+        return Resized(one, many, contract, self._sizes(value), doubtful, self.kept)
 
     def _sizes(self, value: Value) -> tuple[Size, ...]:
         out: dict[tuple[int, int], Size] = {}

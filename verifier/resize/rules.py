@@ -117,6 +117,7 @@ def _slice(r: Reading) -> dict[str, Sized]:
     start, stop = s.new(r.number("start")), s.new(r.number("stop"))
     count = s.values[out[dim]]
     short = step * count - (s.values[stop] - s.values[start])
+    s.cuts += [(x[dim], start), (x[dim], stop)]
     s.add(stop, ((1, start), (step, out[dim])), -short)
     s.add(x[dim], ((1, stop), (1, s.new(s.values[x[dim]] - s.values[stop]))))
     r.alike((*x[:dim], *x[dim + 1 :]), (*out[:dim], *out[dim + 1 :]))

@@ -35,7 +35,7 @@ class _Search:
                 self.ties.append(tie)
         for s in system.sums:
             tie = Sum(root(s.total), tuple((k, root(v)) for k, v in s.parts), s.const)
-            if tie not in seen:
+            if tie not in seen and not _says_nothing(system, tie):
                 seen.add(tie)
                 self.ties.append(tie)
         self.by_class: dict[int, list[Product | Sum]] = defaultdict(list)
@@ -47,7 +47,11 @@ class _Search:
             self.floors[root(v)] = max(self.floors.get(root(v), 0), least)
         made = {t.total for t in self.ties if isinstance(t, Sum)}
         made |= {t.left[0] for t in self.ties if isinstance(t, Product) and t.left}
-        self.order = sorted(system.free(), key=lambda v: (v in made, system.values[v], v))
+        part = {
+            v: k for k, f in enumerate(system.families([*system.products, *system.sums])) for v in f
+        }
+        self.order = sorted(system.free(), key=lambda v: (part[v], v in made, system.values[v], v))
+        """What ties connect comes together: a conflict is met near the choice that led to it."""
         self.leaves = [v for v in self.order if v not in made]
 
     def run(self, given: Values) -> Values | None:
@@ -103,6 +107,12 @@ class _Search:
             known[unknown] = value
             queue += self.by_class[unknown]
         return known
+
+
+def _says_nothing(system: System, tie: Sum) -> bool:
+    """Whether a sum is one class and zeros: that class."""
+    rest = [(k, v) for k, v in tie.parts if system.pinned.get(v) != 0]
+    return not tie.const and rest == [(1, tie.total)]
 
 
 def _product(tie: Product, known: Values) -> tuple[int, int] | None:

@@ -63,6 +63,10 @@ class System:
         """Unknowns that are sizes of mesh dims."""
         self.loose: list[int] = []
         """Numbers that count some extent, but not one that is at hand where they are written."""
+        self.lengths: set[int] = set()
+        """Unknowns that count the steps of a repeated block."""
+        self.cuts: list[tuple[int, int]] = []
+        """An extent, and a number at which a dim of that extent is cut."""
         self._constants: dict[int, int] = {}
 
     def new(self, value: int) -> int:
@@ -159,6 +163,7 @@ class System:
         out.floors, out.ranks = dict(self.floors), set(self.ranks)
         out.products, out.sums = list(self.products), list(self.sums)
         out.loose, out._constants = list(self.loose), dict(self._constants)
+        out.cuts, out.lengths = list(self.cuts), set(self.lengths)
         return out
 
     def free(self) -> list[int]:

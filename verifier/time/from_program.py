@@ -47,7 +47,7 @@ from verifier.time.meetings import (
     is_plain,
     is_quiet,
     length_of,
-    meeting_mesh,
+    meeting_coordinates,
     meets,
     within_limit,
 )
@@ -61,7 +61,8 @@ def from_program(
     Ranks along a mesh dim on which nothing depends which event a rank runs do the same; two of
     them stand for all. (Map every rank to coordinate 0 of that dim: an order, or a circle of
     waits, among all ranks becomes one among those that are left, and the reverse.) With
-    `meetings`, a program that `is_quiet` is reduced to what its ranks send each other.
+    `meetings`, a program that `is_quiet` is reduced to what its ranks send each other, and of
+    coordinates that meet others in the same nodes the first stands for all, by the same argument.
 
     Raises:
         IRError: a node that some rank cannot run, an op without a meaning in time, or too many
@@ -72,7 +73,10 @@ def from_program(
     for fault in places.faults():
         raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
     quiet = meetings and is_quiet(program)
-    mesh = meeting_mesh(program, places) if quiet else enough(program, 2)
+    mesh, left = enough(program, 2), dict[str, tuple[int, ...]]()
+    if quiet:
+        left = meeting_coordinates(program, places)
+        mesh = Mesh(tuple((name, len(left[name])) for name in program.mesh.names))
     within_limit(program, mesh, quiet)
     builder = TimeBuilder(program.name, machine)
     for names in sorted({dims_of(node) for _, node in program.walk() if node.op in CALLS}):
@@ -84,8 +88,9 @@ def from_program(
         if node.op == "recv"
     }
     stored = {node.timing.buffer for _, node in program.walk() if node.timing.buffer}
-    for rank, coords in enumerate(mesh.coords()):
-        writer = _Rank(rank, coords, mesh, received, message, quiet)
+    for rank, place in enumerate(mesh.coords()):
+        coords = {name: left[name][at] if left else at for name, at in place.items()}
+        writer = _Rank(rank, coords, place, mesh, received, message, quiet)
         writer.run(program, places, stored)
         built = builder.rank(rank)
         built.events = writer.events
@@ -99,13 +104,15 @@ class _Rank:
         self,
         rank: int,
         coords: Mapping[str, int],
+        place: Mapping[str, int],
         mesh: Mesh,
         received: set[tuple[int, str]],
         message: Messages,
         quiet: bool = False,
     ) -> None:
         self.message = message
-        self.rank, self.coords, self.mesh, self.received = rank, coords, mesh, received
+        self.rank, self.coords, self.place = rank, coords, place
+        self.mesh, self.received = mesh, received
         self.quiet = quiet
         self.timed: dict[int, list[Node]] = {}
         self.events: list[Event] = []
@@ -382,7 +389,7 @@ class _Rank:
         self.held[value] = Access(buffer, None, event.label)
 
     def _peer(self, name: str, coordinate: int) -> int:
-        place = {**self.coords, name: coordinate}
+        place = {**self.place, name: coordinate}
         rank = 0
         for dim, size in self.mesh.dims:
             rank = rank * size + place[dim]

@@ -78,6 +78,36 @@ def meeting_mesh(program: Program, places: Regions) -> Mesh:
     return Mesh(tuple((n, size if n in kept else 1) for n, size in program.mesh.dims))
 
 
+def meeting_coordinates(program: Program, places: Regions) -> dict[str, tuple[int, ...]]:
+    """By mesh dim the coordinates that stand for all: one of those that meet others in the same
+    nodes, and every one where a message goes along the dim."""
+    kept: set[str] = set()
+    sets: dict[str, set[tuple[int, ...]]] = {name: set() for name in program.mesh.names}
+
+    def visit(inner: Program, held: Regions) -> None:
+        for node in inner.nodes:
+            if node.body is not None:
+                visit(node.body, held.inside(node))
+                continue
+            kind = lookup(node.op).kind
+            if node.op in LOCAL or node.op in ALIASES or kind not in ("movement", "collective"):
+                continue
+            if kind == "movement":
+                kept.update(dims_of(node))
+            for where in (node.where, *(held.values[v] for v in (*node.inputs, *node.outputs))):
+                for name, coords in where:
+                    sets[name].add(coords)
+
+    visit(program, places)
+    out: dict[str, tuple[int, ...]] = {}
+    for name, size in program.mesh.dims:
+        first: dict[tuple[bool, ...], int] = {}
+        for c in range(size):
+            first.setdefault(tuple(c in coords for coords in sorted(sets[name])), c)
+        out[name] = tuple(range(size)) if name in kept else tuple(first.values())
+    return out
+
+
 def within_limit(program: Program, mesh: Mesh, quiet: bool) -> None:
     def count(inner: Program) -> int:
         return sum(map(events_of, inner.nodes))
