@@ -28,6 +28,8 @@ class Exit(IntEnum):
     """Budget or time."""
     NOTHING = 5
     """Nothing selected."""
+    ALARM = 6
+    """A run under the guard exchanged something else than it should have."""
     FAULT = 70
     """Our own fault; the traceback was saved."""
     INTERRUPTED = 130

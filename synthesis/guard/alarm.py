@@ -31,6 +31,7 @@ class Alarm:
         v = self.verdict
         return {
             "event": "alarm",
+            "text": str(self),
             "step": self.step,
             "seq": self.seq,
             "group": self.group,

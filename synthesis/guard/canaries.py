@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
+from synthesis.guard import wire
 from verifier.fingerprint.exact import expected_sum, sum_canary
 from verifier.fingerprint.mix import key as make_key
 from verifier.fingerprint.movement import colors, sources
@@ -32,27 +32,27 @@ def run(group: Any, me: int, n: int, seed: int, device: torch.device) -> str:
         return torch.tensor(x, device=device)
 
     target = put(np.zeros_like(whole))
-    dist.all_gather_into_tensor(target, put(rows[me]), group=group)
+    wire.all_gather(target, put(rows[me]), group)
     if said := _moved("all_gather", target, whole, salt, n):
         return said
     table = colors(Region.whole((n * n * 8,)), salt, "i8").reshape(n, n, 8)
     target = put(np.zeros(n * 8, np.int64))
-    dist.all_to_all_single(target, put(table[me].reshape(-1)), group=group)
+    wire.all_to_all(target, put(table[me].reshape(-1)), group)
     if not np.array_equal(target.cpu().numpy(), table[:, me].reshape(-1)):
         return "all_to_all: pieces of colors in the wrong places"
     root = n - 1
     target = put(rows[root] if me == root else np.zeros(WORDS, np.int64))
-    dist.broadcast(target, group=group, group_src=root)
+    wire.broadcast(target, root, group)
     if said := _moved("broadcast", target, rows[root], salt, n):
         return said
     payload = sum_canary((n * WORDS,), n, me, salt, "float32")
     want = expected_sum((n * WORDS,), n, salt, "float32")
     target = put(payload)
-    dist.all_reduce(target, group=group)
+    wire.all_reduce(target, group)
     if not np.array_equal(target.cpu().numpy(), want):
         return "all_reduce: a sum of integers that is not exact: a rank missing or counted twice"
     target = put(np.zeros(WORDS, np.float32))
-    dist.reduce_scatter_tensor(target, put(payload), group=group)
+    wire.reduce_scatter(target, put(payload), group)
     if not np.array_equal(target.cpu().numpy(), want.reshape(n, WORDS)[me]):
         return "reduce_scatter: a sum of integers that is not this rank's part of it"
     return ""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from synthesis.guard import wire
 from synthesis.guard.errors import GuardError
 
 FIRST = 4096
@@ -76,7 +77,7 @@ class Exchange:
         source = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
         target = torch.empty(size * self.size, dtype=torch.uint8)
         try:
-            dist.all_gather_into_tensor(target, source, group=self.group)
+            wire.all_gather(target, source, self.group)
         except RuntimeError as error:
             raise GuardError(self.explain(f"{what} was not exchanged", error)) from None
         raw = target.numpy().tobytes()

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from synthesis.guard import canaries, kernels
+from synthesis.guard import canaries, kernels, wire
 from synthesis.guard.alarm import Alarm
 from synthesis.guard.calls import PAIRS, READERS, Call, process_group, read
 from synthesis.guard.diagnose import answer, diagnose
@@ -146,9 +146,7 @@ class Guard:
                     f"{people[0]['settings']}; give all ranks the same"
                 )
         self.seed = int(people[0]["seed"]) if self._given_seed is None else self._given_seed
-        self._layer = kernels.Layer(self._call, self._wait_tensor)
-        kernels.patch_wait(self._explained)
-        self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
+        self.resume()
         atexit.register(self._at_exit)
         _active = self
         self._write({"event": "start", "ranks": self._exchange.size, **settings})
@@ -169,11 +167,7 @@ class Guard:
 
     def _off(self) -> None:
         global _active
-        if self._layer is not None:
-            self._layer.remove()
-            self._hook.remove()
-            kernels.unpatch_wait()
-            self._layer = None
+        self.pause()
         atexit.unregister(self._at_exit)
         _active = None
         self._write({"event": "stop", **self.summary()})
@@ -191,6 +185,23 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def pause(self) -> None:
+        """Watch nothing until `resume`; every rank has to call it at the same place."""
+        if self._layer is not None:
+            self._layer.remove()
+            self._hook.remove()
+            kernels.unpatch_wait()
+            self._layer = None
+            self._landed.clear()
+            self._flying.clear()
+
+    def resume(self) -> None:
+        """Watch again."""
+        if self._layer is None and self._exchange is not None:
+            self._layer = kernels.Layer(self._call, self._wait_tensor)
+            kernels.patch_wait(self._explained)
+            self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
 
     def summary(self) -> dict[str, Any]:
         """Numbers of this rank."""
@@ -320,7 +331,7 @@ class Guard:
         all_texts = mine.new_empty(96 * group.size)
         try:
             with self._ourselves():
-                dist.all_gather_into_tensor(all_texts, mine, group=pg)
+                wire.all_gather(all_texts, mine, pg)
         except RuntimeError as error:
             raise self._explained(error) from error
         raw = all_texts.cpu().numpy().tobytes()
@@ -398,7 +409,7 @@ class Guard:
             first = self._flight(moved, group, make_key(flight.uid, "T3", part, 0), flight.seq)
             first.begin(self.keep > 0)
             source = torch.cat([t for _, t in moved.sent])
-            dist.all_to_all_single(arrived.view(-1), source, group=pg)
+            wire.all_to_all(arrived.view(-1), source, pg)
             first.finish(self.keep > 0, True)
             self._land(first)
             chunk = ordered(list(arrived.unbind(0)))
@@ -411,7 +422,7 @@ class Guard:
                     gathered, group, make_key(flight.uid, "T3", part, 1), flight.seq
                 )
                 second.begin(self.keep > 0)
-                dist.all_gather_into_tensor(whole.view(-1), chunk, group=pg)
+                wire.all_gather(whole.view(-1), chunk, pg)
                 second.finish(self.keep > 0, True)
                 self._land(second)
                 chunk = whole.reshape(-1)[: term.numel()].reshape(term.shape)

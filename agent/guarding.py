@@ -1,0 +1,122 @@
+"""`shardproof guard`: an unmodified script with the guard in its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from agent import events
+from agent.errors import Exit, InputError
+from agent.run import Outcome, Run
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the guard is to do."""
+
+    every: int
+    level: str
+    stop: bool
+    """Whether an alarm ends the run."""
+    log: Path | None
+    patience: float
+    quiet: bool
+    """Whether stdout is ours: what the command writes there then goes to stderr."""
+
+
+def guard(run: Run, command: Sequence[str], asked: Asked) -> Outcome:
+    """Run the command with the guard, and say what it saw.
+
+    The exit code is the command's own; with an alarm it is 6.
+
+    Raises:
+        InputError: no command, or one that cannot be started.
+    """
+    if asked.level not in ("R", "T3"):
+        raise InputError("no such level", where="--level", expected="R or T3", got=asked.level)
+    with tempfile.TemporaryDirectory() as scratch, run.phase("guard") as phase:
+        settings: dict[str, Any] = {
+            "every": asked.every,
+            "level": asked.level,
+            "on_fault": "raise" if asked.stop else "log",
+            "timeout": asked.patience,
+            "report": scratch,
+            "log": str(asked.log.resolve()) if asked.log else None,
+        }
+        code = _run(command, settings, asked.quiet)
+        reports = [json.loads(p.read_text()) for p in sorted(Path(scratch).glob("rank*.json"))]
+        found = _alarms(reports)
+        phase.summary = _summary(reports, found)
+        phase.facts.update(_numbers(reports))
+        phase.facts["alarms"] = len(found)
+        phase.facts["command_exit"] = code
+    for alarm in found:
+        run.emit(
+            events.VerdictReached(
+                verdict="refuted", message=alarm["text"], where=f"step {alarm['step']}"
+            )
+        )
+    failed = dict.fromkeys(str(r["failed"]) for r in reports if r["failed"])
+    for text in failed:
+        run.warn(text)
+    if not reports:
+        run.warn("no process made a process group of two ranks or more: nothing was watched")
+    if found:
+        return Outcome(Exit.ALARM, "refuted")
+    return Outcome(cast(Exit, code))
+
+
+def _run(command: Sequence[str], settings: dict[str, Any], quiet: bool) -> int:
+    """The exit code of the command; a signal n is 128 + n, as shells say it."""
+    import synthesis.guard
+
+    here = Path(synthesis.guard.__file__).resolve().parent
+    root = here.parent.parent
+    path = [str(here / "site"), os.environ.get("PYTHONPATH", ""), str(root)]
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in path if p),
+        "SHARDPROOF_GUARD": json.dumps(settings),
+    }
+    try:
+        process = subprocess.Popen(list(command), env=env, stdout=sys.stderr if quiet else None)
+    except OSError as error:
+        raise InputError(
+            "the command cannot be started", where=command[0], got=str(error)
+        ) from None
+    try:
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    return code if code >= 0 else 128 - code
+
+
+def _alarms(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every alarm once: all ranks report the same."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for report in reports:
+        for alarm in report["found"]:
+            found.setdefault((alarm["step"], alarm["group"], alarm["seq"], alarm["op"]), alarm)
+    return [found[k] for k in sorted(found, key=str)]
+
+
+def _numbers(reports: Sequence[dict[str, Any]]) -> dict[str, float]:
+    names = ("steps", "calls", "sampled", "judged", "unjudged")
+    return {name: max((int(r[name]) for r in reports), default=0) for name in names}
+
+
+def _summary(reports: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> str:
+    n = _numbers(reports)
+    return (
+        f"{len(reports)} ranks, {n['steps']} steps, {n['calls']} calls a rank, {n['judged']} "
+        f"judged, {n['unjudged']} could not be; {len(found)} alarms"
+    )
