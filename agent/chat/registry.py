@@ -57,8 +57,8 @@ class Command:
     completes: tuple[Completes, ...]
     """What each word is; the last one counts for the words after it."""
     examples: tuple[str, ...]
-    model: bool
-    """It needs a model's words."""
+    free: bool
+    """What follows its options is plain text: a quote or a dash means nothing in it."""
     machine: bool
     """What it says depends on the machine it runs on; a replay takes it as it was recorded."""
 
@@ -84,7 +84,7 @@ def command(
     options: Mapping[str, bool] | None = None,
     completes: tuple[Completes, ...] = (),
     examples: tuple[str, ...] = (),
-    model: bool = False,
+    free: bool = False,
     machine: bool = False,
 ) -> Callable[[Work], Work]:
     """Declare a command: its function's name, `_` read as `-`, and its docstring.
@@ -98,7 +98,7 @@ def command(
         if called in COMMANDS or group not in GROUPS or not work.__doc__:
             raise ValueError(f"the command {called} is declared twice, or badly")
         COMMANDS[called] = Command(
-            called, usage, group, work, options or {}, completes, examples, model, machine
+            called, usage, group, work, options or {}, completes, examples, free, machine
         )
         return work
 
@@ -137,6 +137,8 @@ def split(command: Command, raw: str) -> Words:
         InputError: an open quote, an unknown option, an option without its value.
     """
     where = f"/{command.name}"
+    if command.free:
+        return _plain(command, raw)
     try:
         parts = shlex.split(raw)
     except ValueError as error:
@@ -158,6 +160,18 @@ def split(command: Command, raw: str) -> Words:
             value = parts.pop(0)
         options[name] = (*options.get(name, ()), value)
     return Words(raw, tuple(words), options)
+
+
+def _plain(command: Command, raw: str) -> Words:
+    options: dict[str, tuple[str, ...]] = {}
+    rest = raw.strip()
+    while (first := rest.partition(" ")[0]).removeprefix("--") in command.options:
+        if first.startswith("--"):
+            options[first[2:]] = ("",)
+            rest = rest[len(first) :].lstrip()
+        else:
+            break
+    return Words(raw, tuple(rest.split()), options)
 
 
 def usage(command: Command) -> str:

@@ -46,6 +46,7 @@ def model(session: Session, words: Words) -> Outcome:
 @command(
     "INPUT",
     group=GROUP,
+    free=True,
     completes=("command",),
     examples=("/prompt why is down split by rows?", "/prompt /explain --model"),
 )

@@ -63,6 +63,7 @@ def _report(session: Session, verdict: Verdict) -> Outcome:
     "[VALUE | MODULE]",
     group=GROUP,
     options={"model": False},
+    free=True,
     completes=("module",),
     examples=("/explain", "/explain %y", "/explain down", "/explain --model why only one rank?"),
 )

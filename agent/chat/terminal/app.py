@@ -127,10 +127,16 @@ class Front:
             multiline=True,
             key_bindings=_keys(),
             enable_open_in_editor=True,
-            prompt_continuation="        ... ",
+            prompt_continuation=_continued,
             color_depth=plain,
             tempfile_suffix=".txt",
         )
+
+
+def _continued(width: int, line: int, wraps: int) -> str:
+    """What stands before a further line; nothing where a long line goes on."""
+    del line
+    return "" if wraps else "... ".rjust(width)
 
 
 def _history(folder: Path) -> Path:
