@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from agent.llm.answers import Completion, Failed, Trouble, Unanswered, Usage
-from agent.llm.client import Form, Message, Model
+from agent.llm.client import Form, Model
 from agent.llm.hygiene import one_line
 from agent.llm.replies import ReplyError
 from prompts import Rendered

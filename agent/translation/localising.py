@@ -15,6 +15,7 @@ from verifier.evaluate import evaluate
 from verifier.frontend.observed import Sample, Subject
 from verifier.inline import inline
 from verifier.ir.program import Output, Program
+from verifier.ops import lookup
 
 Array = NDArray[Any]
 CLOSE = 1e-7
@@ -35,7 +36,13 @@ def forward(
     hints = list(_shape(sample.outputs[path], made[target.value], found))
     suspect = None
     if sample is subject.samples[0]:
-        suspect = _suspect(program, subject, made, values_of(program, sample, consts), target)
+        early = _line_of(made[target.value], subject)
+        if early:
+            hints.append(
+                f"the program returns what line {early} makes; the code goes on from there"
+            )
+        else:
+            suspect = _suspect(program, subject, made, values_of(program, sample, consts), target)
     elif sample.label not in ("random",):
         hints.append(
             f"on random samples nothing differs; on '{sample.label}' it does: look at "
@@ -51,6 +58,14 @@ def forward(
         tuple(hints),
         f"{subject.name} ({subject.path})" if subject.path else subject.name,
     )
+
+
+def _line_of(array: Array, subject: Subject) -> int:
+    """The last line of the code that made these numbers; 0 where none did."""
+    if array.dtype.kind != "f" or array.size < 2:
+        return 0
+    found = [v.line for v in subject.values if _among(array, {v.array.size: [v.array]})]
+    return found[-1] if found else 0
 
 
 def ratio(expected: float, got: float) -> tuple[str, ...]:
@@ -115,6 +130,9 @@ def _suspect(
         if set(node.outputs) <= right or not node.inputs:
             fine |= set(node.outputs)
             continue
+        if lookup(node.op).kind == "view" and all(v in fine for v in node.inputs):
+            fine |= set(node.outputs)
+            continue
         if all(v in fine for v in node.inputs):
             if _last_matched(node.outputs[0], readers, right):
                 fine |= set(node.outputs)
@@ -134,11 +152,12 @@ def _among(array: Array, known: Mapping[int, list[Array]]) -> bool:
     if array.dtype.kind not in "fiub" or not array.size:
         return False
     flat = np.asarray(array, np.float64).ravel()
-    scale = max(float(np.abs(flat).max()), 1e-30)
+    near = 1e-10 * min(float(np.abs(flat).max()), 1.0)
     for other in known.get(array.size, []):
-        choices = [other.ravel()]
-        if other.ndim > 1:
-            choices.append(np.swapaxes(other, -1, -2).ravel())
-        if any(np.abs(c - flat).max() <= CLOSE * scale for c in choices):
+        wide = np.asarray(other, np.float64)
+        choices = [wide.ravel()]
+        if wide.ndim > 1:
+            choices.append(np.swapaxes(wide, -1, -2).ravel())
+        if any(np.allclose(c, flat, rtol=CLOSE, atol=near) for c in choices):
             return True
     return False

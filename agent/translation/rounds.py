@@ -70,6 +70,7 @@ def run_rounds(
     seen: list[Differs] = []
     kinds: Counter[str] = Counter()
     usage, asked, text = Usage(), 0, ""
+    fault: BackwardDiffers | None = None
 
     def ended(end: Bound | DisplayOnly | BackwardDiffers | GivenUp) -> Report:
         return Report(end, asked, tuple(seen), text, usage)
@@ -81,8 +82,10 @@ def run_rounds(
             found = translate(model, task, turns, prompt)
             if isinstance(found, Malformed):
                 usage += found.usage
-                return ended(GivenUp(str(found), tuple(seen)))
+                return ended(fault or GivenUp(str(found), tuple(seen)))
             if not isinstance(found, Read):
+                if fault is not None:
+                    return ended(fault)
                 why = "; ".join(seen[-1].lines()) if seen else ""
                 reason = f"{found}; last difference: {why}" if why else str(found)
                 return ended(GivenUp(reason, tuple(seen), unanswered=found))
@@ -96,7 +99,11 @@ def run_rounds(
                 case Bound() as bound:
                     return ended(bound)
                 case BackwardDiffers() as backward:
-                    return ended(backward)
+                    if fault is not None:
+                        return ended(backward)
+                    fault = backward
+                    tell(backward.advice())
+                    turns.append(Turn(made.text, tuple(backward.advice())))
                 case NotRunnable() as stuck:
                     return ended(DisplayOnly(made.program, str(stuck)))
                 case Differs() as differs:
@@ -107,7 +114,9 @@ def run_rounds(
                     if kinds[differs.kind] == 2:
                         break
         task = replace(task, refuted=_facts(seen, kinds))
-    return ended(GivenUp(f"{asked} programs, none of which agrees with the code", tuple(seen)))
+    return ended(
+        fault or GivenUp(f"{asked} programs, none of which agrees with the code", tuple(seen))
+    )
 
 
 def _facts(seen: Sequence[Differs], kinds: Counter[str]) -> tuple[str, ...]:

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 from verifier.frontend.observed import Handwritten, Trouble
 from verifier.ir.program import Program
 
-SEAL = object()
-"""What `binding` shows when it makes a `Bound`."""
+
+@dataclass(frozen=True)
+class Seal:
+    """What `binding` puts on the two programs that it compared with the code; nobody else does."""
+
+    forward: Program
+    program: Program
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,11 @@ class Bound:
     """Forward and backward."""
     evidence: tuple[Evidence, ...]
     consts: Mapping[str, NDArray[Any]] = field(repr=False)
-    seal: object = field(repr=False, default=None)
+    seal: Seal | None = field(repr=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.seal is not SEAL:
+        seal = self.seal
+        if seal is None or seal.forward is not self.forward or seal.program is not self.program:
             raise TypeError("a translation is bound by comparing it with the code, not by hand")
 
     @property
@@ -148,11 +154,26 @@ class BackwardDiffers:
     def lines(self) -> list[str]:
         """For people."""
         return [
+            f"{self.what} differs, and all outputs agree",
+            *(self._line(f) for f in self.functions),
+        ]
+
+    def advice(self) -> list[str]:
+        """For a model: such a backward may be meant."""
+        return [
+            *self.lines(),
+            "where that is meant (a straight-through estimator, a scaled gradient), write it with "
+            "`detach`: y = soft + detach(hard - soft) has the value of hard and the gradient of "
+            "soft; where it is a mistake of the source, send the same program again",
+        ]
+
+    @staticmethod
+    def _line(f: Handwritten) -> str:
+        return (
             f"{f.file}:{f.line}: the backward of {f.name} is not the gradient of its forward: "
             f"along a random direction of its argument {f.argument} the forward changes by "
             f"{f.slope:.6g}, the backward says {f.told:.6g}"
-            for f in self.functions
-        ]
+        )
 
 
 @dataclass(frozen=True)

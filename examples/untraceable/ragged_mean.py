@@ -7,7 +7,7 @@ import torch.nn as nn
 class RaggedMean(nn.Module):
     def forward(self, x, lengths):
         rows = []
-        for row, length in zip(x, lengths.tolist()):
+        for row, length in zip(x, lengths.tolist(), strict=True):
             rows.append(row[:length].sum(0) / max(length, 1))
         return torch.stack(rows)
 

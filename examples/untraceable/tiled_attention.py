@@ -9,7 +9,7 @@ TILE = 2
 class TiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, scale):
-        best = q.new_full(q.shape[:-1] + (1,), -1e30)
+        best = q.new_full((*q.shape[:-1], 1), -1e30)
         total = torch.zeros_like(best)
         out = torch.zeros_like(q)
         rows = torch.arange(q.shape[-2])[:, None]

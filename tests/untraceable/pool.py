@@ -1,6 +1,6 @@
 """Tries many targets in one process that imports PyTorch once, and forks for each of them.
 
-`python -m tests.untraceable.pool FOLDER TARGET...` leaves what the worker leaves in `FOLDER/N`.
+`python pool.py FOLDER TARGET...` leaves in `FOLDER/N` what a worker leaves for the Nth target.
 """
 
 from __future__ import annotations
@@ -15,34 +15,31 @@ def main() -> None:
     folder, targets = Path(sys.argv[1]), sys.argv[2:]
     import torch
 
-    from verifier.frontend import trying, worker  # noqa: F401  (imported before the forks)
-    from verifier.frontend.observed import save  # noqa: F401
+    from verifier.frontend import trying, worker
     from verifier.frontend.request import CaptureRequest
 
+    assert trying  # imported here, before the forks
     torch.set_num_threads(1)
-    running: dict[int, int] = {}
+    running = 0
     for number, target in enumerate(targets):
         here = folder / str(number)
         here.mkdir()
         request = CaptureRequest(target).to_json()
         (here / "request.json").write_text(json.dumps({"task": "try", "request": request}))
-        if len(running) == 2:
-            running.pop(os.wait()[0])
-        child = os.fork()
-        if child == 0:
+        if running == 2:
+            os.wait()
+            running -= 1
+        if os.fork() == 0:
             report: dict[str, object] = {}
             try:
                 worker.run(here)
-                report["done"] = True
             except BaseException as problem:  # noqa: BLE001
-                import traceback
-                traceback.print_exc()
                 report["error"] = worker.explain(problem, "")
             (here / "report.json").write_text(json.dumps(report))
             os._exit(0)
-        running[child] = number
-    while running:
-        running.pop(os.wait()[0])
+        running += 1
+    for _ in range(running):
+        os.wait()
 
 
 if __name__ == "__main__":

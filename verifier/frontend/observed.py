@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -241,33 +241,35 @@ def _loaded(data: dict[str, Any], head: str, arrays: dict[str, Array]) -> Subjec
         return {k[len(start) :]: v for k, v in arrays.items() if k.startswith(start)}
 
     samples = tuple(
-        Sample(**row, **{kind: under(f"{n}/{kind}") for kind in KINDS})
+        Sample(
+            row["label"],
+            row["seed"],
+            *(under(f"{n}/{kind}") for kind in KINDS),
+            left_out=row["left_out"],
+        )
         for n, row in enumerate(data["samples"])
     )
     values = tuple(
         Value(**row, array=arrays[f"{head}/values/{n}"]) for n, row in enumerate(data["values"])
     )
-    given = {f.name for f in fields(Subject)} & set(data)
     return Subject(
-        **{
-            **{k: data[k] for k in given},
-            "alike": tuple(data["alike"]),
-            "notes": tuple(data["notes"]),
-            "inputs": tuple(
-                InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"])
-                for i in data["inputs"]
-            ),
-            "params": tuple(
-                ParamFact(p["path"], _type(p["type"]), p["trainable"]) for p in data["params"]
-            ),
-            "consts": under("consts"),
-            "outputs": tuple(
-                OutFact(o["role"], o["path"], _type(o["type"])) for o in data["outputs"]
-            ),
-            "samples": samples,
-            "values": values,
-            "ways": tuple(Way(**w) for w in data["ways"]),
-            "functions": tuple(Handwritten(**f) for f in data["functions"]),
-            "problem": Trouble(**data["problem"]) if data["problem"] else None,
-        }
+        name=data["name"],
+        path=data["path"],
+        alike=tuple(data["alike"]),
+        inputs=tuple(
+            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in data["inputs"]
+        ),
+        params=tuple(
+            ParamFact(p["path"], _type(p["type"]), p["trainable"]) for p in data["params"]
+        ),
+        consts=under("consts"),
+        outputs=tuple(OutFact(o["role"], o["path"], _type(o["type"])) for o in data["outputs"]),
+        samples=samples,
+        values=values,
+        ways=tuple(Way(**w) for w in data["ways"]),
+        functions=tuple(Handwritten(**f) for f in data["functions"]),
+        slopes=data["slopes"],
+        precision=data["precision"],
+        problem=Trouble(**data["problem"]) if data["problem"] else None,
+        notes=tuple(data["notes"]),
     )

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from verifier.frontend.aten import TABLE
 from verifier.frontend.captured import Captured, ModelFacts
 from verifier.frontend.errors import CaptureError
+from verifier.frontend.inputs import torch_types
 from verifier.frontend.lower import DTYPES, lower
 from verifier.frontend.materialize import (
     fake_inputs,
@@ -29,7 +30,6 @@ from verifier.frontend.materialize import (
     to_fake,
 )
 from verifier.frontend.observed import Hole
-from verifier.frontend.inputs import torch_types
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.prune import prune
 from verifier.frontend.request import CaptureRequest, InputSpec

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Watch(TorchFunctionMode):
 
     def _keep(self, name: str, t: torch.Tensor) -> None:
         full = self.elements + t.numel() > MOST_ELEMENTS or len(self.values) >= MOST_VALUES
-        if full or not t.is_floating_point() or name.startswith("__get"):
+        if full or name.startswith("__get"):
             return
         frame: Any = sys._getframe(2)
         while frame is not None and not _own(frame.f_code.co_filename, self.root):
@@ -207,10 +207,8 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 def examine(cls: Any, args: tuple[Any, ...], root: str, wide: bool) -> Handwritten:
     """Hold a custom function's backward to differences of its own forward, at these arguments."""
     file, line = inspect.getsourcefile(cls) or "", 0
-    try:
+    with suppress(OSError, TypeError):
         line = inspect.getsourcelines(cls.backward)[1]
-    except (OSError, TypeError):
-        pass
     shown = str(Path(file).relative_to(root)) if _own(file, root) else Path(file).name
     plain = Handwritten(cls.__name__.removeprefix("GeneratedBackwardFor_"), shown, line)
     names = list(inspect.signature(cls.forward).parameters)[1:]

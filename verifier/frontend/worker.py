@@ -13,7 +13,6 @@ from typing import Any
 from verifier.frontend.errors import CaptureError
 from verifier.ir.types import NOWHERE, Source
 
-
 _PLAIN = {
     "GuardOnDataDependentSymNode": "forward takes a data-dependent branch: which way it goes "
     "depends on the value of a tensor",
