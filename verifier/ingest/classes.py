@@ -65,7 +65,7 @@ def split(raw: TextClass, table: Lines, grid: Grid, chunked: bool = True) -> lis
         names = keys(tokens)
         note = table.notes[int(skeleton)]
         talks = "ranks" in names or any(p in names for p in PEERS)
-        if not varying[j] and not talks:
+        if not names or (not varying[j] and not talks):
             row = table.numbers(raw.rows[:1, j], len(names))[0]
             fixed.append(Line(tokens, tuple(int(v) for v in row), note=note))
             continue
