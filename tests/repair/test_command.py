@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from agent import repairing
+from agent.chat.models import Asker
 from agent.errors import Exit
-from agent.repairing import Choice, Files, command
+from agent.llm.scripted import Scripted
+from agent.loop.sources import suggestion
+from agent.repairing import Choice, Files, command, patch
 from agent.run import Outcome, Run, conduct
 from verifier.campaign.cases import read_case
 from verifier.campaign.corpus import ROOT
+from verifier.contract_text import compose, load_contract
+from verifier.ir.files import load
+from verifier.ir.program import Program
+from verifier.ir.text import parse_text
+from verifier.repair import Edit, contract_values, repair
+from verifier.repair.search import NotRepaired, Repaired
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
@@ -69,3 +84,153 @@ def test_file_without_a_program_is_an_error_of_input(
     files[1].write_text("no program")
     assert run(files, json=False) == Exit.INPUT
     assert "many.txt:1" in capsys.readouterr().err
+
+
+def test_the_diff_is_of_the_file_and_applies_to_it(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Comments and spacing stay; what comes out of `git apply` is proved."""
+    text = files[1].read_text().replace("relu %p", "relu   %p  # the activation")
+    files[1].write_text(f"# written by hand\n{text}")
+    assert run(files, json=True) == Exit.PROVED
+    seen = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (repaired,) = [e for e in seen if e["event"] == "repaired"]
+    patch = files[1].parent / "repair.diff"
+    patch.write_text(repaired["diff"].replace(f"/{files[1]}", "/many.txt") + "\n")
+    subprocess.run(["git", "apply", patch.name], cwd=files[1].parent, check=True)
+    after = files[1].read_text()
+    assert after.startswith("# written by hand\n")
+    assert "relu   %p_all_reduce  # the activation" in after
+    one, many = load(files[0]), load(files[1])
+    contract = load_contract(files[2], one, many).contract
+    assert isinstance(verify(one, many, contract), Proof)
+
+
+def test_a_repair_beside_the_programs_of_a_contract_is_one_of_the_file(tmp_path: Path) -> None:
+    """The ops that the contract adds are in no diff."""
+    files = _given(tmp_path)
+    one, own = load(files[0]), load(files[1])
+    stated = load_contract(files[2], one, own)
+    many, contract = compose(own, stated)
+    found = repair(one, many, contract, fixed=contract_values(many), seconds=20)
+    assert isinstance(found, Repaired)
+    changed = patch(files[1], own, many, found.program, stated, one)
+    assert changed.startswith(f"--- a/{files[1]}\n")
+    assert "given" not in changed
+    assert "+  %y_all_reduce = all_reduce %y" in changed
+
+
+def _given(folder: Path) -> tuple[Path, Path, Path]:
+    texts = {
+        "one.txt": "program p\n input %x: f32[4, 8]\n param %w: f32[8, 6]\n"
+        " %y = mm %x, %w\n return %y\n",
+        "many.txt": "program p mesh(tp=2)\n  input %l: f32[4, 4]  # by hand\n"
+        "  param %w: f32[4, 6]\n  %y = mm %l, %w\n  return %y\n",
+        "contract.txt": "input x tp=S(1)\ninput w tp=S(0)\ngiven\nprogram given mesh(tp=2)\n"
+        "  input %x: f32[4, 4]\n  %t = permute %x {dims=[1, 0]}\n"
+        '  %u = permute %t {dims=[1, 0]}\n  return %u "l"\n',
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return folder / "one.txt", folder / "many.txt", folder / "contract.txt"
+
+
+SOURCE = """from verifier import AllReduce, MatMul
+
+OPS = [
+    MatMul("x", "w", "p"),
+    AllReduce("p", "y", "mean", mesh_dim='dp'),  # over the batch
+]
+"""
+SET: dict[str, tuple[dict[str, str], str]] = {
+    "the wrong group": ({"mesh_dim": "tp"}, """    AllReduce("p", "y", "mean", mesh_dim='tp')"""),
+    "a mean for a sum": ({"reduce": "sum"}, """    AllReduce("p", "y", "sum", mesh_dim='dp')"""),
+}
+
+
+@pytest.mark.parametrize("case", SET)
+def test_one_literal_of_the_source_line_is_exchanged(case: str, tmp_path: Path) -> None:
+    attrs, expected = SET[case]
+    (tmp_path / "ops.py").write_text(SOURCE)
+    edit = Edit("set", "y", attrs=tuple(attrs.items()))
+    found = suggestion(_sourced(SOURCE.splitlines()[4].strip()), edit, tmp_path)
+    assert found is not None
+    assert found.place == "ops.py:5"
+    assert f"+{expected},  # over the batch" in found.diff
+    assert sum(line.startswith("-") for line in found.diff.splitlines()) == 2
+
+
+def test_a_source_that_is_another_by_now_is_not_changed(tmp_path: Path) -> None:
+    program = _sourced(SOURCE.splitlines()[4].strip())
+    edit = Edit("set", "y", attrs=(("mesh_dim", "tp"),))
+    (tmp_path / "ops.py").write_text(SOURCE.replace("# over the batch", "# changed"))
+    found = suggestion(program, edit, tmp_path)
+    assert found is not None
+    assert found.diff == ""
+    assert "mesh_dim=tp in place of mesh_dim=dp" in found.says
+    (tmp_path / "ops.py").write_text(SOURCE)
+    more = suggestion(program, Edit("after", "y", "all_reduce", edit.attrs), tmp_path)
+    assert more is not None
+    assert more.diff == ""
+    assert "put all_reduce (mesh_dim=tp) after what this line makes" in more.says
+
+
+def _sourced(line: str) -> Program:
+    return parse_text(f"""
+program p mesh(dp=2, tp=2)
+  input %x: f32[4, 4]
+  %y = all_reduce %x {{mesh_dim=dp, reduce=avg}}  @ ops.py:5 | {line}
+  return %y
+""")
+
+
+def test_a_model_is_asked_where_the_search_finds_nothing(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: Patch
+) -> None:
+    edit: dict[str, object] = {"edit": "after", "value": "p", "op": "all_reduce", "index": 0}
+    edit |= {"attrs": "mesh_dim=tp, reduce=sum", "operands": [], "uses": [], "where": ""}
+    reply = json.dumps({"diagnosis": "a pending sum", "edits": [edit]})
+    asker = Asker(Scripted([reply]))
+
+    def asking(run: Run, llm: str) -> Asker:
+        assert llm == "auto"
+        asker.emit = run.emit
+        return asker
+
+    def nothing(*_: object, **__: object) -> NotRepaired:
+        return NotRepaired("nothing found", (), 0, 0.0)
+
+    monkeypatch.setattr(repairing, "asking", asking)
+    monkeypatch.setattr("agent.loop.loop.enumerated.repair", nothing)
+
+    def work(run: Run) -> Outcome:
+        return command(run, Files(*files), Choice(llm="auto"))
+
+    assert conduct("repair", [], work, json=True) == Exit.PROVED
+    names = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    kept = [n for n in names if n.startswith(("repair", "model", "verdict"))]
+    assert kept == [
+        "repair.round", "repair.round", "model.asked", "model.answered", "repair.candidate",
+        "repaired", "verdict",
+    ]  # fmt: skip
+
+
+def test_without_a_model_it_is_said_and_the_search_goes_on(
+    files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: Patch
+) -> None:
+    for name in ("SHARDPROOF_BASE_URL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "SHARDPROOF_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(files[0].parent))
+
+    def work(run: Run) -> Outcome:
+        return command(run, Files(*files), Choice(llm="auto"))
+
+    assert conduct("repair", [], work, json=False) == Exit.PROVED
+    assert "no language model" in capsys.readouterr().err
+
+
+def test_an_unknown_level_is_an_error_of_input(files: tuple[Path, Path, Path]) -> None:
+    def work(run: Run) -> Outcome:
+        return command(run, Files(*files), Choice(feedback="much"))
+
+    assert conduct("repair", [], work, json=True) == Exit.INPUT
