@@ -57,6 +57,8 @@ class Planning:
     facts: ModelFacts | None = None
     consts: Mapping[str, Any] | None = None
     model: Model | None = None
+    like: Search | None = None
+    """An earlier search of the same program, mesh and cluster, to save time."""
     failures: list[Failure] = field(default_factory=list[Failure])
     seeds: list[tuple[str, Point]] = field(default_factory=list[tuple[str, Point]])
     banned: list[str] = field(default_factory=list[str])
@@ -91,31 +93,31 @@ class Planning:
         return next(self._steps, None)
 
     def _search(self) -> Iterator[Synthesis]:
-        like: Search | None = None
         for context in range(1, CONTEXTS + 1):
             wishes = self._start()
+            afresh = False
             for turn in range(1, ROUNDS + 1):
                 known = len(self.failures)
                 try:
-                    made = self.asked.again(wishes, self.seeds, like)
+                    made = self.asked.again(wishes, self.seeds, self.like)
                 except PlanError as error:
                     self._not_found(error)
                 else:
-                    self.last, like = made, made.found.state
+                    self.last, self.like = made, made.found.state
                     yield from self._candidates(made, (turn, context))
                 new = self.failures[known:]
                 step, more = self._next(wishes, new)
                 if more is None and self.model is not None and self._ask():
                     step, more = "starting points that the model proposes", wishes
-                last = turn == ROUNDS or more is None
-                if last:
-                    step = "a fresh start" if context < CONTEXTS and self._news() else "give up"
-                if new:
-                    self._tell((turn, context), new[-1], step)
-                if last or more is None:
+                afresh = context < CONTEXTS and self._start() != wishes
+                if more is None or turn == ROUNDS:
+                    step = "a fresh start with what was refused" if afresh else "give up"
+                if self.failures:
+                    self._tell((turn, context), self.failures[-1], step)
+                if more is None or turn == ROUNDS:
                     break
                 wishes = more
-            if not self._news():
+            if not afresh:
                 break
         if self.over is not None and self.asked.wishes.memory_bytes is None:
             made, self.over = self.over, None
@@ -187,21 +189,23 @@ class Planning:
         )
 
     def _start(self) -> Wishes:
-        """The owner's wishes, and no tactic that failed twice for one reason."""
-        seen = Counter((f.tactic, f.kind, re.sub(r"\d+", "", f.reason)) for f in self.failures)
-        twice = [t for (t, _, _), n in seen.items() if n > 1 and t in TACTICS]
-        for name in twice:
-            left = set(TACTICS) - {*self.banned, *self.asked.wishes.tactics, name}
-            if name not in self.banned and left - {"replicate"}:
-                self.banned.append(name)
+        """The owner's wishes, and no tactic that failed for a reason already known."""
         own = self.asked.wishes
         return replace(own, tactics=tuple(dict.fromkeys((*own.tactics, *self.banned))))
 
-    def _news(self) -> bool:
-        """Whether a fresh start would start otherwise than the last one."""
-        before = list(self.banned)
-        self._start()
-        return self.banned != before
+    def _ban_twice(self) -> list[str]:
+        """Ban the tactics whose plans failed as another one had before."""
+        seen: set[tuple[str, str]] = set()
+        new: list[str] = []
+        for failure in self.failures:
+            reason = failure.kind, re.sub(r"\d+", "", failure.reason)
+            name = failure.tactic
+            left = set(TACTICS) - {*self.banned, *self.asked.wishes.tactics, name, "replicate"}
+            if reason in seen and name in TACTICS and name not in self.banned and left:
+                self.banned.append(name)
+                new.append(name)
+            seen.add(reason)
+        return new
 
     def _next(self, wishes: Wishes, new: list[Failure]) -> tuple[str, Wishes | None]:
         """What the search is told after these failures: one more wish, the likeliest first."""
@@ -220,6 +224,10 @@ class Planning:
                     continue
                 if (path, style) not in wishes.bans:
                     return f"without {path} {style}", wishes.with_wish("ban", f"{path}={style}")
+        names = self._ban_twice()
+        if names:
+            more = tuple(dict.fromkeys((*wishes.tactics, *names)))
+            return "without the tactic " + ", ".join(names), replace(wishes, tactics=more)
         return "", None
 
     def _ask(self) -> bool:
