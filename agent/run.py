@@ -26,6 +26,10 @@ TOLD_AGAIN = 10
 """How often a query is told to end, 50 ms apart."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, and the process is to end."""
+
+
 class Sink(Protocol):
     """Where events go."""
 
@@ -193,10 +197,12 @@ def interruptible(seconds: float | None) -> Generator[None]:
         )
 
     def on_term(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise Terminated
 
-    signal.signal(signal.SIGTERM, on_term)
-    signal.signal(signal.SIGALRM, on_alarm)
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, on_term),
+        signal.SIGALRM: signal.signal(signal.SIGALRM, on_alarm),
+    }
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
@@ -209,6 +215,8 @@ def interruptible(seconds: float | None) -> Generator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.set_wakeup_fd(-1)
         os.close(tell)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end_queries(told: int) -> None:

@@ -16,7 +16,7 @@ from agent.chat.journal import Artifacts, Journal
 from agent.chat.models import Asker, Source
 from agent.chat.state import Spent, State
 from agent.errors import Exit, InputError
-from agent.run import Outcome, Run, Sink, completed, failed, interruptible
+from agent.run import Outcome, Run, Sink, Terminated, completed, failed, interruptible
 
 LONGEST_INPUT = 200_000
 """Characters of one input."""
@@ -154,7 +154,8 @@ class Session:
         try:
             with interruptible(None):
                 outcome = self._work(line)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            self.leaving = isinstance(error, Terminated)
             self.state = before
             self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
             outcome = Outcome(Exit.INTERRUPTED)

@@ -145,6 +145,12 @@ def _set(session: Session, words: tuple[str, ...]) -> Settings:
         raise InputError(said, where=f"/settings {name}", got=words[1]) from None
 
 
+@command("[TEXT]", group=GROUP, free=True, examples=("/edit",), machine=True)
+def edit(session: Session, words: Words) -> Outcome:
+    """Write the next input in the editor that $VISUAL or $EDITOR names (also Ctrl-X Ctrl-E)."""
+    raise InputError("an editor needs a terminal", where="/edit")
+
+
 @command(
     "[COMMAND]",
     group=GROUP,

@@ -57,7 +57,8 @@ class Front:
                 if line is None:
                     return self.session.close(Exit.PROVED)
                 if line.strip() and self._do(line):
-                    return self.session.close(Exit.PROVED)
+                    killed = self.session.last.exit is Exit.INTERRUPTED
+                    return self.session.close(Exit.INTERRUPTED if killed else Exit.PROVED)
         except KeyboardInterrupt:  # twice in a short time
             return self.session.close(Exit.INTERRUPTED)
 

@@ -80,6 +80,13 @@ class Screen:
             case events.PatchShown(diff=diff, standing=standing):
                 self._diff(diff)
                 self._line("standing", standing, "bold")
+            case events.RepairCandidate(edits=edits, verdict=verdict, holds=holds):
+                what = "; ".join(edits) or "as given"
+                self._line("tried", f"{what}: {verdict}{holds and ', ' + holds}", "dim")
+            case events.Patched(action=action, files=files) if action != "preview":
+                self._line(action, ", ".join(file.path for file in files), "bold")
+            case events.Written(report=report):
+                self._line("report", report, "dim")
             case events.Executed():
                 agrees = "agrees" if event.agrees else "differs"
                 worst = f"largest relative difference {event.largest_relative_difference:.2e}"

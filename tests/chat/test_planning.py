@@ -1,0 +1,176 @@
+"""Commands on a captured model: plans, wishes, ideas of a model, reports. Captured once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import events
+from agent.chat import journal, replaying
+from agent.chat.engine import Session
+from agent.chat.models import Asker, Source
+from agent.errors import Exit
+from agent.llm.client import Model
+from agent.llm.scripted import Scripted
+from agent.run import Run
+from tests.chat.conftest import ROOT, Heard, Talk
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a session in which a model was loaded."""
+    pytest.importorskip("torch")
+    base = tmp_path_factory.mktemp("loaded")
+    tree = base / "tree"
+    tree.mkdir()
+    shutil.copy(ROOT / "examples" / "mlp.py", tree)
+    before = Path.cwd()
+    os.chdir(tree)
+    session = Session.new([], Asker(Source.NONE), base / "session")
+    assert session.do("/load mlp.py:MLP").outcome.exit is Exit.PROVED
+    assert session.do("/mesh tp=2").outcome.exit is Exit.PROVED
+    session.close()
+    os.chdir(before)
+    return base / "session"
+
+
+@pytest.fixture
+def talk(
+    loaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Talk]]:
+    """Goes on with a copy of that session."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    opened: list[Session] = []
+
+    def make(model: Model | None = None) -> Talk:
+        heard = Heard()
+        folder = tmp_path / f"session-{len(opened)}"
+        journal.copy(loaded, folder)
+        asker = Asker(Source.NONE if model is None else model)
+        opened.append(Session.resumed(folder, [heard], asker))
+        return Talk(opened[-1], heard)
+
+    yield make
+    for session in opened:
+        session.journal.close()
+
+
+def _styles(talk: Talk) -> dict[str, str]:
+    return {m.path: m.style for m in talk.session.desk.made().plan.modules}
+
+
+def test_wishes_are_kept_or_named(talk: Callable[..., Talk]) -> None:
+    chat = talk()
+    chat("/plan")
+    assert _styles(chat) == {"up": "column", "down": "row"}
+    assert chat("/why-not up row").outcome.exit is Exit.PROVED
+    assert "refused by the emitter" in chat.said
+    chat("/why-not up vocab")
+    assert "up vocab" in chat.said
+    chat("/candidates")
+    assert chat.said.startswith("chosen")
+    statuses = {e.status for e in chat.heard.of(events.PlanJudged)}
+    assert {"chosen", "proved", "emitter"} <= statuses
+    chat("/pin up replicate")
+    assert chat("/diff").outcome.exit is Exit.INPUT, "the plan is for other wishes"
+    chat("/plan")
+    assert "keeps: pin up=replicate" in chat.said
+    assert "up" not in _styles(chat)
+    assert chat("/pin up row").outcome.exit is Exit.INPUT
+    assert "pinned to replicate already" in chat.heard.problem.message
+    chat("/pin --drop up")
+    chat("/ban down row")
+    assert chat("/plan").outcome.exit is Exit.INPUT
+    assert chat.heard.problem.where == "ban down=row"
+    assert chat("/pin nothing row").outcome.exit is Exit.INPUT
+    assert "no such module" in chat.heard.problem.message
+
+
+def test_a_resumed_session_comes_to_the_same_plan_and_verdict(talk: Callable[..., Talk]) -> None:
+    chat = talk()
+    chat("/pin up column")
+    chat("/plan")
+    assert chat("/verify").outcome.verdict == "proved"
+    chat("/diff")
+    diff = chat.heard.of(events.PatchShown)[-1]
+    chat.session.close()
+    heard = Heard()
+    again = Talk(Session.resumed(chat.session.journal.folder, [heard]), heard)
+    again("/diff")
+    found = heard.of(events.PatchShown)[-1]
+    assert (found.diff, found.standing) == (diff.diff, diff.standing)
+    assert found.standing == "proved: mesh tp=2"
+    again("/explain up")
+    assert "column, R -> S(-1)" in again.said
+    again.session.close()
+
+
+def _proposal(tactic: str, **styles: str) -> dict[str, object]:
+    placements = [{"module": m, "style": s} for m, s in styles.items()]
+    return {"tactic": tactic, "stream": "R", "placements": placements, "reason": "It saves memory."}
+
+
+def test_what_a_model_proposes_is_judged_before_it_is_more_than_an_idea(
+    talk: Callable[..., Talk],
+) -> None:
+    good, bad = _proposal("column_row"), _proposal("column_row", up="row")
+    unknown = _proposal("column_row", sideways="row")
+    script = Scripted(
+        [
+            json.dumps({"answer": "Try these; they are proved.", "proposals": [good, bad]}),
+            json.dumps({"answer": "Try this.", "proposals": [unknown]}),
+            json.dumps({"answer": "Hm.", "proposals": [unknown]}),
+        ]
+    )
+    chat = talk(script)
+    assert chat("how else?").outcome.verdict == "proved", "one of them is"
+    kinds = [e.event for e in chat.heard.seen]
+    assert kinds.index("said") < kinds.index("verdict")
+    told = chat.heard.of(events.VerdictReached)
+    assert [e.verdict for e in told] == ["proved", "unknown"]
+    assert told[0].message.startswith("idea-1: proved, step")
+    assert "cannot be planned" in told[1].message
+    assert "up  Linear" in script.heard[0][1]["content"]
+    ideas = chat.session.state.ideas
+    assert [(i.name, i.verdict) for i in ideas] == [("idea-1", "proved"), ("idea-2", "unknown")]
+    chat("/plan")
+    assert chat.session.state.planned is not None
+    assert chat.session.state.planned.ideas == ["idea-1"]
+    assert chat("/verify").outcome.verdict == "proved"
+    assert chat("and else?").outcome.exit is Exit.ENDPOINT
+    assert "sideways" in chat.heard.problem.message
+    assert len(chat.session.state.ideas) == 2
+
+
+def test_a_session_with_a_model_s_ideas_is_replayed(
+    talk: Callable[..., Talk], loaded: Path
+) -> None:
+    script = Scripted([json.dumps({"answer": "So.", "proposals": [_proposal("column_row")]})])
+    chat = talk(script)
+    for line in ("/plan", "how else?", "/plan", "/verify", "/candidates", "/diff"):
+        chat(line)
+    chat.session.close()
+    heard = Heard()
+    outcome = replaying.replay(Run([heard]), chat.session.journal.path)
+    messages = [e.message for e in heard.of(events.VerdictReached)]
+    assert (outcome.exit, messages) == (Exit.PROVED, [])
+
+
+def test_a_report_is_an_out_directory(talk: Callable[..., Talk], tmp_path: Path) -> None:
+    chat = talk()
+    chat("/plan")
+    chat("/settings run never")
+    assert chat("/report").outcome.verdict == "proved"
+    out = chat.session.journal.folder / "report"
+    assert {"report.html", "patch.diff", "certificate.json"} <= {p.name for p in out.iterdir()}
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "x").write_text("mine")
+    assert chat(f"/report {tmp_path / 'taken'}").outcome.exit is Exit.INPUT
