@@ -124,7 +124,7 @@ def _facts(seen: Sequence[Differs], kinds: Counter[str]) -> tuple[str, ...]:
     out: dict[str, str] = {}
     for differs in seen:
         twice = "twice, so not in this way again: " if kinds[differs.kind] > 1 else ""
-        out[differs.kind] = f"{twice}{'; '.join(differs.lines()[:3])}"
+        out[differs.kind] = f"{twice}{'; '.join(differs.lines())}"
     return tuple(out.values())
 
 

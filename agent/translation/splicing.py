@@ -95,6 +95,12 @@ class _Splicing:
         inputs = [i for i in part.inputs if i.role == "input"]
         if len(inputs) != len(given) or len(part.outputs) != len(hole.results):
             raise IRError(f"the translation of {hole.path} has other inputs or outputs")
+        for item, value in zip(inputs, given, strict=True):
+            if item.type != self.around[value]:
+                raise IRError(
+                    f"the translation of {hole.path} takes {item.type}, "
+                    f"the code gives it {self.around[value]}"
+                )
         inner = {i.name: self._now(v) for i, v in zip(inputs, given, strict=True)}
         inner |= {i.name: self._owned(hole.path, i.path) for i in part.inputs if i.role != "input"}
         for node in part.nodes:
