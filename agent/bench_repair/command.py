@@ -109,12 +109,11 @@ class _Measured:
                 done: list[Outcome] = []
                 total = size(part, choice.limit)
                 for make in wrong(part, choice.limit):
-                    if self._late():
-                        break
-                    given = make()
-                    outcome = before.get((part, given.name))
+                    outcome = before.get((part, make.name))
                     if outcome is None:
-                        outcome = repaired(part, given, settings, model)
+                        if self._late():
+                            break
+                        outcome = repaired(part, make.made(), settings, model)
                         keep(path, outcome)
                     done.append(outcome)
                     phase.summary = _said(done, total)

@@ -183,10 +183,12 @@ def tactics(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
 
 
 def kept(path: Path) -> Iterator[Outcome]:
-    """The outcomes in a file; a last line that was torn is left out."""
+    """The outcomes in a file; a last line that was torn is taken away."""
     if not path.exists():
         return
-    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    whole, end, torn = path.read_text(encoding="utf-8").rpartition("\n")
+    if torn:
+        path.write_text(whole + end, encoding="utf-8")
     for line in whole.splitlines():
         yield Outcome(**json.loads(line))
 

@@ -72,8 +72,16 @@ class Wrong:
     reason: str = ""
 
 
-def wrong(part: str, limit: int | None = None, seed: int = 0) -> Iterator[Callable[[], Wrong]]:
-    """The programs of a part in an order that does not change; each is made when it is called."""
+@dataclass(frozen=True)
+class Making:
+    """A wrong program that is not made yet: drawing a mutant takes a while."""
+
+    name: str
+    made: Callable[[], Wrong]
+
+
+def wrong(part: str, limit: int | None = None, seed: int = 0) -> Iterator[Making]:
+    """The programs of a part in an order that does not change."""
     made = _corpus() if part == "corpus" else _mutants(part, seed)
     for count, one in enumerate(made):
         if limit is not None and count >= limit:
@@ -91,14 +99,14 @@ def _count(part: str) -> int:
     return len(bases()) if part == "zoo" else len(STRATEGIES)
 
 
-def _corpus() -> Iterator[Callable[[], Wrong]]:
+def _corpus() -> Iterator[Making]:
     for case in cases():
         if "wrong" in case.sides:
-            yield lambda case=case: _case(case)
+            name = f"{case.path.parent.name}/{case.path.stem}"
+            yield Making(name, lambda case=case, name=name: _case(case, name))
 
 
-def _case(case: Case) -> Wrong:
-    name = f"{case.path.parent.name}/{case.path.stem}"
+def _case(case: Case, name: str) -> Wrong:
     what = (case.about.get("title", ""),)
     if case.kind != "program":
         return Wrong(name, 0, what, reason=f"no program: a {case.kind} of events")
@@ -151,11 +159,12 @@ def _safely(judge: Callable[[], bool]) -> bool:
         return False
 
 
-def _mutants(part: str, seed: int) -> Iterator[Callable[[], Wrong]]:
+def _mutants(part: str, seed: int) -> Iterator[Making]:
     sources = list(_sources(part))
     for number, (place, source) in product(range(EACH[part]), enumerate(sources)):
         faults = FAULTS[(number + place) % len(FAULTS)]
-        yield lambda s=source, n=number, f=faults: _mutant(s, n, f, seed)
+        name = f"{source.name} #{number}"
+        yield Making(name, lambda s=source, n=number, f=faults: _mutant(s, n, f, seed))
 
 
 def _mutant(source: Source, number: int, faults: int, seed: int) -> Wrong:
