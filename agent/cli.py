@@ -184,11 +184,11 @@ def parallelize(
             wishes=considering.wished(pin, ban, memory, constrain),
             llm=llm,
         )
-        if translation is not None:
-            from agent.translation import command
+        if translation is None and llm == "none":
+            return pipeline.parallelize(run, job)
+        from agent.translation import command
 
-            return command.parallelize(run, job, translation)
-        return pipeline.parallelize(run, job)
+        return command.either(run, job, translation)
 
     return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
 
@@ -560,6 +560,13 @@ def translate(
     whole: Annotated[
         bool, typer.Option("--whole", help="The whole file, also where a module of it would do.")
     ] = False,
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="The model that is asked: auto is the one that the environment names.",
+        ),
+    ] = "auto",
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
@@ -567,8 +574,8 @@ def translate(
 
     \b
     Examples:
-      shardproof translate examples/untraceable/squared_relu.py:Block --show-prompt
-      shardproof translate examples/untraceable/squared_relu.py:Block --reply reply.txt
+      shardproof translate examples/untraceable/squared_relu.py:FeedForward --show-prompt
+      shardproof translate examples/untraceable/squared_relu.py:FeedForward --reply reply.txt
     """
     from agent.run import Outcome, Run, conduct
 
@@ -577,7 +584,7 @@ def translate(
         from agent.translation import command
 
         request = pipeline.request(target, config, inputs, None, None, False)
-        asked = command.Asked(request, tuple(reply), out, show_prompt, whole)
+        asked = command.Asked(request, tuple(reply), out, show_prompt, whole, llm)
         return command.translate(run, asked)
 
     return conduct("translate", sys.argv[1:], work, json=json, timeout=timeout)

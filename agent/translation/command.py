@@ -8,9 +8,10 @@ from pathlib import Path
 
 from agent import events, pipeline, verdicts
 from agent.errors import Exit, InputError
-from agent.llm.answers import NoModel, exit_of
-from agent.llm.client import Client, Model
+from agent.llm.answers import exit_of
+from agent.llm.client import Model
 from agent.llm.translating import prompted
+from agent.repairing import asking
 from agent.run import Outcome, Run
 from agent.translation.rounds import GivenUp, Replies, Report
 from agent.translation.trial import Trial
@@ -18,6 +19,7 @@ from agent.translation.trust import BackwardDiffers, Bound, Differs, DisplayOnly
 from verifier.autodiff import grad
 from verifier.frontend.capture import attempt
 from verifier.frontend.captured import Captured, ModelFacts
+from verifier.frontend.errors import CaptureError
 from verifier.frontend.observed import Observed, Subject
 from verifier.frontend.request import CaptureRequest, split_target
 from verifier.ir.errors import IRError
@@ -37,6 +39,8 @@ class Asked:
     out: Path | None = None
     show_prompt: bool = False
     whole: bool = False
+    llm: str = "auto"
+    """Which model: `auto` is the one that the environment names."""
 
 
 def translate(run: Run, asked: Asked) -> Outcome:
@@ -53,12 +57,17 @@ def translate(run: Run, asked: Asked) -> Outcome:
     trial = trial_of(asked.request, observed, asked.whole)
     if asked.show_prompt:
         return Outcome(Exit.PROVED, answer=_prompts(trial))
-    model = _model(asked.replies)
-    if isinstance(model, NoModel):
-        run.warn(str(model))
-        hint = "--show-prompt prints what would be asked, --reply FILE takes an answer"
-        return Outcome(exit_of(model), answer=f"{observed.problem}\n{hint}")
-    report = sat(run, trial, model)
+    if asked.replies:
+        report = sat(run, trial, Replies([_text(path) for path in asked.replies]))
+    else:
+        model = asking(run, asked.llm)
+        if model is None:
+            hint = "--show-prompt prints what would be asked, --reply FILE takes an answer"
+            return Outcome(Exit.ENDPOINT, answer=f"{observed.problem}\n{hint}")
+        try:
+            report = sat(run, trial, model)
+        finally:
+            model.close()
     text = ""
     if isinstance(report.end, Bound | DisplayOnly):
         text = to_text(report.end.forward)
@@ -141,12 +150,6 @@ def ended(run: Run, report: Report) -> list[str]:
     return lines
 
 
-def _model(replies: Sequence[Path]) -> Model | NoModel:
-    if replies:
-        return Replies([_text(path) for path in replies])
-    return Client.of_user(Path.cwd())
-
-
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -162,8 +165,25 @@ def _prompts(trial: Trial) -> str:
     )
 
 
+def either(run: Run, job: pipeline.Job, translation: Path | None) -> Outcome:
+    """The road of a model that can be captured; where it cannot, the road of a translation.
+
+    Raises:
+        InputError, CaptureError: a target or a file that cannot be used.
+    """
+    if translation is None:
+        try:
+            return pipeline.parallelize(run, job)
+        except CaptureError as refused:
+            if split_target(job.request.target)[0] == "hf":
+                raise
+            run.warn(f"capture refuses it: {refused.message}")
+    return parallelize(run, job, translation)
+
+
 def parallelize(run: Run, job: pipeline.Job, translation: Path | None) -> Outcome:
-    """Plan and prove a target that capture refuses, from a translation that is bound to it.
+    """Plan and prove a target that capture refuses, from a translation that is bound to it:
+    the one given, or one that the job's model makes.
 
     Raises:
         InputError, CaptureError: a target or a file that cannot be used.
@@ -176,11 +196,13 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None) -> Outcom
     if translation is not None:
         end = _given(run, trial, load(translation))
     else:
-        model = _model(())
-        if isinstance(model, NoModel):
-            run.warn(str(model))
-            return Outcome(exit_of(model), answer=str(observed.problem))
-        report = sat(run, trial, model)
+        model = asking(run, job.llm)
+        if model is None:
+            return Outcome(Exit.ENDPOINT, answer=str(observed.problem))
+        try:
+            report = sat(run, trial, model)
+        finally:
+            model.close()
         ended(run, report)
         end = report.end
     if isinstance(end, Bound) and observed.captured is not None:
