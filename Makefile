@@ -104,6 +104,7 @@ check: $(OK)  ## lint, format, types, import contracts, generated docs
 .PHONY: docs
 docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
+	$(BIN)/python -m agent.chat.page
 
 .PHONY: format
 format: $(OK)  ## rewrite sources as `check` wants them

@@ -35,7 +35,7 @@ def mend(session: Session, words: Words) -> Outcome:
     with session.run.phase("repair") as phase:
         bounds = loop.Settings(seconds=seconds, search=seconds if model is None else seconds / 2)
         found = loop.mend(question, bounds, model, session.run.emit)
-        phase.summary = f"{found.rounds} rounds"
+        phase.summary = f"{found.rounds} round{'s' * (found.rounds != 1)}"
     if isinstance(found, loop.Mended):
         return _repaired(session, pair, found)
     message = f"not repaired: {found.reason}"
@@ -75,7 +75,8 @@ def _repaired(session: Session, pair: Pair, found: loop.Mended) -> Outcome:
     session.run.emit(events.VerdictReached(verdict="proved", message="; ".join(lines)))
     message = "after the repair: " + "; ".join(map(str, edits))
     session.change(judged=Judged(verdict="proved", of=f"repaired {pair.of}", message=message))
-    session.say("\n".join([*lines, changed, note]))
+    shown = [] if session.state.programs.repaired and source else [changed]
+    session.say("\n".join([*lines, *shown, note]))
     return Outcome(Exit.PROVED, "proved")
 
 

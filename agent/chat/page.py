@@ -18,7 +18,9 @@ from agent.chat.models import Asker, Source
 from agent.chat.terminal.screen import Screen
 
 PAGE = Path("docs/chat.md")
+TEMPLATE = Path(__file__).with_suffix(".md")
 MODEL = Path("examples/mlp.py")
+PROGRAMS = Path("examples/verify")
 LINES = (
     "/load mlp.py:MLP",
     "/mesh tp=2",
@@ -28,7 +30,6 @@ LINES = (
     "/pin up column",
     "/plan",
     "/verify",
-    "/diff",
     "/settings run never",
     "/apply --yes",
     "/undo",
@@ -42,65 +43,6 @@ REFUTED = (
     "/repair",
     "/quit",
 )
-INTRO = """# Sessions
-
-`shardproof` without a command, in a terminal, is a session: load a model, plan it, ask why and why not, prove it, look at the
-change, write it, take it back. The output stays in the terminal's own scrollback. A language model is asked where a
-line does not begin with a slash; everything else works without one, and nothing that a model says counts before it is proved.
-
-| key | does |
-|---|---|
-| Enter | submits; in a paste it does not |
-| Alt-Enter, Ctrl-J | a new line |
-| Tab | completes commands, paths, classes in a file, module paths, styles |
-| Up, Ctrl-R | earlier inputs, kept for you alone in `$XDG_STATE_HOME/shardproof/history` |
-| Ctrl-X Ctrl-E, `/edit` | your `$EDITOR` |
-| Ctrl-C | ends the step under way within a second: a stream, a wait, a query of the solver, a search; twice in 2 s leaves with 130 |
-| Ctrl-D, `/quit` | leaves; `shardproof resume` goes on |
-
-`NO_COLOR` and `TERM=dumb` are honoured.
-
-## Commands
-
-"""
-REST = """
-## What is kept
-
-Every step is a line of `journal.jsonl` in `$XDG_STATE_HOME/shardproof/sessions/ID/` (`~/.local/state/...`) and on the disk when it ends:
-files 0600, folders 0700. The file is the event stream that `--json` prints (`agent/events.py`, `schema_version` 1). A step begins
-with `step.started` and counts from its `step.completed`, which holds the fields of the state that it changed; the state of a
-session is the fold of these. A kill loses the step under way and nothing else: `shardproof resume` cuts a torn last line off and
-says which input was lost. What was read is kept as it was read: a file that changes later is loaded again or stays as it was.
-Wishes (`/pin`, `/ban`, `/constrain`) are part of the state. `/fork` goes on in a copy.
-
-A write that a kill cuts in two is taken back by the next `/apply`, `/undo` or `/redo`.
-
-## Without a terminal
-
-```sh
-shardproof -p "/load examples/mlp.py:MLP" -p "/mesh tp=2" -p "/plan" -p "/verify" --json
-shardproof -p - < steps.txt
-shardproof resume -p "/diff"
-shardproof replay session.jsonl
-```
-
-A command is a line; other lines that follow each other are one message to the model. Answers go to stdout, progress to stderr;
-with `--json` every event is a line on stdout, flushed, `run.completed` last. The exit code is that of the last input that was run,
-the same with and without `--json`; an input that ends in 2 or more ends the run.
-
-`replay` runs a transcript again without its model and without network, in a scratch folder with the files as they were read: the
-same events byte for byte, or exit 1 with the first difference. Set to fixed words on both sides: times (`at`, `seconds`), measured
-facts of phases (numbers that are no counts) and peak memory, rounding within which a run of processes stayed, the folders and the
-name of the session, boundary words of prompts. Left as they were recorded: steps that were interrupted, and the commands that
-look at the machine or the endpoint (`/doctor`, `/model`, `/prompt`, `/save`, `/resume`, `/fork`, `/edit`).
-
-## What leaves the machine
-
-`/prompt INPUT` shows the whole request for an input, and sends nothing: the address, the parameters, every message. It is built by
-the code that would send it. Facts of the session go along (plan, verdict, programs without their source lines), never files. See
-[model.md](model.md) for endpoints, budgets and what a reply can hold. Proposals in an answer are lowered, priced, proved and checked
-before they are called more than ideas; `/plan` starts from those that are proved.
-"""
 
 
 def table() -> str:
@@ -135,7 +77,7 @@ class Recorder(Screen):
 
     def text(self, line: str) -> str:
         """What was shown since, below the line that was typed."""
-        shown = re.sub(r"(?m)[ \t]+$", "", self.kept.getvalue()).replace("0.00 s  ", "")
+        shown = re.sub(r"(?m)\s*0\.00 s$|(?<= )0\.00 s  |[ \t]+$", "", self.kept.getvalue())
         self.kept.seek(0)
         self.kept.truncate()
         return f"shardproof> {line}\n{shown}".rstrip("\n") + "\n"
@@ -168,14 +110,15 @@ def transcript(lines: tuple[str, ...], files: list[Path]) -> str:
 
 def page() -> str:
     """The whole page."""
-    shown = transcript(LINES, [MODEL])
-    checked = transcript(REFUTED, sorted(Path("examples/verify").glob("*.txt")))
-    return (
-        f"{INTRO}{table()}{REST}\n## A session\n\nAs it ran, without a language model; times are left "
-        f"out. This part of the page is generated, like the table of commands, by `make docs`.\n\n"
-        f"```text\n{shown}```\n\nAnd one on programs in text form, from `examples/verify/`:\n\n"
-        f"```text\n{checked}```\n"
-    )
+    parts = {
+        "commands": table(),
+        "model": transcript(LINES, [MODEL]),
+        "programs": transcript(REFUTED, sorted(PROGRAMS.glob("*.txt"))),
+    }
+    text = TEMPLATE.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text = text.replace(f"{{{{ {name} }}}}", part)
+    return text
 
 
 if __name__ == "__main__":
