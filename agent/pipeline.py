@@ -404,11 +404,17 @@ def _write(
 def _noted(found: summary.Findings) -> dict[str, object]:
     """What `apply` must know of the patch: its files before and after, and what else was proved."""
     assert found.patch is not None
-    here = Path.cwd().resolve()
+    files = [f for f in found.captured.facts.files if f.location]
+    roots = [
+        Path(f.location.removesuffix(path))
+        for path in found.patch.files
+        for f in files
+        if f.location.endswith(f"/{path}")
+    ]
     sources = {
-        Path(f.location).relative_to(here).as_posix(): f.sha256
-        for f in found.captured.facts.files
-        if f.location and Path(f.location).is_relative_to(here)
+        Path(f.location).relative_to(roots[0]).as_posix(): f.sha256
+        for f in files
+        if roots and Path(f.location).is_relative_to(roots[0])
     }
     return describe(found.patch.files, sources, isinstance(found.verdict, Proof))
 
