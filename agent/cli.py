@@ -8,6 +8,22 @@ from typing import Annotated
 
 import typer
 
+from agent import cli_patches, cli_plans
+from agent.arguments import (
+    EXITS,
+    Ban,
+    Batch,
+    Config,
+    Constrain,
+    FullDepth,
+    Inputs,
+    Json,
+    Memory,
+    Pin,
+    Seq,
+    Target,
+    Timeout,
+)
 from agent.chat import command as sessions
 
 # Everything heavier than typer is imported inside a command: `--help` must answer at once.
@@ -18,68 +34,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET", help="path/model.py:Class, or hf:Class for a transformers model."
-    ),
-]
-Config = Annotated[
-    list[str],
-    typer.Option(
-        metavar="ITEM",
-        help="key=value, or one .json or .toml file; repeatable, key=value wins.",
-    ),
-]
-Inputs = Annotated[
-    list[str],
-    typer.Option(
-        "--input",
-        metavar="ITEM",
-        help="name=dtype[extents], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65).",
-    ),
-]
-Batch = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Batch extent of generated inputs.")
-]
-Seq = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Sequence extent of generated inputs.")
-]
-FullDepth = Annotated[
-    bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
-Pin = Annotated[
-    list[str],
-    typer.Option(
-        metavar="PATH=STYLE",
-        help="Give a module this style: replicate, column, row, fused_column or vocab. Repeatable.",
-    ),
-]
-Ban = Annotated[
-    list[str],
-    typer.Option(metavar="PATH=STYLE|TACTIC", help="Never this style, or this tactic. Repeatable."),
-]
-Memory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory per rank at most: 80GB, 512MiB.")
-]
-Constrain = Annotated[
-    list[str],
-    typer.Option(
-        metavar="WORD",
-        help="sequence_parallel, no_sequence_parallel or no_loss_parallel. Repeatable.",
-    ),
-]
-Timeout = Annotated[
-    float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
-]
-
-EXITS = (
-    "Exit codes: 0 done and proved, 1 refuted or unknown, 2 usage, config or input, 3 model "
-    "endpoint, 4 budget or time, 5 nothing selected, 6 alarm of the guard, 70 our own fault, "
-    "130 interrupted."
 )
 
 
@@ -194,103 +148,6 @@ def parallelize(
 
 
 @app.command(epilog=EXITS)
-def candidates(
-    target: Target,
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
-    batch: Batch = None,
-    seq: Seq = None,
-    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
-    pin: Pin = [],  # noqa: B006
-    ban: Ban = [],  # noqa: B006
-    memory: Memory = None,
-    constrain: Constrain = [],  # noqa: B006
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
-    """List the best plans with their price and verdict, and those that are none with the reason.
-
-    \b
-    Examples:
-      shardproof candidates examples/nanogpt.py:GPT --mesh tp=2
-      shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent import considering, pipeline
-        from agent.options import read_mesh
-        from synthesis import hardware as clusters
-
-        asked = considering.Question(
-            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
-            read_mesh(mesh),
-            clusters.load(hardware),
-            considering.wished(pin, ban, memory, constrain),
-        )
-        return considering.show_candidates(run, asked, count)
-
-    return conduct("candidates", sys.argv[1:], work, json=json, timeout=timeout)
-
-
-@app.command("why-not", epilog=EXITS)
-def why_not(
-    target: Target,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A module: h.*.mlp.c_fc")],
-    style: Annotated[
-        str, typer.Argument(metavar="STYLE", help="replicate, column, row, fused_column or vocab.")
-    ],
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
-    bare: Annotated[
-        bool,
-        typer.Option(
-            "--bare", help="Also take the style at its word: without the collectives around it."
-        ),
-    ] = False,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
-    batch: Batch = None,
-    seq: Seq = None,
-    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
-    pin: Pin = [],  # noqa: B006
-    ban: Ban = [],  # noqa: B006
-    memory: Memory = None,
-    constrain: Constrain = [],  # noqa: B006
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
-    """Say why a module does not have a style, by trying it: the answer is a verdict.
-
-    Planned with the style and proved, or refuted with a counterexample, or refused with the
-    reason. Ends in 0 where a plan with the style holds.
-
-    \b
-    Examples:
-      shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" column --mesh tp=2
-      shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" row --mesh tp=2 --bare
-      shardproof why-not examples/nanogpt.py:GPT ln_f column --mesh tp=2
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent import considering, pipeline
-        from agent.options import read_mesh
-        from synthesis import hardware as clusters
-
-        asked = considering.Question(
-            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
-            read_mesh(mesh),
-            clusters.load(hardware),
-            considering.wished(pin, ban, memory, constrain),
-        )
-        return considering.show_why_not(run, asked, path, style, bare=bare)
-
-    return conduct("why-not", sys.argv[1:], work, json=json, timeout=timeout)
-
-
-@app.command(epilog=EXITS)
 def verify(
     path: Annotated[
         Path | None,
@@ -366,102 +223,6 @@ def verify_ranks(
         return ranks.verify(run, path, sequential, contract)
 
     return conduct("verify-ranks", sys.argv[1:], work, json=json, timeout=timeout)
-
-
-Root = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder that the patch's paths are relative to.")
-]
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="A directory that parallelize wrote.")]
-PATCH_EXITS = (
-    "Exit codes: 0 done, 1 not applied (diff: does not fit), 2 refused and nothing written, "
-    "70 our own fault, 130 interrupted."
-)
-
-
-@app.command(epilog=PATCH_EXITS)
-def diff(out: Out, root: Root = Path(), json: Json = False) -> int:
-    """Show the patch of an out-directory, and whether it fits the files there. Writes nothing.
-
-    \b
-    Examples:
-      shardproof diff out/
-      shardproof diff out/ --root ~/project
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.show(run, out, root)
-
-    return conduct("diff", sys.argv[1:], work, json=json)
-
-
-@app.command(epilog=PATCH_EXITS)
-def apply(
-    out: Out,
-    root: Root = Path(),
-    unsafe: Annotated[
-        bool,
-        typer.Option("--unsafe", help="Also where a program was bound to the code by trials only."),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    json: Json = False,
-) -> int:
-    """Apply a proved patch to your files: all of them or none. `shardproof undo` takes it back.
-
-    The certificate is checked again, every file must be as it was when the patch was made, and
-    no git command is run on your tree.
-
-    \b
-    Examples:
-      shardproof apply out/
-      shardproof apply out/ --root ~/project --yes
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.apply(run, out, root, unsafe=unsafe, yes=yes)
-
-    return conduct("apply", sys.argv[1:], work, json=json)
-
-
-@app.command(epilog=PATCH_EXITS)
-def undo(root: Root = Path(), json: Json = False) -> int:
-    """Take the patch that was applied last back: the exact bytes of before, new files removed.
-
-    \b
-    Example:
-      shardproof undo
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.undo(run, root)
-
-    return conduct("undo", sys.argv[1:], work, json=json)
-
-
-@app.command(epilog=PATCH_EXITS)
-def redo(root: Root = Path(), json: Json = False) -> int:
-    """Apply again what was undone last.
-
-    \b
-    Example:
-      shardproof redo
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.redo(run, root)
-
-    return conduct("redo", sys.argv[1:], work, json=json)
 
 
 @app.command(epilog=EXITS)
@@ -899,6 +660,10 @@ def ops(
 
 
 sessions.register(app, EXITS)
+
+
+cli_plans.register(app)
+cli_patches.register(app)
 
 
 def main() -> None:

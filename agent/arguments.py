@@ -1,0 +1,69 @@
+"""Arguments and options that several commands take. Nothing heavier than typer is imported here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="path/model.py:Class, or hf:Class for a transformers model."
+    ),
+]
+Config = Annotated[
+    list[str],
+    typer.Option(
+        metavar="ITEM",
+        help="key=value, or one .json or .toml file; repeatable, key=value wins.",
+    ),
+]
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        metavar="ITEM",
+        help="name=dtype[extents], e.g. idx=i64[4,32] or idx=i64[4,32]<65 (values below 65).",
+    ),
+]
+Batch = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Batch extent of generated inputs.")
+]
+Seq = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Sequence extent of generated inputs.")
+]
+FullDepth = Annotated[
+    bool, typer.Option("--full-depth", help="Capture every layer instead of what is distinct.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+Pin = Annotated[
+    list[str],
+    typer.Option(
+        metavar="PATH=STYLE",
+        help="Give a module this style: replicate, column, row, fused_column or vocab. Repeatable.",
+    ),
+]
+Ban = Annotated[
+    list[str],
+    typer.Option(metavar="PATH=STYLE|TACTIC", help="Never this style, or this tactic. Repeatable."),
+]
+Memory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Memory per rank at most: 80GB, 512MiB.")
+]
+Constrain = Annotated[
+    list[str],
+    typer.Option(
+        metavar="WORD",
+        help="sequence_parallel, no_sequence_parallel or no_loss_parallel. Repeatable.",
+    ),
+]
+Timeout = Annotated[
+    float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
+]
+
+EXITS = (
+    "Exit codes: 0 done and proved, 1 refuted or unknown, 2 usage, config or input, 3 model "
+    "endpoint, 4 budget or time, 5 nothing selected, 6 alarm of the guard, 70 our own fault, "
+    "130 interrupted."
+)

@@ -1,0 +1,124 @@
+"""candidates and why-not on the command line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from agent.arguments import (
+    EXITS,
+    Ban,
+    Batch,
+    Config,
+    Constrain,
+    Inputs,
+    Json,
+    Memory,
+    Pin,
+    Seq,
+    Target,
+    Timeout,
+)
+
+
+def candidates(
+    target: Target,
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
+    pin: Pin = [],  # noqa: B006
+    ban: Ban = [],  # noqa: B006
+    memory: Memory = None,
+    constrain: Constrain = [],  # noqa: B006
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """List the best plans with their price and verdict, and those that are none with the reason.
+
+    \b
+    Examples:
+      shardproof candidates examples/nanogpt.py:GPT --mesh tp=2
+      shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import considering, pipeline
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        asked = considering.Question(
+            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
+            read_mesh(mesh),
+            clusters.load(hardware),
+            considering.wished(pin, ban, memory, constrain),
+        )
+        return considering.show_candidates(run, asked, count)
+
+    return conduct("candidates", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def why_not(
+    target: Target,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A module: h.*.mlp.c_fc")],
+    style: Annotated[
+        str, typer.Argument(metavar="STYLE", help="replicate, column, row, fused_column or vocab.")
+    ],
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    bare: Annotated[
+        bool,
+        typer.Option(
+            "--bare", help="Also take the style at its word: without the collectives around it."
+        ),
+    ] = False,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
+    pin: Pin = [],  # noqa: B006
+    ban: Ban = [],  # noqa: B006
+    memory: Memory = None,
+    constrain: Constrain = [],  # noqa: B006
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Say why a module does not have a style, by trying it: the answer is a verdict.
+
+    Planned with the style and proved, or refuted with a counterexample, or refused with the
+    reason. Ends in 0 where a plan with the style holds.
+
+    \b
+    Examples:
+      shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" column --mesh tp=2
+      shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" row --mesh tp=2 --bare
+      shardproof why-not examples/nanogpt.py:GPT ln_f column --mesh tp=2
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import considering, pipeline
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        asked = considering.Question(
+            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
+            read_mesh(mesh),
+            clusters.load(hardware),
+            considering.wished(pin, ban, memory, constrain),
+        )
+        return considering.show_why_not(run, asked, path, style, bare=bare)
+
+    return conduct("why-not", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog=EXITS)(candidates)
+    app.command("why-not", epilog=EXITS)(why_not)
