@@ -229,7 +229,7 @@ def test_no_reply_has_a_field_for_what_a_model_may_not_decide() -> None:
         "program", "unsupported", "line", "why",
         "proposals", "tactic", "stream", "placements", "module", "style", "reason",
         "diagnosis", "edits", "edit", "value", "op", "attrs", "operands", "index", "uses", "where",
-        "summary", "cause", "advice",
+        "summary", "cause", "advice", "answer",
     }  # fmt: skip
 
 
