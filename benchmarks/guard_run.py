@@ -183,11 +183,14 @@ def overhead(run: Training, blocks: int, steps: int) -> dict[str, Any]:
 
 
 def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> None:
+    import warnings
+
     import torch.distributed as dist
 
     from synthesis.execute.load import load_file
     from synthesis.guard.inject import Injector
 
+    warnings.simplefilter("ignore")
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
     )

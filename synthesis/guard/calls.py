@@ -17,7 +17,7 @@ Slot = tuple[int, int, int]
 """(part, from, to): which of several tensors, and ranks of the group; to is -1 where all get it."""
 
 EVERYONE = -1
-PAIRS = ("send", "recv")
+PAIRS = ("send", "recv_")
 
 
 @dataclass

@@ -336,7 +336,8 @@ def _common_cause(s: Suspect, order: list[Answer], bad: Bad) -> tuple[str, int |
                 if not y.dtype.is_floating_point:
                     return "", None
                 x = _shares(s, order, a, part)
-                off = np.abs(_floats(y) - np.sum(x, axis=0) - times * x[k])
+                got = _floats(y) * (len(x) if a.data["reduce"] == "avg" else 1)
+                off = np.abs(got - np.sum(x, axis=0) - times * x[k])
                 fits = fits and bool(np.all(off <= _room(x, y)))
             if fits:
                 return f"the share of rank {b.rank} is {what} the sum of every rank", b.rank
@@ -349,7 +350,8 @@ def _explain_sum(s: Suspect, order: list[Answer], a: Answer, part: int) -> str:
     if not y.dtype.is_floating_point:
         return f"{where} no sum of the inputs"
     x = _shares(s, order, a, part)
-    total, got, room = np.sum(x, axis=0), _floats(y), _room(x, y)
+    share = len(x) if a.data["reduce"] == "avg" else 1
+    total, got, room = np.sum(x, axis=0) / share, _floats(y), _room(x, y)
 
     def close(guess: np.ndarray[Any, Any]) -> bool:
         return bool(np.all(np.abs(got - guess) <= room))
@@ -361,9 +363,9 @@ def _explain_sum(s: Suspect, order: list[Answer], a: Answer, part: int) -> str:
             whose = "its own share" if b is a else f"the share of rank {b.rank}"
             return f"{where} {whose}: not reduced"
     for b, term in zip(order, x, strict=True):
-        if close(total - term):
+        if close(total - term / share):
             return f"{where} a sum without rank {b.rank}"
-        if close(total + term):
+        if close(total + term / share):
             return f"{where} a sum with rank {b.rank} counted twice"
     for text, guess in (("an average", total / len(x)), ("the sum reduced twice", total * len(x))):
         if close(guess):

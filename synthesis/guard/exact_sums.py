@@ -64,3 +64,17 @@ def stand_ins(call: Call, sums: Tensors, me: int, n: int) -> Tensors:
             new.copy_(total.reshape(term.shape))
         out.append(new)
     return out
+
+
+def in_form_of(given: Any, new: Tensors) -> Any:
+    """The stand-ins as the op takes its input: a tensor, a list of them, or a list of pieces."""
+    if isinstance(given, torch.Tensor):
+        return new[0]
+    out: list[Any] = []
+    for row, term in zip(given, new, strict=True):
+        if isinstance(row, torch.Tensor):
+            out.append(term)
+            continue
+        pieces = term.reshape(-1).split([t.numel() for t in row])
+        out.append([p.reshape(t.shape) for p, t in zip(pieces, row, strict=True)])
+    return out

@@ -127,7 +127,7 @@ class Flight:
         self.flags |= judge.UNJUDGED
 
     def _look_for_race(self) -> None:
-        if self.op == "broadcast" or not self.call.sent:
+        if not self.call.sent or self._overlap():  # H sees those
             return
         self.after = self._hashes(self.call.sent)
         if all(isinstance(v, int) for v in (*self.after.values(), *self.sent.values())):

@@ -11,6 +11,26 @@ from verifier.fingerprint.mix import key as make_key
 
 
 @dataclass
+class Draw:
+    """Which calls are looked at: one of each `every` in a row, drawn anew each time, so that a
+    period of the program cannot hide a call for good. The same on all ranks."""
+
+    uid: int
+    every: int
+    _window: int = -1
+    _pick: int = 0
+
+    def takes(self, number: int) -> bool:
+        """Whether call `number` is looked at."""
+        if self.every <= 1:
+            return True
+        window, place = divmod(number, self.every)
+        if window != self._window:
+            self._window, self._pick = window, make_key(self.uid, window) % self.every
+        return place == self._pick
+
+
+@dataclass
 class Group:
     """One process group, and how many calls went over it."""
 
@@ -19,9 +39,12 @@ class Group:
     """Global ranks."""
     me: int
     uid: int
+    draw: Draw
     calls: int = 0
-    pairs: dict[tuple[int, int, int], int] = field(default_factory=dict[Any, int])
+    pairs: dict[tuple[int, int, int], tuple[int, Draw]] = field(default_factory=dict[Any, Any])
     """Messages by (sender, receiver, tag)."""
+    everyone: bool = False
+    """Whether all ranks of the job are in it."""
 
     @property
     def size(self) -> int:
@@ -32,14 +55,17 @@ class Group:
         self.calls += 1
         return self.calls - 1
 
-    def next_message(self, sender: int, receiver: int, tag: int) -> int:
-        """The number of this message between two ranks."""
+    def next_message(self, sender: int, receiver: int, tag: int) -> tuple[int, bool]:
+        """The number of this message between two ranks, and whether it is looked at."""
         pair = (sender, receiver, tag)
-        self.pairs[pair] = self.pairs.get(pair, 0) + 1
-        return self.pairs[pair] - 1
+        if pair not in self.pairs:
+            self.pairs[pair] = (0, Draw(make_key(self.uid, *pair), self.draw.every))
+        number, draw = self.pairs[pair]
+        self.pairs[pair] = (number + 1, draw)
+        return number, draw.takes(number)
 
 
-def group_of(pg: Any, seed: int) -> Group | None:
+def group_of(pg: Any, seed: int, every: int) -> Group | None:
     """The group, None where it is no group of this job or this rank is alone in it."""
     try:
         ranks = tuple(dist.get_process_group_ranks(pg))
@@ -51,10 +77,8 @@ def group_of(pg: Any, seed: int) -> Group | None:
     name = str(getattr(pg, "group_desc", "") or pg.group_name)
     shown = str(pg.group_name) if name == "undefined" else name
     uid = make_key(seed, "group", str(pg.group_name), *ranks)
-    return Group(shown.removeprefix("mesh_"), ranks, ranks.index(mine), uid)
-
-
-def sampled(uid: int, number: int, every: int) -> bool:
-    """Whether call `number` is looked at: one of each `every` in a row, drawn anew each time, so
-    that a period of the program cannot hide a call for good. The same on all ranks."""
-    return every <= 1 or make_key(uid, number // every) % every == number % every
+    everyone = len(ranks) == dist.get_world_size()
+    return Group(
+        shown.removeprefix("mesh_"), ranks, ranks.index(mine), uid, Draw(uid, every),
+        everyone=everyone,
+    )  # fmt: skip

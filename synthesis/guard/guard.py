@@ -22,10 +22,16 @@ from synthesis.guard.alarm import Alarm
 from synthesis.guard.calls import PAIRS, READERS, Call, process_group, read
 from synthesis.guard.diagnose import answer, diagnose
 from synthesis.guard.errors import FaultError, GuardError
-from synthesis.guard.exact_sums import exchange_terms, gather_sums, ordered, stand_ins
+from synthesis.guard.exact_sums import (
+    exchange_terms,
+    gather_sums,
+    in_form_of,
+    ordered,
+    stand_ins,
+)
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.flights import Flight, kind_of, versions
-from synthesis.guard.groups import Group, group_of, sampled
+from synthesis.guard.groups import Group, group_of
 from synthesis.guard.judge import Ledger, Suspect, pack
 from verifier.fingerprint.mix import key as make_key
 
@@ -68,7 +74,9 @@ class Guard:
         timeout: seconds that a rank waits for the others in the guard's own exchange.
         canary: run the collectives of each group on known payloads before its first call.
         agree: compare descriptors before each of the first so many calls of a group.
-        calls: exchange at least after so many calls of a group of all ranks.
+        between: compare before every so many optimizer steps; by default every step for `every=1`,
+            else every 8th: an alarm says in which step the call was.
+        calls: compare at least after so many calls of a group of all ranks.
         keep: bytes of sampled calls that are kept for a diagnosis.
 
     Raises:
@@ -86,6 +94,7 @@ class Guard:
         timeout: float = 60.0,
         canary: bool = True,
         agree: int = 16,
+        between: int | None = None,
         calls: int = 500,
         keep: int = 64 << 20,
         samples: int = 64,
@@ -100,6 +109,7 @@ class Guard:
         self.log = Path(log) if log else None
         self.report = Path(report) if report else None
         self.timeout, self.canary, self.agree, self.calls = timeout, canary, agree, calls
+        self.between = between or (1 if every == 1 else 8)
         self.keep, self.samples, self.seed = keep, samples, seed or 0
         self._given_seed = seed
         self.alarms: list[Alarm] = []
@@ -110,12 +120,14 @@ class Guard:
         self.failed = ""
         self.by_op: dict[str, int] = {}
         self._ledger = Ledger()
-        self._groups: dict[str, Group | None] = {}
+        self._groups: dict[Any, Group | None] = {}
+        self._early = max(agree, int(canary))
         self._flying: dict[int, Flight] = {}
         self._landed: list[Flight] = []
         self._recent: dict[int, Flight] = {}
         self._tasks: set[int] = set()
         self._since = 0
+        self._updates = 0
         self._lock = threading.RLock()
         self._own = threading.local()
         self._layer: kernels.Layer | None = None
@@ -134,7 +146,7 @@ class Guard:
         settings = {
             "every": self.every, "level": self.level, "on_fault": self.on_fault,
             "canary": self.canary, "agree": self.agree, "calls": self.calls,
-            "samples": self.samples, "seed": self._given_seed,
+            "between": self.between, "samples": self.samples, "seed": self._given_seed,
         }  # fmt: skip
         note = {"settings": settings, "seed": secrets.randbits(62)}
         self._exchange = Exchange(self.timeout, note)
@@ -248,54 +260,48 @@ class Guard:
         """Whether this thread is in a call of the guard's own."""
         return bool(getattr(self._own, "on", False))
 
-    def _group(self, pg: Any) -> Group | None:
-        name = pg.group_name
-        if name not in self._groups:
-            self._groups[name] = group_of(pg, self.seed)
-        return self._groups[name]
-
     def _call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
-        if self.busy:
+        if getattr(self._own, "on", False):
             return proceed()
         if name not in READERS:
             self.unread += name != "barrier"
             return self._run(proceed)
         pg = process_group(name, args)
-        group = self._group(pg)
+        try:
+            group = self._groups[pg]
+        except KeyError:
+            group = self._groups[pg] = group_of(pg, self.seed, self.every)
         if group is None:
             return proceed()
-        pair = name.rstrip("_") in PAIRS
         with self._lock:
             self.seen += 1
-            kind = name.strip("_")
-            self.by_op[kind] = self.by_op.get(kind, 0) + 1
-            if pair:
+            self.by_op[name] = self.by_op.get(name, 0) + 1
+            if name in PAIRS:
                 ends = (group.me, args[2]) if name == "send" else (args[2], group.me)
-                seq = group.next_message(*ends, args[3])
-                uid = make_key(group.uid, "p2p", *ends, args[3], seq)
-                look = sampled(make_key(group.uid, *ends, args[3]), seq, self.every)
+                seq, look = group.next_message(*ends, args[3])
+                tags: tuple[int | str, ...] = ("p2p", *ends, args[3], seq)
             else:
                 seq = group.next_call()
-                uid = make_key(group.uid, seq)
-                look = sampled(group.uid, seq, self.every)
-                self._before(pg, group, seq, name, args)
+                look = group.draw.takes(seq)
+                tags = (seq,)
+                if seq < self._early:
+                    self._before(pg, group, seq, name, args)
+                if group.everyone:
+                    self._since += 1
+                    if self._since > self.calls:
+                        self.step()
         if not look:
             return self._run(proceed)
         call = read(name, args, group.me, group.size)
-        return self._judged(call, group, uid, seq, args, proceed)
+        return self._judged(call, group, make_key(group.uid, *tags), seq, args, proceed)
 
     def _before(self, pg: Any, group: Group, seq: int, name: str, args: tuple[Any, ...]) -> None:
-        """What is done once in a while before a collective call, at the same call on all ranks."""
-        if seq < self.agree or (seq == 0 and self.canary):
-            call = read(name, args, group.me, group.size)
-            if seq < self.agree:
-                self._agree(call, pg, group, seq)
-            if seq == 0 and self.canary:
-                self._canary(call, pg, group)
-        if group.size == dist.get_world_size():
-            self._since += 1
-            if self._since > self.calls:
-                self.step()
+        """What is done before the first collective calls of a group, the same on all ranks."""
+        call = read(name, args, group.me, group.size)
+        if seq < self.agree:
+            self._agree(call, pg, group, seq)
+        if seq == 0 and self.canary:
+            self._canary(call, pg, group)
 
     def _run(self, proceed: kernels.Proceed, *args: Any) -> Any:
         try:
@@ -380,7 +386,7 @@ class Guard:
         changed: tuple[Any, ...] = ()
         with self._ourselves():
             flight.begin(self.keep > 0)
-            if self.level == "T3" and _exact(call):
+            if self.level == "T3" and _exact(call, group.size):
                 changed = self._sum_exactly(flight, group, args)
         result = self._run(proceed, *changed)
         flight.work, flight.result = kernels.work_of(result), result
@@ -427,14 +433,14 @@ class Guard:
                 self._land(second)
                 chunk = whole.reshape(-1)[: term.numel()].reshape(term.shape)
             sums.append(chunk)
-        flight.expected = [s.reshape(t.shape) for s, t in zip(sums, call.sums, strict=True)]
+        share = n if call.reduce == "avg" else 1
+        flight.expected = [s.reshape(t.shape) / share for s, t in zip(sums, call.sums, strict=True)]
         new = stand_ins(call, sums, group.me, n)
         if call.op == "all_reduce":
             for t, value in zip(call.terms, new, strict=True):
                 t.detach().copy_(value)
             return args
-        given = new[0] if isinstance(args[1], torch.Tensor) else new
-        return (args[0], given, *args[2:])
+        return (args[0], in_form_of(args[1], new), *args[2:])
 
     def _waited(self, flight: Flight, wait: kernels.Proceed) -> Any:
         try:
@@ -445,7 +451,7 @@ class Guard:
         return result
 
     def _wait_tensor(self, tensor: torch.Tensor, wait: kernels.Proceed) -> Any:
-        result = self._run(lambda: wait())
+        result = self._run(wait)
         if self._flying and not self.busy:
             at = tensor.untyped_storage().data_ptr()
             with self._lock:
@@ -509,7 +515,7 @@ class Guard:
         now, self.steps = self.steps, self.steps + 1
         self._since = 0
         for uid, flight in list(self._recent.items()):
-            if flight.step < now - self._ledger.patience:
+            if flight.step < now - self._ledger.patience * self.between:
                 del self._recent[uid]
         self.alarms += found
         for alarm in found:
@@ -532,7 +538,11 @@ class Guard:
             return [json.loads(x) for x in self._exchange.gather(json.dumps(data).encode(), what)]
 
     def _before_optimizer(self, *_: object) -> None:
-        self.step()
+        self._updates += 1
+        if self._updates % self.between == 0:
+            self.step()
+        else:
+            self.steps += 1
 
     def _judge(self) -> list[Suspect]:
         assert self._exchange is not None
@@ -560,9 +570,11 @@ class Guard:
         return diagnose(suspect, rows)
 
 
-def _exact(call: Call) -> bool:
+def _exact(call: Call, n: int) -> bool:
+    """Whether T3 can give the backend terms that it cannot round: sums of floats, and averages over
+    a power of two."""
     return (
-        call.reduce == "sum"
+        (call.reduce == "sum" or (call.reduce == "avg" and n & (n - 1) == 0))
         and call.op in ("all_reduce", "reduce_scatter")
         and bool(call.terms)
         and kind_of(call.terms).startswith(("f", "bf"))

@@ -28,7 +28,7 @@ Handler = Callable[[str, tuple[Any, ...], Proceed], Any]
 WaitHandler = Callable[[torch.Tensor, Proceed], Any]
 _KEY = "BackendSelect"
 _BELOW: Any = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-_REAL = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
+_CPU, _CUDA = torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA
 _layers: list[Layer] = []
 _libraries: list[Any] = []
 
@@ -65,21 +65,23 @@ def _install() -> None:
 
 
 def _kernel(name: str) -> Callable[..., Any]:
-    op = getattr(torch.ops.c10d, name).default
+    redispatch: Any = getattr(torch.ops.c10d, name).default._handle.redispatch_boxed
 
     def kernel(keys: Any, *args: Any) -> Any:
         below = keys & _BELOW
-        if not any(below.has(key) for key in _REAL):  # meta tensors
-            return op.redispatch(below, *args)
+        if not below.has(_CPU) and not below.has(_CUDA):  # meta tensors
+            return redispatch(below, *args)
+
+        def backend(*changed: Any) -> Any:
+            return redispatch(below, *(changed or args))
+
+        if len(_layers) == 1:
+            return _layers[0].handler(name, args, backend)
 
         def at(depth: int) -> Proceed:
-            def proceed(*changed: Any) -> Any:
-                given = changed or args
-                if depth == 0:
-                    return op.redispatch(below, *given)
-                return _layers[depth - 1].handler(name, given, at(depth - 1))
-
-            return proceed
+            if depth == 0:
+                return backend
+            return lambda *changed: _layers[depth - 1].handler(name, changed or args, at(depth - 1))
 
         return at(len(_layers))()
 
@@ -87,18 +89,14 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def _wait_kernel() -> Callable[..., Any]:
-    op = torch.ops._c10d_functional.wait_tensor.default
+    redispatch: Any = torch.ops._c10d_functional.wait_tensor.default._handle.redispatch_boxed
 
     def kernel(keys: Any, tensor: torch.Tensor) -> Any:
         below = keys & _BELOW
-
-        def wait() -> Any:
-            return op.redispatch(below, tensor)
-
         for layer in reversed(_layers):
-            if layer.on_wait is not None and any(below.has(key) for key in _REAL):
-                return layer.on_wait(tensor, wait)
-        return wait()
+            if layer.on_wait is not None and (below.has(_CPU) or below.has(_CUDA)):
+                return layer.on_wait(tensor, lambda: redispatch(below, tensor))
+        return redispatch(below, tensor)
 
     return kernel
 

@@ -1,0 +1,282 @@
+"""What ranks do in the tests: `python programs.py FOLDER` runs every scenario, ranks forked from one
+process, and leaves what each rank said as JSON. Ranks end without teardown, which is flaky."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo  # imported once, before the forks: gloo groups and optimizers ask for it
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from synthesis.guard import FaultError, Guard, active, watch
+from synthesis.guard.exchange import Exchange
+from synthesis.guard.inject import Fault, Injector
+
+LIMIT = 30.0
+
+
+def every_call(r: int, n: int) -> None:
+    """All kinds of calls, sync and async, c10d and functional."""
+    t, world = torch.randn(100), dist.group.WORLD
+    dist.all_gather([torch.empty(100) for _ in range(n)], t)
+    dist.all_reduce(t.clone())
+    held = t.clone()
+    dist.all_reduce(held, async_op=True).wait()
+    dist.all_gather_into_tensor(torch.empty(100 * n), t)
+    dist.reduce_scatter_tensor(torch.empty(100), torch.randn(100 * n))
+    dist.reduce_scatter(torch.empty(2), [torch.randn(2) for _ in range(n)])
+    dist.broadcast(t.clone(), 0)
+    dist.all_to_all_single(torch.empty(100), t)
+    dist.all_to_all([torch.empty(2) for _ in range(n)], [torch.randn(2) for _ in range(n)])
+    ops = [
+        dist.P2POp(dist.isend, t, (r + 1) % n),
+        dist.P2POp(dist.irecv, torch.empty(100), (r - 1) % n),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    dist.scatter(torch.empty(4), [torch.randn(4) for _ in range(n)] if r == 0 else None, src=0)
+    dist.gather(t, [torch.empty(100) for _ in range(n)] if r == 0 else None, dst=0)
+    dist.reduce(t.clone(), 0)
+    dist.all_reduce(torch.randint(0, 250, (50,), dtype=torch.uint8))
+    dist.all_reduce(torch.randn(100).bfloat16(), op=dist.ReduceOp.MAX)
+    dist.all_reduce(torch.full((64,), float("inf")))
+    dist.all_reduce_coalesced([t.clone(), t.clone()])
+    total: Any = funcol.all_reduce(t, "avg", world) + 1
+    total = funcol.all_gather_tensor(t, 0, world) + 1
+    total = funcol.reduce_scatter_tensor(t, "sum", 0, world) + 1
+    total = funcol.all_to_all_single(t, None, None, world) + 1
+    with torch.inference_mode():
+        dist.all_reduce(torch.ones(8))
+    del total
+    dist.all_gather_object([None] * n, {"a": r})
+
+
+def sharded_models(n: int) -> None:
+    """FSDP, DTensor and DDP, forward and backward."""
+    mesh = init_device_mesh("cpu", (n,))
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    fully_shard(model, mesh=mesh)
+    model(torch.randn(4, 16)).sum().backward()
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    parallelize_module(model, mesh, plan)(torch.randn(4, 16, requires_grad=True)).sum().backward()
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 16))
+    wrapped(torch.randn(4, 16)).sum().backward()
+
+
+def clean(r: int, n: int) -> Any:
+    said: dict[str, Any] = {}
+    for level in ("R", "T3"):
+        with Guard(level=level, seed=5) as guard:  # type: ignore[arg-type]
+            every_call(r, n)
+            guard.step()
+            sharded_models(n)
+            guard.step()
+        said[level] = guard.summary()
+    with Guard(every=7, seed=5, agree=0, canary=False) as guard:
+        for _ in range(3):
+            every_call(r, n)
+    return {**said, "every": guard.summary()}
+
+
+FAULTS = [
+    Fault("bit_flip", 1, "all_gather", 0, 5), Fault("bit_flip", 1, "all_reduce", 0, 71),
+    Fault("drop", 0, "all_gather", 1, 0), Fault("swap", 0, "all_gather"),
+    Fault("duplicate", 1, "all_gather", 1), Fault("stale", 1, "all_gather"),
+    Fault("not_reduced", 1, "all_reduce"), Fault("missing_rank", 1, "all_reduce"),
+    Fault("missing_rank", 0, "reduce_scatter"), Fault("drop", 1, "reduce_scatter"),
+    Fault("wrong_handoff", 1, "recv"), Fault("race", 0, "send", 0, 3),
+    Fault("race", 1, "all_gather", 0, 3), Fault("bit_flip", 1, "all_to_all", 0, 77),
+    Fault("bit_flip", 0, "broadcast", 0, 9), Fault("bit_flip", 1, "scatter", 0, 9),
+]  # fmt: skip
+
+
+def faults(r: int, n: int) -> Any:
+    injector = Injector(r)
+    rows: list[Any] = []
+    with Guard(agree=2) as guard:
+        every_call(r, n)
+        guard.step()
+        for fault in FAULTS:
+            injector.arm(fault)
+            step, said = guard.steps, ""
+            every_call(r, n)
+            try:
+                guard.step()
+            except FaultError as error:
+                said = str(error)
+            alarm = guard.alarms[-1] if said else None
+            culprits = list(alarm.verdict.culprit_ranks) if alarm else []
+            rows.append([said, culprits, alarm.step == step if alarm else False])
+        guard.level = "T3"
+        injector.arm(Fault("bit_flip", 1, "reduce_scatter", 0, 1))
+        every_call(r, n)
+        try:
+            guard.step()
+            exact = ""
+        except FaultError as error:
+            exact = str(error)
+    return {"rows": rows, "exact": exact, "done": [changed for _, changed in injector.done]}
+
+
+def verdict_kept(r: int, n: int) -> Any:
+    """A lesser guard: every rank judges what it has itself, and tells nobody."""
+    gather = Exchange.gather
+
+    def alone(self: Exchange, payload: bytes, what: str) -> list[bytes]:
+        rows = gather(self, payload, what)
+        empty = (0).to_bytes(8, "little")
+        return [x if i == r else empty for i, x in enumerate(rows)]
+
+    injector = Injector(r)
+    with Guard(on_fault="log") as guard:
+        every_call(r, n)
+        guard.step()
+        Exchange.gather = alone  # type: ignore[method-assign]
+        injector.arm(Fault("bit_flip", 1, "all_gather", 0, 5))
+        dist.all_gather_into_tensor(torch.empty(2 * n), torch.ones(2))
+        found = guard.step()
+        Exchange.gather = gather  # type: ignore[method-assign]
+    return len(found)
+
+
+def another_dtype(r: int, n: int) -> Any:
+    Guard(timeout=8).start()
+    dist.all_reduce(torch.ones(4))
+    dist.all_reduce(torch.ones(4, dtype=torch.float64 if r else torch.float32))
+
+
+def another_op(r: int, n: int) -> Any:
+    Guard(timeout=8).start()
+    if r:
+        dist.broadcast(torch.ones(4), 0)
+    else:
+        dist.all_reduce(torch.ones(4))
+
+
+def other_settings(r: int, n: int) -> Any:
+    Guard(every=1 + r).start()
+
+
+def _linear(n: int, rows: int = 8) -> tuple[Any, Any]:
+    mesh = init_device_mesh("cpu", (n,), mesh_dim_names=("tp",))
+    model = torch.nn.Sequential(torch.nn.Linear(4, rows, bias=False))
+    return parallelize_module(model, mesh, {"0": ColwiseParallel()}), mesh
+
+
+def right_plan(r: int, n: int) -> Any:
+    guard = watch(*_linear(n), {"0.weight": "[tp 4] [4]"}, every=1)
+    assert guard is active()
+    return True
+
+
+def other_plans(r: int, n: int) -> Any:
+    watch(*_linear(n), {"0.weight": "[tp 4] [4]" if r else "[8] [tp 2]"})
+
+
+def uneven(r: int, n: int) -> Any:
+    watch(*_linear(n, 7), {"0.weight": "[tp 4] [4]"})
+
+
+def too_few_rows(r: int, n: int) -> Any:
+    watch(*_linear(n, 1), {"0.weight": "[1] [4]"})
+
+
+def wrong_dim(r: int, n: int) -> Any:
+    watch(*_linear(n), {"0.weight": "[8] [tp 2]"})
+
+
+def killed(r: int, n: int) -> Any:
+    guard = Guard(timeout=10).start()
+    for i in range(5):
+        dist.all_reduce(torch.ones(4))
+        if r == 1 and i == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        guard.step()
+
+
+def killed_in_a_call(r: int, n: int) -> Any:
+    Guard(timeout=10, agree=0, canary=False).start()
+    if r == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))
+
+
+def late(r: int, n: int) -> Any:
+    guard = Guard(timeout=2).start()
+    if r == 1:
+        time.sleep(6)
+    guard.step()
+
+
+SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
+    f.__name__: (2, f)
+    for f in (
+        clean, faults, verdict_kept, another_dtype, another_op, other_settings, right_plan,
+        other_plans, uneven, too_few_rows, wrong_dim, killed, killed_in_a_call, late,
+    )
+}  # fmt: skip
+SCENARIOS["killed"] = (3, killed)
+
+
+def rank_main(name: str, rank: int, folder: Path) -> None:
+    size, work = SCENARIOS[name]
+    warnings.simplefilter("ignore")
+    torch.manual_seed(rank)
+    result: dict[str, Any] = {}
+    start = time.monotonic()
+    try:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/{name}", rank=rank, world_size=size
+        )
+        result["value"] = work(rank, size)
+        dist.barrier()
+    except Exception as error:  # noqa: BLE001  (what it is, is what the tests look at)
+        result["error"] = f"{type(error).__name__}: {error}"
+        result["trace"] = traceback.format_exc()
+    result["seconds"] = time.monotonic() - start
+    (folder / f"{name}{rank}.json").write_text(json.dumps(result))
+
+
+def run(name: str, folder: Path) -> None:
+    """Fork the ranks of a scenario; kill those that hang."""
+    pids: list[int] = []
+    for rank in range(SCENARIOS[name][0]):
+        pid = os.fork()
+        if not pid:
+            try:
+                rank_main(name, rank, folder)
+            finally:
+                os._exit(0)
+        pids.append(pid)
+    end = time.monotonic() + LIMIT
+    while pids and time.monotonic() < end:
+        pids = [p for p in pids if os.waitpid(p, os.WNOHANG)[0] == 0]
+        time.sleep(0.02)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[2:] or SCENARIOS:
+        run(name, Path(sys.argv[1]))
