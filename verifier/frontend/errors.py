@@ -5,6 +5,9 @@ CaptureError    the model could not be captured: bad request, user code that fai
 
 from __future__ import annotations
 
+OR_TRANSLATE = "; or translate it: shardproof translate"
+"""The end of a hint where capture cannot take code that runs."""
+
 
 class CaptureError(Exception):
     """A model that could not be captured: what, where (file:line), and what to try."""

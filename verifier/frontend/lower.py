@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from verifier.frontend.aten import TABLE, Emit
 from verifier.frontend.constants import Constant, Full, Opaque, emit, recognise
-from verifier.frontend.errors import CaptureError
+from verifier.frontend.errors import OR_TRANSLATE, CaptureError
 from verifier.frontend.folding import constant_nodes, evaluate_constants
 from verifier.frontend.provenance import Provenance, is_backward, layer_of
 from verifier.frontend.trace import Traced
@@ -37,7 +37,7 @@ DTYPES = {
     torch.bool: "bool",
 }
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
-RECIPE = "add an op: see CONTRIBUTING.md"
+RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
 
 
 def type_of(value: Any) -> TensorType:

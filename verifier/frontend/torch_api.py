@@ -15,7 +15,7 @@ from torch._functorch.aot_autograd import (
 )
 from torch._subclasses import FakeTensorMode
 
-from verifier.frontend.errors import CaptureError
+from verifier.frontend.errors import OR_TRANSLATE, CaptureError
 
 TRIED = ((2, 9), (2, 14))
 """Versions of PyTorch, from (included) and up to (excluded), that offer these functions."""
@@ -49,11 +49,12 @@ def no_custom_backward() -> Generator[None]:
         if operator != cls.__name__:
             raise CaptureError(
                 f"the custom operator {operator} has no meaning in the language",
-                hint="write it with tensor operations, or give a translation",
+                hint=f"write it with tensor operations{OR_TRANSLATE}",
             )
         raise CaptureError(
             f"{cls.__name__} has a hand-written backward, which torch.export would drop",
-            hint="write its forward with tensor operations, and let autograd derive the backward",
+            hint="write its forward with tensor operations, and let autograd derive the backward"
+            + OR_TRANSLATE,
         )
 
     function.apply = classmethod(refuse)

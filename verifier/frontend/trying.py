@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from verifier.frontend import partial, stubs
 from verifier.frontend.captured import Captured, ModelFacts
-from verifier.frontend.errors import CaptureError
+from verifier.frontend.errors import OR_TRANSLATE, CaptureError
 from verifier.frontend.facts import read_facts
 from verifier.frontend.inputs import find_inputs
 from verifier.frontend.observed import Hole, Observed, Subject, Trouble
@@ -89,7 +89,7 @@ def _absence(missing: list[stubs.Missing], path: Path) -> Trouble | None:
         path.name,
         first.line,
         first.text,
-        f"pip install {first.package}, or give a translation",
+        f"install {first.package}{OR_TRANSLATE}",
     )
 
 

@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from verifier.frontend.errors import CaptureError
+from verifier.frontend.errors import OR_TRANSLATE, CaptureError
 from verifier.ir.types import NOWHERE, Source
 
 _PLAIN = {
@@ -144,15 +144,19 @@ def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
     return library[-1] if library else None
 
 
+_HINTS = {
+    "GuardOnDataDependentSymNode": "use torch.where or torch.cond",
+    "DataDependentOutputException": "keep the value in a tensor",
+    "DynamicOutputShapeException": "a mask as an index? use torch.where",
+    "Unsupported": "torch.export does not support this construct: write it with tensor operations",
+}
+
+
 def _hint(problem: BaseException) -> str:
-    name = type(problem).__name__
-    if name in ("GuardOnDataDependentSymNode", "DataDependentOutputException"):
-        return "forward branches on a value of a tensor: use torch.where or torch.cond"
-    if name == "DynamicOutputShapeException":
-        return "a shape depends on a value of a tensor (a mask as an index?): use torch.where"
-    if name == "Unsupported":
-        return "torch.export does not support this construct: write it with tensor operations"
-    return ""
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        return f"install {problem.name.partition('.')[0]}{OR_TRANSLATE}"
+    hint = _HINTS.get(type(problem).__name__)
+    return f"{hint}{OR_TRANSLATE}" if hint else ""
 
 
 def main() -> None:
