@@ -75,7 +75,7 @@ def command(run: Run, files: Files, choice: Choice) -> Outcome:
         text = files.contract.read_text(encoding="utf-8-sig")
         question = Question(one, many, asked, text, max_edits=choice.max_edits)
     model = asking(run, choice.llm)
-    search = choice.seconds * (0.8 if model is None else 0.3)
+    search = choice.seconds * (0.4 if model is None else 0.3)
     settings = Settings(choice.rounds, choice.seconds, search, level)
     try:
         with run.phase("repair") as phase:

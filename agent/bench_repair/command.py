@@ -98,7 +98,7 @@ class _Measured:
         settings = Settings(
             choice.rounds,
             choice.seconds,
-            0.0 if level else choice.seconds * (1.0 if model is None else 0.5),
+            0.0 if level else choice.seconds * 0.4,
             Level(level) if level else Level.FIXES,
             clock=time.process_time if model is None else time.perf_counter,
         )

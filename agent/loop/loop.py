@@ -33,8 +33,8 @@ Tell = Callable[[events.Event], None]
 class Settings:
     rounds: int = 6
     seconds: float = 30.0
-    search: float = 20.0
-    """Seconds of one search at most; 0: the model alone."""
+    search: float = 12.0
+    """Seconds of one search; 0: the model alone."""
     level: Level = Level.FIXES
     most: int = 4
     """Edits of one reply."""
@@ -100,20 +100,30 @@ class _Loop:
         new = True
         while self._open():
             self.context += 1
-            found = (self._searched() if new else None) or self._talked()
+            found = (self._searched(self.settings.search) if new else None) or self._talked()
             if found is not None:
                 return found
             new = self.memory.fresh()
             if not new and self.model is None:
                 break
+        found = self._once_more(first)
+        if found is not None:
+            return found
         reason = self.reason or f"{self.rounds} rounds without a proof"
         return NotMended(
             reason, self.memory.best, self.rounds, self._seconds(), self.tally, self.answer
         )
 
-    def _searched(self) -> Mended | None:
+    def _once_more(self, first: Candidate) -> Mended | None:
+        """The search from the program as given, with all the time that is left."""
+        if not self._open() or self.settings.search <= 0 or self._left() <= self.settings.search:
+            return None
+        self.memory.start = first
+        return self._searched(self._left())
+
+    def _searched(self, most: float) -> Mended | None:
         """Enumerated edits of the program that this context starts from, cheapest first."""
-        seconds = min(self.settings.search, self._left())
+        seconds = min(most, self._left())
         if seconds <= 0:
             return None
         q, start = self.question, self.memory.start

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from agent.loop.question import Candidate
+from verifier.verdict import Counterexample
 
 TWICE = 2
 """As often as a tactic may end in the same finding before it is banned."""
@@ -29,7 +30,8 @@ class Memory:
         self.refuted[added] = found.finding
         tactics = {e.tactic for e in found.edits[len(self.start.edits) :]}
         self.counts.update((tactic, found.finding) for tactic in tactics)
-        if found.held.rank > self.best.held.rank:
+        wrong = isinstance(found.verdict, Counterexample)  # what is unknown leads nowhere
+        if wrong and found.held.rank > self.best.held.rank:
             self.best = found
 
     @property

@@ -20,6 +20,8 @@ from verifier.contract_text import compose, read_contract
 from verifier.ir.errors import IRError
 from verifier.ir.text import parse_text
 from verifier.repair import Edit
+from verifier.repair import repair as enumerated
+from verifier.repair.search import NotRepaired
 from verifier.verdict import Proof
 from verifier.verify import verify
 
@@ -143,14 +145,32 @@ def test_three_rounds_then_a_fresh_start_from_the_best_prefix() -> None:
     assert proved(question(), ended.found)
 
 
-def test_the_search_goes_on_from_what_a_model_got_right() -> None:
-    """With one edit at most the search alone finds nothing; after the model's it does."""
-    model = Scripted([reply(FIRST), NoModel("gone"), NoModel("gone")])
-    settings = Settings(rounds=6, seconds=60, search=10)
-    ended, seen = heard(model, settings, question(max_edits=1))
+def test_the_search_starts_afresh_from_its_best_prefix() -> None:
+    """One edit a search: the second one begins with what the first left right."""
+    ended, seen = heard(None, Settings(rounds=3, seconds=60), question(max_edits=1))
+    assert isinstance(ended, Mended)
+    assert (ended.by, ended.rounds, len(ended.found.edits)) == ("search", 2, 2)
+    assert rounds(seen)[1].start == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]
+
+
+def test_the_search_goes_on_from_what_a_model_got_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search of the time it takes to look once finds nothing; after the model's edit it does."""
+    model = Scripted([reply(FIRST)])
+    searched: list[int] = []
+
+    def late(*given: object, **more: object) -> object:
+        searched.append(1)
+        if len(searched) == 1:
+            return NotRepaired("nothing found", (), 0, 0.0)
+        return enumerated(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("agent.loop.loop.enumerated.repair", late)
+    ended, seen = heard(model, Settings(rounds=6, seconds=60))
     assert isinstance(ended, Mended)
     assert ended.by == "search"
-    assert rounds(seen)[-1].start
+    assert rounds(seen)[-1].start == ["all_reduce {mesh_dim=tp, reduce=sum} after %y"]
 
 
 def test_refuted_edits_are_told_to_the_next_context_and_not_taken_again() -> None:

@@ -236,8 +236,8 @@ class _Search:
                 kept = found
                 self._fewer_than(len(found.edits), queues)
                 continue
-            if depth + 1 < self.most:
-                for child in self._children(point, trials):
+            for child in self._children(point, trials):
+                if depth + 1 < self.most:
                     heapq.heappush(queues[depth + 1], (child.rank(), next(order), child))
             if more:
                 point.chunks += 1
@@ -399,7 +399,8 @@ class _Search:
             edits = (*point.edits, trial.edit)
             child = _Point(trial.state.program, edits, trial.state, wrong, point.view, gain)
             found.append((-gain, index, child))
-            self.best = min(self.best, (len(wrong), -gain, edits), key=lambda b: b[:2])
+            if wrong:  # one that agrees on numbers and is not proved leads nowhere
+                self.best = min(self.best, (len(wrong), -gain, edits), key=lambda b: b[:2])
         for _, _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
             yield child
 
