@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from agent import __version__, events
@@ -44,6 +46,8 @@ class Session:
         self.id = folder.name
         self.root = Path.cwd()
         self.step = 0
+        self.ended = 0
+        """The last step that ended."""
         self.asker = asker or Asker(Source.USER)
         self.asker.emit = self._told
         self.desk = Desk(self)
@@ -142,36 +146,46 @@ class Session:
     # -- steps -------------------------------------------------------------------------------
 
     def do(self, line: str) -> Done:
-        """Run one input: a command, or words for the model. Nothing it meets is raised.
+        """Run one input: a command, or words for the model. What goes wrong is an event.
 
         A step that failed or was interrupted leaves the state as it was.
+
+        Raises:
+            InputError: the step cannot be kept on disk.
+            KeyboardInterrupt: Ctrl-C came after the work; where `ended` is the step, it counts.
         """
         line = line.strip()
         self.step += 1
         self.run.seen.clear()
         self.run.emit(events.StepStarted(step=self.step, input=line))
         begun, before = time.monotonic(), self.state
+        outcome, error = Outcome(Exit.INTERRUPTED), None
         try:
             with interruptible(None):
                 outcome = self._work(line)
-        except KeyboardInterrupt as error:
-            self.leaving = isinstance(error, Terminated)
-            self.state = before
-            self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
-            outcome = Outcome(Exit.INTERRUPTED)
-        except Exception as error:  # noqa: BLE001  (every step ends as a value)
-            self.state = before
-            outcome = failed(self.run, error, [line])
-        self.run.emit(
-            events.StepCompleted(
-                step=self.step,
-                exit_code=int(outcome.exit),
-                verdict=outcome.verdict,
-                seconds=time.monotonic() - begun,
-                changes=self.state.changes(before),
+        except KeyboardInterrupt as stopped:
+            error = stopped
+        except Exception as raised:  # noqa: BLE001  (every step ends as a value)
+            error = raised
+        with _undisturbed():
+            if isinstance(error, KeyboardInterrupt):
+                self.leaving = isinstance(error, Terminated)
+                self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
+            elif error is not None:
+                outcome = failed(self.run, error, [line])
+            if error is not None:
+                self.state = before
+            self.last = outcome
+            self.run.emit(
+                events.StepCompleted(
+                    step=self.step,
+                    exit_code=int(outcome.exit),
+                    verdict=outcome.verdict,
+                    seconds=time.monotonic() - begun,
+                    changes=self.state.changes(before),
+                )
             )
-        )
-        self.last = outcome
+            self.ended = self.step
         return Done(self.step, outcome, self.leaving)
 
     def _work(self, line: str) -> Outcome:
@@ -242,6 +256,24 @@ class Session:
     @property
     def spent(self) -> Spent:
         return self.asker.spent
+
+
+@contextmanager
+def _undisturbed() -> Generator[None]:
+    """Put Ctrl-C off until the step has ended on the disk."""
+    asked = False
+
+    def later(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    before = signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def _at_line(line: str) -> tuple[str, str, str]:

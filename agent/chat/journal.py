@@ -155,10 +155,20 @@ class Journal:
         if self._file is None:
             return
         data = (event.model_dump_json() + "\n").encode()
-        while data:
-            data = data[os.write(self._file, data) :]
-        if isinstance(event, events.StepStarted | events.StepCompleted | events.SessionOpened):
-            os.fsync(self._file)
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            if isinstance(event, events.StepStarted | events.StepCompleted | events.SessionOpened):
+                os.fsync(self._file)
+        except OSError as error:
+            os.close(self._file)
+            self._file = None
+            raise InputError(
+                "the session cannot be kept any longer",
+                where=str(self.path),
+                got=error.strerror or "",
+                hint="make room; shardproof resume goes on with the last whole step",
+            ) from None
 
     def note(self, doing: str) -> None:
         return None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from agent import events
-from agent.chat import registry
-from agent.errors import Exit
+from agent.chat import journal, registry
+from agent.errors import Exit, InputError
 from tests.chat.conftest import LOAD, PROGRAMS, Begin
 
 
@@ -213,3 +216,54 @@ def test_the_stream_is_the_journal(begin: Begin) -> None:
     assert PROGRAMS in lines[2]
     for path in (folder, *folder.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0 or path.parent.name == "changes", path
+
+
+def test_ctrl_c_while_a_step_is_written_waits_until_it_is(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = begin()
+    show = talk.session.journal.show
+
+    def interrupted(event: events.Event) -> None:
+        if isinstance(event, events.StepCompleted):
+            os.kill(os.getpid(), signal.SIGINT)
+        show(event)
+
+    monkeypatch.setattr(talk.session.journal, "show", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        talk("/mesh tp=2")
+    assert talk.session.ended == talk.session.step == 1
+    assert journal.read(talk.session.journal.path).state.mesh == {"tp": 2}
+
+
+def test_a_disk_that_is_full_is_one_error_and_loses_that_step_alone(begin: Begin) -> None:
+    talk = begin()
+    talk("/mesh tp=2")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = talk.session.journal.path.stat().st_size
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 300, limits[1]))
+    try:
+        with pytest.raises(InputError, match="cannot be kept any longer"):
+            talk("/mesh tp=4")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    again = begin(resume=talk.session.journal.folder)
+    assert again.heard.of(events.SessionOpened)[0].lost == "/mesh tp=4"
+    assert again.session.state.mesh == {"tp": 2}
+
+
+def test_an_interrupted_step_changes_nothing_and_the_session_goes_on(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agent.chat.commands import subject
+
+    talk = begin()
+    talk(LOAD)
+    before = talk.session.state
+    monkeypatch.setattr(subject, "_mesh_line", lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert talk("/mesh tp=2").outcome.exit is Exit.INTERRUPTED
+    assert talk.session.state == before
+    monkeypatch.undo()
+    assert talk("/verify").outcome.verdict == "refuted"

@@ -85,7 +85,13 @@ class Front:
         if line.strip() == "/edit" or line.startswith("/edit "):
             self.text = edited(line.strip().removeprefix("/edit").strip())
             return False
-        done = self.session.do(line)
+        try:
+            done = self.session.do(line)
+        except KeyboardInterrupt:
+            if self.session.ended != self.session.step:
+                raise
+            self._stop()
+            return False
         if done.outcome.exit is Exit.INTERRUPTED:
             self.stopped = time.monotonic()
         if self.session.move_to is not None:
