@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.ingest.graphs import results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from verifier.contract import Contract
 from verifier.ingest import read_ranks, verify_ranks
-from verifier.ingest.relabel import relabelled
 from verifier.ir.text import parse_text
 from verifier.layout import Layout, from_placements
 from verifier.verdict import Counterexample, Proof, Trace, Witness
@@ -177,41 +174,3 @@ program wide
     assert isinstance(found.verdict, Counterexample), found.verdict
     assert isinstance(found.verdict.witness, Witness)
     assert "at reduced sizes" in found.verdict.witness.sizes
-
-
-ROWS = """
-program rows mesh(dp=4, tp=2)
-  input %x: f32[4]
-  %a = exp %x on(dp=[0, 1, 3])
-  %b = neg %x on(dp=2)
-  %rest = only %a on(dp=[0, 1])
-  %y = merge %a, %b
-  %row = iota {shape=[4], dim=0, offset=4*tp, dtype=f32} on(dp=[1, 3])
-  %z = all_reduce %y {mesh_dim=tp, reduce=sum}
-  return %y, %z, %row
-"""
-
-
-def test_a_relabelled_program_computes_the_same_on_relabelled_ranks() -> None:
-    program = parse_text(ROWS)
-    moved, dims = relabelled(program, Contract({}, {}), {"dp": 2, "tp": 1})
-    assert dims == {"dp": 2}
-    rng = np.random.default_rng(0)
-    ranks = [{"x": rng.standard_normal(4)} for _ in range(8)]
-    order = [4, 5, 0, 1, 2, 3, 6, 7]
-    want = results(program, [*ranks])
-    assert results(moved, [ranks[r] for r in order]) == [want[r] for r in order]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "%c = broadcast %x {mesh_dim=dp, index=1}",
-        "%c = iota {shape=[4], dim=0, offset=dp, dtype=f32}\n"
-        "%d = iota {shape=[4], dim=0, offset=2, dtype=f32} on(dp=2)",
-    ],
-)
-def test_a_mesh_dim_whose_coordinates_are_told_apart_is_not_relabelled(line: str) -> None:
-    text = ROWS.replace("return", f"{line}\n  return").replace("offset=dp", "offset=1*dp")
-    _, dims = relabelled(parse_text(text), Contract({}, {}), {"dp": 2})
-    assert dims == {}
