@@ -56,6 +56,11 @@ mutants: $(OK)  ## more than 10,000 variants of programs and training steps, aga
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
 	$(BIN)/python -m benchmarks.artifact_bugs
 
+.PHONY: bugs-frontier
+bugs-frontier: $(OK)  ## the same bugs in one layer, micro-batch and rank of 405B and 671B plans
+	$(BIN)/python -m benchmarks.artifact_bugs --plan L3 --processes 1
+	$(BIN)/python -m benchmarks.artifact_bugs --plan D3 --processes 1
+
 .PHONY: faults
 faults: $(OK)  ## faults of what ranks exchange, and what the fingerprints see of them
 	$(BIN)/python -m benchmarks.faults

@@ -451,6 +451,9 @@ def _at(index: int | None, model: Model) -> Judged:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.artifact_bugs", description=__doc__)
     parser.add_argument("--model", choices=sorted(MODELS), default="llama3-8b")
+    parser.add_argument(
+        "--plan", choices=("L3", "D3"), help="in one step and one rank of a plan of thousands"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("numbers", nargs="*", type=int, default=[])
     given = parser.parse_args(arguments)
@@ -458,6 +461,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[int | None] = [*chosen] if given.numbers else [None, *chosen]
     begin = time.perf_counter()
     work = partial(_at, model=MODELS[given.model])
+    if given.plan:
+        from benchmarks.planted import PLACES, PLANTED, judged
+
+        print(f"{given.plan}: {PLACES[given.plan]}")
+        chosen = [b.number for b in PLANTED if not given.numbers or b.number in given.numbers]
+        rows = [*chosen] if given.numbers else [None, *chosen]
+        work = partial(judged, given.plan)
     right = True
     print(f"{'bug':<55} {'verdict':<8} {'s':>5} {'cpu s':>5}  {'where':<28} witness")
     with ProcessPoolExecutor(given.processes) as pool:

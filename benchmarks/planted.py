@@ -14,10 +14,12 @@ from fractions import Fraction
 from benchmarks.artifact_bugs import (
     Change,
     Edit,
+    Judged,
     attributes,
     dangling,
     first_power,
     halves_swapped,
+    judge,
     located,
     on_ranks,
     otherwise,
@@ -95,12 +97,13 @@ def write_out(step: Step, place: Place) -> Written:
     return Written(step, place, loop, forward, backward)
 
 
-def plan_named(name: str, *, sequence_parallel: bool = False) -> Point:
-    """One of the published plans; with sequence parallelism where that is asked for."""
+def plan_named(name: str, *, gathering: bool = False) -> Point:
+    """One of the published plans. Where it is asked to gather and does not, with the parameters
+    split over the replicas, as its experts rule sequence parallelism out."""
     point = next(p for p in PLANS if p.name == name)
-    if not sequence_parallel or point.degrees.sequence_parallel:
+    if not gathering or point.degrees.sequence_parallel:
         return point
-    return replace(point, degrees=replace(point.degrees, sequence_parallel=True))
+    return replace(point, degrees=replace(point.degrees, zero=3))
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,8 @@ class Planted:
     number: int
     title: str
     make: Callable[[Written], Edit]
-    sequence_parallel: bool = False
-    """In the plan with sequence parallelism, as only that has the op."""
+    gathering: bool = False
+    """In a plan that gathers, as only that has the op."""
     last_micro_batch: bool = False
 
     def __str__(self) -> str:
@@ -263,7 +266,9 @@ def _gathered(w: Written) -> Edit:
 
 def _reduced(w: Written) -> Edit:
     gather = w.of_layer(w.forward, lambda n: n.op == "all_gather")[0]
-    return otherwise(_this(gather), op="all_reduce", mesh_dim="tp", reduce="sum")
+    return otherwise(
+        _this(gather), op="all_reduce", mesh_dim=gather.attrs["mesh_dim"], reduce="sum"
+    )
 
 
 PLANTED = (
@@ -271,7 +276,7 @@ PLANTED = (
     Planted(2, "all_reduce missing, its result still read",
             lambda w: dangling(_this(_after_attention(w)))),
     Planted(3, "all_gather in place of all_reduce", _gathered),
-    Planted(4, "all_reduce in place of all_gather", _reduced, sequence_parallel=True),
+    Planted(4, "all_reduce in place of all_gather", _reduced, gathering=True),
     Planted(5, "all_reduce missing in the backward pass of one group", _missing(_into_attention)),
     Planted(6, "a stage sends to the wrong stage", _message),
     Planted(7, "another epsilon on one rank",
@@ -289,3 +294,17 @@ PLANTED = (
     Planted(14, "gradients summed before the last micro-batch, on one rank of tp", _too_early,
             last_micro_batch=True),
 )  # fmt: skip
+
+
+def judged(name: str, number: int | None) -> Judged:
+    """The verdict on one bug in a published plan; on the plan with its steps written out, if None.
+
+    One process; the seconds are those of `verify` alone.
+    """
+    if number is None:
+        point = plan_named(name)
+        right = write_out(training_step(point.model, point.degrees), PLACES[name])
+        return judge(right.step, right.program, "as it should be, with its steps written out")
+    bug = next(b for b in PLANTED if b.number == number)
+    right, many = bug.written(plan_named(name, gathering=bug.gathering), PLACES[name])
+    return judge(right.step, many, str(bug))

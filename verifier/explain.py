@@ -58,15 +58,14 @@ def locate(
 
 def _from_break(one: Sequential, distributed: Program, related: Related, broken: Break) -> Location:
     body = broken.node.body
-    if body is not None:
-        root = _first_lost(one, distributed, related, broken.node.inputs)
-        if root is not None:
-            return _strayed(one, related, root)
-        if broken.node.outputs[0] in related.bodies:
-            scan, inner = related.bodies[broken.node.outputs[0]]
-            stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
-            if stray is not None:
-                return _strayed(scan.inner, inner, stray)
+    root = _first_lost(one, distributed, related, broken.node.inputs, body is not None)
+    if root is not None:
+        return _strayed(one, related, root)
+    if body is not None and broken.node.outputs[0] in related.bodies:
+        scan, inner = related.bodies[broken.node.outputs[0]]
+        stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
+        if stray is not None:
+            return _strayed(scan.inner, inner, stray)
     operands = tuple(
         f"%{v}: {f.layout}" for v, f in zip(broken.node.inputs, broken.operands, strict=False)
     )
@@ -81,28 +80,35 @@ def _from_break(one: Sequential, distributed: Program, related: Related, broken:
 
 
 def _first_lost(
-    one: Sequential, distributed: Program, related: Related, values: Sequence[str]
+    one: Sequential, distributed: Program, related: Related, values: Sequence[str], strange: bool
 ) -> Node | None:
     """The first op from which on some ranks hold what the one-device program never has.
 
     Followed back from the values along operands of which that is true; where it is true of none
-    of the values, None.
+    of the values, None. Unless `strange`, it starts from values of which nothing at all is known
+    on some ranks.
     """
     producers = distributed.producers()
+    if not any(v in producers for v in values):
+        return None
     places = regions(distributed).values
 
+    def partly(value: str) -> bool:
+        if value not in places:
+            return False
+        return sum(map(ranks, {f.where for f in related.facts.get(value, [])})) < ranks(
+            places[value]
+        )
+
     def lost(value: str) -> bool:
-        facts = related.facts.get(value, [])
-        held = {f.where for f in facts}
-        count = sum(map(ranks, held))
-        return _strange(one, facts) or count < ranks(places[value])
+        return _strange(one, related.facts.get(value, [])) or partly(value)
 
     def ranks(where: Where) -> int:
         chosen = dict(where)
         return prod(len(chosen.get(n, range(size))) for n, size in distributed.mesh.dims)
 
     seen: set[str] = set()
-    todo = [v for v in values if lost(v)]
+    todo = [v for v in values if (lost(v) if strange else partly(v))]
     starts: set[str] = set()
     while todo:
         value = todo.pop()

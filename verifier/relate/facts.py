@@ -109,8 +109,8 @@ class Related:
     )
     """By the first output of each scan: the block it repeats, and the facts of one step."""
     rules: dict[str, int] = field(default_factory=dict[str, int])
-    wanted: Peel | None = None
-    """How the one-device program may be cut so that a repeated block has its like."""
+    wanted: list[Peel] = field(default_factory=list[Peel])
+    """How the one-device program may be cut so that repeated blocks have their like."""
 
 
 def describe(sequential: Sequential, fact: Fact) -> str:

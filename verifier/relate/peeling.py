@@ -9,6 +9,7 @@ wrong guess relates nothing; it cannot make two values equal.
 from __future__ import annotations
 
 from verifier.contract import Contract
+from verifier.garbage import no_collection
 from verifier.ir.program import Node, Program
 from verifier.ops.control import scan_parts
 from verifier.peel import Peel, PeelError, peeled
@@ -19,6 +20,7 @@ from verifier.relate.rules import Rules
 MAX_PEELS = 64
 
 
+@no_collection()
 def relate_peeled(
     sequential: Program, distributed: Program, contract: Contract, rules: Rules
 ) -> tuple[Sequential, Related, tuple[Peel, ...]]:
@@ -34,11 +36,11 @@ def relate_peeled(
     while True:
         one = as_terms(program, bodies=bodies)
         related = relate(one, distributed, initial(contract, one, distributed), contract, rules)
-        if related.wanted is None or not rules.peeling:
+        if not related.wanted or not rules.peeling:
             return one, related, tuple(peels)
         try:
-            program = peeled(program, [related.wanted])
-            peels.append(related.wanted)
+            program = peeled(program, related.wanted)
+            peels += related.wanted
             rules.peeling = len(peels) < MAX_PEELS
         except PeelError:
             rules.peeling = False
@@ -53,11 +55,14 @@ def want_peel(
 ) -> None:
     """Notes how to cut a one-device block so that this scan has its like, as far as can be seen.
 
-    Carries may be without a fact: what they start from may be a step that is written out.
+    Carries, and some of the xs, may be without a fact: they may come from a step that is written
+    out, or from a block that has to be cut too.
     """
-    if out.wanted is None:
-        used = {scan.node.outputs[0] for scan, _ in out.bodies.values()}
-        out.wanted = _wanted(sequential, scope, node, operands, used)
+    used = {scan.node.outputs[0] for scan, _ in out.bodies.values()}
+    used |= {peel.block for peel in out.wanted}
+    found = _wanted(sequential, scope, node, operands, used)
+    if found is not None:
+        out.wanted.append(found)
 
 
 def _wanted(
@@ -82,7 +87,7 @@ def _wanted(
         if _starts_alike(scan, node, operands):
             starts = [first]
         else:
-            starts = [s for s in range(theirs - length + 1) if s != first]
+            starts = list(range(theirs - length + 1))
         for start in starts:
             if _same_slices(sequential, scan, node, operands, start):
                 runs = _runs(scope, node, reverse)
@@ -109,9 +114,9 @@ def _same_slices(
     _, xs, _ = scan_parts(node.attrs, len(node.inputs))
     _, theirs, _ = scan_parts(scan.node.attrs, len(scan.operands))
     cut = {"dim": 0, "start": start, "stop": start + length, "step": 1}
-    missing = [{f.ref.id for f in facts} for facts in operands[xs]]
+    missing = [{f.ref.id for f in facts} for facts in operands[xs] if facts]
     if not missing:
-        return True
+        return not operands[xs]
     for ref in scan.operands[theirs]:
         whole = terms.shape(ref)
         alike = [ids for ids in missing if any(terms[i].shape[1:] == whole[1:] for i in ids)]

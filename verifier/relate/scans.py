@@ -58,9 +58,9 @@ def relate_scan(
         out.breaks += related.breaks
         for name, facts in zip(node.outputs, results, strict=True):
             out.facts[name] = keep(sequential, facts)
-        if related.wanted is not None and out.wanted is None:
-            inner = related.wanted
-            out.wanted = replace(inner, block=f"{scan.node.outputs[0]}/{inner.block}")
+        if not out.wanted:
+            label = scan.node.outputs[0]
+            out.wanted = [replace(p, block=f"{label}/{p.block}") for p in related.wanted]
     else:
         want_peel(sequential, scope, node, operands, out)
     if best is None or not (best[1].breaks or any(best[2])):

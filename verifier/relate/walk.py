@@ -36,14 +36,17 @@ def relate(
     out = Related(dict(inputs), [])
     places = places or regions(distributed)
     for node in distributed.nodes:
-        if out.wanted is not None and rules.peeling:
-            break
+        if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
+            continue
         operands = [out.facts.get(v, []) for v in node.inputs]
         if not all(operands):
             for name in node.outputs:
                 out.facts[name] = []
             if node.op == "scan":
                 want_peel(sequential, distributed, node, operands, out)
+            continue
+        if node.op == "scan" and out.wanted and rules.peeling:
+            want_peel(sequential, distributed, node, operands, out)
             continue
         if node.op == "scan":
             relate_scan(sequential, distributed, node, operands, rules, path, out, places)

@@ -12,6 +12,7 @@ import numpy as np
 from verifier.contract import Contract
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
+from verifier.garbage import no_collection
 from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
@@ -54,6 +55,7 @@ class SmallDifference:
         return f"at reduced sizes {self.resized}" if self.resized.sizes else "at the sizes given"
 
 
+@no_collection()
 def refute_resized(
     sequential: Program,
     distributed: Program,
