@@ -46,7 +46,7 @@ def open_ranks(path: Path) -> tuple[Section, Iterator[Section]]:
         raise _unreadable(str(path), error) from None
     if magic == b"PK\x03\x04":
         return _zip(path)
-    if tarfile.is_tarfile(path):
+    if _is_tar(path):
         return _tar(path)
     stream = _stream(path, magic[:2] == b"\x1f\x8b")
     first = next(stream, None)
@@ -113,6 +113,13 @@ def _zip(path: Path) -> tuple[Section, Iterator[Section]]:
                 yield whole(read(name), name)
 
     return Section(read(heads[0]), heads[0], 1), sections()
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except (OSError, EOFError, zlib.error):
+        return False  # one packed stream, cut short: read as what it is
 
 
 def _tar(path: Path) -> tuple[Section, Iterator[Section]]:
