@@ -65,8 +65,10 @@ def suggestion(program: Program, edit: Edit, folder: Path) -> Suggestion | None:
     diff = ""
     if text is not None and edit.kind in ("set", "set_alike", "replace"):
         line = _changed(text, node, dict(edit.attrs), edit.op or node.op)
-        if line is not None:
-            diff = _diff(text, node.source, line)
+        diff = _diff(text, node.source, line) if line is not None else ""
+    elif text is not None and edit.kind == "after" and not edit.uses and not edit.operands:
+        line = _inserted(text, node, edit)
+        diff = _diff(text, node.source, line) if line is not None else ""
     shown = f"`{node.source.text}`: " if node.source.text else ""
     return Suggestion(place, f"{shown}{_says(node, edit)}", diff)
 
@@ -125,6 +127,50 @@ def _changed(text: str, node: Node, attrs: dict[str, Attr], op: str) -> str | No
         return None
     head, tail = raw[: literal.col_offset], raw[literal.end_col_offset :]
     return head.decode() + now + tail.decode()
+
+
+CLASSES = {
+    "all_reduce": ("AllReduce", ("reduce",)),
+    "all_gather": ("AllGather", ("dim",)),
+}
+"""Collectives of the class interface, and the attributes that stand after their two names."""
+
+
+def _inserted(text: str, node: Node, edit: Edit) -> str | None:
+    """The line of a class program with a collective after its op: the name stays that of the sum.
+
+    Only in a list of ops, where the class is imported and one call on the line makes the tensor.
+    """
+    name, first = CLASSES.get(edit.op, ("", ()))
+    attrs = dict(edit.attrs)
+    over = attrs.pop("mesh_dim", None)
+    if not name or set(attrs) != set(first) or not isinstance(over, str):
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    known = {a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+    tensor, line = node.outputs[0], node.source.line
+    listed = [e for n in ast.walk(tree) if isinstance(n, ast.List) for e in n.elts]
+    calls = [c for c in listed if isinstance(c, ast.Call) and c.lineno == c.end_lineno == line]
+    made = [(c, a) for c in calls for a in c.args if _is(a, tensor)]
+    if name not in known or len(made) != 1:
+        return None
+    call, literal = made[0]
+    raw = text.split("\n")[line - 1].encode()
+    rest = "".join(
+        f", {show_attr(attrs[k])!r}" if k == "reduce" else f", {attrs[k]}" for k in first
+    )
+    rest = "" if rest == ", 'sum'" else rest
+    more = f', {name}("{tensor}_part", "{tensor}"{rest}, mesh_dim="{over}")'
+    cut, back = literal.col_offset, literal.end_col_offset
+    inner = raw[back : call.end_col_offset].decode() + more
+    return raw[:cut].decode() + f'"{tensor}_part"' + inner + raw[call.end_col_offset :].decode()
+
+
+def _is(part: ast.expr, word: str) -> bool:
+    return isinstance(part, ast.Constant) and part.value == word
 
 
 def _literals(text: str, line: int, name: str, old: Attr | None) -> Iterator[ast.expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from agent.run import Outcome, Run, conduct
 from verifier.campaign.cases import read_case
 from verifier.campaign.corpus import ROOT
 from verifier.contract_text import compose, load_contract
+from verifier.face.pair import pair, write
 from verifier.ir.files import load
 from verifier.ir.program import Program
 from verifier.ir.text import parse_text
@@ -234,3 +236,45 @@ def test_an_unknown_level_is_an_error_of_input(files: tuple[Path, Path, Path]) -
         return command(run, Files(*files), Choice(feedback="much"))
 
     assert conduct("repair", [], work, json=True) == Exit.INPUT
+
+
+CLASS = """from verifier import AllReduce, DeviceMesh, MatMul, Program, Replicate, Shard
+from verifier import ShardingSpec, TensorState, compute_local_shape
+
+mesh = DeviceMesh((2, 2), ("dp", "tp"))
+STATES = {}
+for name, shape, dim in (("x", (8, 16), 1), ("w", (16, 32), 0)):
+    spec = ShardingSpec((Replicate(), Shard(dim)), mesh)
+    STATES[name] = TensorState(name, shape, compute_local_shape(shape, spec), spec)
+RIGHT = Program("linear", [MatMul("x", "w", "p"), AllReduce("p", "y", mesh_dim="tp")])
+GROUP = Program("linear", [
+    MatMul("x", "w", "p"),
+    AllReduce("p", "y", mesh_dim="dp"),
+])
+MISSING = Program("linear", [
+    MatMul("x", "w", "y"),
+])
+"""
+MENDED = {
+    "GROUP": '+    AllReduce("p", "y", mesh_dim="tp"),',
+    "MISSING": '+    MatMul("x", "w", "y_part"), AllReduce("y_part", "y", mesh_dim="tp"),',
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_a_class_program_is_mended_on_its_source_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the program of the changed source is proved."""
+    source = tmp_path / "linear.py"
+    source.write_text(CLASS)
+    made = runpy.run_path(str(source))
+    paths = write(tmp_path, made[name], made["STATES"], made["RIGHT"])
+    assert run(paths, json=False) == Exit.PROVED
+    out = capsys.readouterr().out
+    assert MENDED[name] in out
+    lines = [line for line in out.splitlines() if line.startswith("-    ")]
+    source.write_text(CLASS.replace(lines[-1][1:], MENDED[name][1:]))
+    again = runpy.run_path(str(source))
+    one, many, contract = pair(again[name], again["STATES"], again["RIGHT"])
+    assert isinstance(verify(one, many, contract), Proof)
