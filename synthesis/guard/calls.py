@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import ProcessGroup
 
+from synthesis.guard import private
+
 Tensors = list[torch.Tensor]
 Slot = tuple[int, int, int]
 """(part, from, to): which of several tensors, and ranks of the group; to is -1 where all get it."""
@@ -77,7 +79,9 @@ def _size(tensors: Tensors) -> int:
 
 def _chunks(t: torch.Tensor, n: int) -> Tensors:
     """`n` equal parts of a contiguous tensor, as views."""
-    return list(t.reshape(n, t.numel() // n).unbind(0))
+    rows: Any = t.reshape(n, t.numel() // n)
+    parts: Tensors = list(rows.unbind(0))
+    return parts
 
 
 def _all_gather(a: Any, me: int, n: int) -> Call:
@@ -160,7 +164,7 @@ def _all_to_all_base(a: Any, me: int, n: int) -> Call:
 
     def split(t: torch.Tensor, sizes: list[int]) -> Tensors:
         rows = list(sizes) or [t.shape[0] // n] * n
-        return list(t.split(rows))
+        return private.split(t, rows)
 
     outputs, inputs = split(out, out_sizes), split(source, in_sizes)
     return _all_to_all((outputs, inputs, group), me, n)
@@ -184,7 +188,7 @@ def _recv(a: Any, me: int, n: int) -> Call:
 
 def _scatter(a: Any, me: int, n: int) -> Call:
     outputs, root = list(a[0]), a[3]
-    lists = a[1] if me == root else []
+    lists: Any = a[1] if me == root else []
     sent = [((p, root, j), t) for p, row in enumerate(lists) for j, t in enumerate(row)]
     got = [((p, root, me), t) for p, t in enumerate(outputs)]
     return Call("scatter", a[2], sent, got, peer=root, dtype=_dtype(outputs), extent=_size(outputs))
@@ -192,7 +196,7 @@ def _scatter(a: Any, me: int, n: int) -> Call:
 
 def _gather(a: Any, me: int, n: int) -> Call:
     inputs, root = list(a[1]), a[3]
-    lists = a[0] if me == root else []
+    lists: Any = a[0] if me == root else []
     got = [((p, j, root), t) for p, row in enumerate(lists) for j, t in enumerate(row)]
     sent = [((p, me, root), t) for p, t in enumerate(inputs)]
     return Call("gather", a[2], sent, got, peer=root, dtype=_dtype(inputs), extent=_size(inputs))

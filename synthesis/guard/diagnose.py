@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from synthesis.guard import judge
+from synthesis.guard import judge, private
 from synthesis.guard.alarm import Alarm
 from synthesis.guard.calls import EVERYONE, Slot
 from synthesis.guard.flights import Flight, kind_of
@@ -370,5 +370,5 @@ def _explain_sum(s: Suspect, order: list[Answer], a: Answer, part: int) -> str:
     for text, guess in (("an average", total / len(x)), ("the sum reduced twice", total * len(x))):
         if close(guess):
             return f"{where} {text}"
-    off = np.flatnonzero(_differing(y, torch.from_numpy(total).to(y.dtype)))
+    off = np.flatnonzero(_differing(y, private.tensor(total).to(y.dtype)))
     return f"{where} {len(off)} of {len(got)} elements other than the rounded sum"

@@ -3,12 +3,15 @@ own sum on inputs that leave it nothing to round."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
+from synthesis.guard import private, wire
 from synthesis.guard.calls import Call, Tensors
+from synthesis.guard.flights import kind_of
+from synthesis.guard.words import flat_bytes
 
 
 def ordered(pieces: Tensors) -> torch.Tensor:
@@ -19,13 +22,51 @@ def ordered(pieces: Tensors) -> torch.Tensor:
     return total
 
 
-def exchange_terms(term: torch.Tensor, group: Any, n: int) -> tuple[torch.Tensor, Call]:
+Move = Callable[[int, int, Call, Callable[[], None]], None]
+"""(part, step, the call, what runs it): hashes a move before and after."""
+
+
+def fits(call: Call, n: int) -> bool:
+    """Whether T3 can give the backend terms that it cannot round: sums of floats, and averages over
+    a power of two."""
+    return (
+        (call.reduce == "sum" or (call.reduce == "avg" and n & (n - 1) == 0))
+        and call.op in ("all_reduce", "reduce_scatter")
+        and bool(call.terms)
+        and kind_of(call.terms).startswith(("f", "bf"))
+        and all(t.is_contiguous() for t in call.terms)
+    )
+
+
+def sums_of(call: Call, group: Any, me: int, n: int, move: Move) -> tuple[Tensors, str]:
+    """The sums of the terms in the order of the ranks, each added twice, and what went wrong.
+
+    Of a reduce-scatter they are this rank's part.
+    """
+    sums: Tensors = []
+    fault = ""
+    for part, term in enumerate(call.terms):
+        arrived, moved = exchange_terms(term, group, me, n)
+        source = torch.cat([t for _, t in moved.sent])
+        move(part, 0, moved, lambda a=arrived, s=source: wire.all_to_all(a.view(-1), s, group))
+        pieces = list(arrived.unbind(0))
+        chunk, again = ordered(pieces), ordered(pieces)
+        if not torch.equal(flat_bytes(chunk), flat_bytes(again)):
+            fault = "two sums of the same terms differ"
+        if call.op == "all_reduce":
+            whole, gathered = gather_sums(chunk, group, me, n)
+            move(part, 1, gathered, lambda w=whole, c=chunk: wire.all_gather(w.view(-1), c, group))
+            chunk = whole.reshape(-1)[: term.numel()].reshape(term.shape)
+        sums.append(chunk)
+    return sums, fault
+
+
+def exchange_terms(term: torch.Tensor, group: Any, me: int, n: int) -> tuple[torch.Tensor, Call]:
     """Chunk j of every rank's term to rank j: what arrived [n, chunk], and the call to judge."""
     flat = term.detach().contiguous().reshape(-1)
     chunk = -(-flat.numel() // n)
     padded = torch.nn.functional.pad(flat, (0, chunk * n - flat.numel()))
     arrived = torch.empty_like(padded)
-    me = dist.get_rank(group)
     call = Call(
         "all_to_all",
         group,
@@ -37,10 +78,9 @@ def exchange_terms(term: torch.Tensor, group: Any, n: int) -> tuple[torch.Tensor
     return arrived.reshape(n, chunk), call
 
 
-def gather_sums(chunk: torch.Tensor, group: Any, n: int) -> tuple[torch.Tensor, Call]:
+def gather_sums(chunk: torch.Tensor, group: Any, me: int, n: int) -> tuple[torch.Tensor, Call]:
     """All chunks of the sum on every rank [n, chunk], and the call to judge."""
     whole = torch.empty((n, chunk.numel()), dtype=chunk.dtype, device=chunk.device)
-    me = dist.get_rank(group)
     call = Call(
         "all_gather",
         group,
@@ -75,6 +115,6 @@ def in_form_of(given: Any, new: Tensors) -> Any:
         if isinstance(row, torch.Tensor):
             out.append(term)
             continue
-        pieces = term.reshape(-1).split([t.numel() for t in row])
+        pieces = private.split(term.reshape(-1), [t.numel() for t in row])
         out.append([p.reshape(t.shape) for p, t in zip(pieces, row, strict=True)])
     return out

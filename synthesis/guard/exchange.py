@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from synthesis.guard import wire
+from synthesis.guard import private, wire
 from synthesis.guard.errors import GuardError
 
 FIRST = 4096
@@ -38,9 +38,8 @@ class Exchange:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.timeout = timeout
         self.number = 0
-        store: Any = dist.distributed_c10d._get_default_store()
-        self.store: Any = dist.PrefixStore("shardproof-guard", store)
-        self.group: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        self.store = private.store("shardproof-guard")
+        self.group = private.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self._digest = 0
         self._note = {"host": socket.gethostname(), "pid": os.getpid(), **note}
         self.people: list[dict[str, Any]] = []

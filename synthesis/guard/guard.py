@@ -8,7 +8,7 @@ import json
 import secrets
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,22 +17,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from synthesis.guard import canaries, kernels, wire
+from synthesis.guard import canaries, exact_sums, kernels, meeting, private
 from synthesis.guard.alarm import Alarm
 from synthesis.guard.calls import PAIRS, READERS, Call, process_group, read
 from synthesis.guard.diagnose import answer, diagnose
 from synthesis.guard.errors import FaultError, GuardError
-from synthesis.guard.exact_sums import (
-    exchange_terms,
-    gather_sums,
-    in_form_of,
-    ordered,
-    stand_ins,
-)
 from synthesis.guard.exchange import Exchange
-from synthesis.guard.flights import Flight, kind_of, versions
+from synthesis.guard.flights import Flight, versions
 from synthesis.guard.groups import Group, group_of
-from synthesis.guard.judge import Ledger, Suspect, pack
+from synthesis.guard.journal import Journal
+from synthesis.guard.judge import WRONG, Ledger, Suspect, pack
 from verifier.fingerprint.mix import key as make_key
 
 Level = Literal["R", "T3"]
@@ -106,8 +100,7 @@ class Guard:
                 "at least 1, level R or T3, on_fault raise or log"
             )
         self.every, self.level, self.on_fault = every, level, on_fault
-        self.log = Path(log) if log else None
-        self.report = Path(report) if report else None
+        self._journal = Journal(Path(log) if log else None, Path(report) if report else None)
         self.timeout, self.canary, self.agree, self.calls = timeout, canary, agree, calls
         self.between = between or (1 if every == 1 else 8)
         self.keep, self.samples, self.seed = keep, samples, seed or 0
@@ -150,6 +143,7 @@ class Guard:
         }  # fmt: skip
         note = {"settings": settings, "seed": secrets.randbits(62)}
         self._exchange = Exchange(self.timeout, note)
+        self._journal.rank = self._exchange.rank
         people = self._exchange.people
         for rank, person in enumerate(people):
             if person["settings"] != people[0]["settings"]:
@@ -161,7 +155,7 @@ class Guard:
         self.resume()
         atexit.register(self._at_exit)
         _active = self
-        self._write({"event": "start", "ranks": self._exchange.size, **settings})
+        self._journal.write({"event": "start", "ranks": self._exchange.size, **settings})
         return self
 
     def stop(self) -> None:
@@ -182,8 +176,8 @@ class Guard:
         self.pause()
         atexit.unregister(self._at_exit)
         _active = None
-        self._write({"event": "stop", **self.summary()})
-        self._leave_report()
+        self._journal.write({"event": "stop", **self.summary()})
+        self._journal.report(self.summary(), self.alarms)
 
     def _at_exit(self) -> None:
         if hasattr(sys, "last_value") or self._exchange is None:
@@ -228,19 +222,6 @@ class Guard:
             "by_op": dict(sorted(self.by_op.items())),
             "failed": self.failed,
         }
-
-    def _write(self, event: dict[str, Any]) -> None:
-        if self.log is not None and self._exchange is not None and self._exchange.rank == 0:
-            with self.log.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
-
-    def _leave_report(self) -> None:
-        if self.report is None or self._exchange is None:
-            return
-        data = {**self.summary(), "found": [a.to_json() for a in self.alarms]}
-        place = self.report / f"rank{self._exchange.rank}.json"
-        with contextlib.suppress(OSError):
-            place.write_text(json.dumps(data), encoding="utf-8")
 
     # -- calls
 
@@ -325,23 +306,16 @@ class Guard:
         assert self._exchange is not None
         self.failed = self.failed or text
         self._exchange.tell(text)
-        self._write({"event": "failed", "text": text})
-        self._leave_report()
+        self._journal.write({"event": "failed", "text": text})
+        self._journal.report(self.summary(), self.alarms)
 
     def _agree(self, call: Call, pg: Any, group: Group, seq: int) -> None:
         """One clear error on every member where they are about to meet in different calls."""
-        tensors = call.tensors
-        device = tensors[0].device if tensors else torch.device("cpu")
-        text = call.text().encode()[:96].ljust(96)
-        mine = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
-        all_texts = mine.new_empty(96 * group.size)
         try:
             with self._ourselves():
-                wire.all_gather(all_texts, mine, pg)
+                said = meeting.descriptions(call, pg, group.size)
         except RuntimeError as error:
             raise self._explained(error) from error
-        raw = all_texts.cpu().numpy().tobytes()
-        said = [raw[i * 96 : (i + 1) * 96].decode().strip() for i in range(group.size)]
         if len(set(said)) > 1:
             each = ", ".join(f"rank {r}: {t}" for r, t in zip(group.ranks, said, strict=True))
             what = f"ranks meet in different calls, call {seq} of group {group.name}: {each}"
@@ -349,17 +323,16 @@ class Guard:
             raise GuardError(what)
 
     def _canary(self, call: Call, pg: Any, group: Group) -> None:
-        tensors = call.tensors
-        device = tensors[0].device if tensors else torch.device("cpu")
         try:
             with self._ourselves():
+                device = meeting.device_of(call)
                 wrong = canaries.run(pg, group.me, group.size, group.uid, device)
         except RuntimeError as error:
             raise self._explained(error) from error
         flight = self._flight(Call("canary", None), group, make_key(group.uid, "canary"), 0)
         flight.done = True
         if wrong:
-            flight.flags |= 4
+            flight.flags |= WRONG
             flight.local = {"fault": wrong, "check": "canary"}
         self._land(flight)
 
@@ -386,7 +359,7 @@ class Guard:
         changed: tuple[Any, ...] = ()
         with self._ourselves():
             flight.begin(self.keep > 0)
-            if self.level == "T3" and _exact(call, group.size):
+            if self.level == "T3" and exact_sums.fits(call, group.size):
                 changed = self._sum_exactly(flight, group, args)
         result = self._run(proceed, *changed)
         flight.work, flight.result = kernels.work_of(result), result
@@ -396,51 +369,39 @@ class Guard:
             self._flying[id(flight)] = flight
         if flight.work is not None:
             kernels.watch_wait(flight.work, lambda _, wait: self._waited(flight, wait))
-        task = torch._C._current_graph_task_id()
+        task = private.backward_task()
         if task != -1 and flight.op != "p2p":
             flight.task = task
             if task not in self._tasks:
                 self._tasks.add(task)
-                torch.autograd.Variable._execution_engine.queue_callback(
-                    lambda: self._backward_ended(task)
-                )
+                private.after_backward(lambda: self._backward_ended(task))
         return result
 
     def _sum_exactly(self, flight: Flight, group: Group, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        call, n = flight.call, group.size
+        """T3: what the backend is to be given instead; the sums are then known to the bit."""
+        call = flight.call
+
+        def move(part: int, step: int, moved: Call, run: Callable[[], None]) -> None:
+            uid = make_key(flight.uid, "T3", part, step)
+            other = self._flight(moved, group, uid, flight.seq)
+            other.begin(self.keep > 0)
+            run()
+            other.finish(self.keep > 0, True)
+            self._land(other)
+
         pg = ProcessGroup.unbox(call.group)
-        sums: list[torch.Tensor] = []
-        for part, term in enumerate(call.terms):
-            arrived, moved = exchange_terms(term, pg, n)
-            first = self._flight(moved, group, make_key(flight.uid, "T3", part, 0), flight.seq)
-            first.begin(self.keep > 0)
-            source = torch.cat([t for _, t in moved.sent])
-            wire.all_to_all(arrived.view(-1), source, pg)
-            first.finish(self.keep > 0, True)
-            self._land(first)
-            chunk = ordered(list(arrived.unbind(0)))
-            if not torch.equal(chunk, ordered(list(arrived.unbind(0)))) and not chunk.isnan().any():
-                flight.flags |= 4
-                flight.local = {"fault": "two sums of the same terms differ"}
-            if call.op == "all_reduce":
-                whole, gathered = gather_sums(chunk, pg, n)
-                second = self._flight(
-                    gathered, group, make_key(flight.uid, "T3", part, 1), flight.seq
-                )
-                second.begin(self.keep > 0)
-                wire.all_gather(whole.view(-1), chunk, pg)
-                second.finish(self.keep > 0, True)
-                self._land(second)
-                chunk = whole.reshape(-1)[: term.numel()].reshape(term.shape)
-            sums.append(chunk)
-        share = n if call.reduce == "avg" else 1
+        sums, fault = exact_sums.sums_of(call, pg, group.me, group.size, move)
+        if fault:
+            flight.flags |= WRONG
+            flight.local = {"fault": fault}
+        share = group.size if call.reduce == "avg" else 1
         flight.expected = [s.reshape(t.shape) / share for s, t in zip(sums, call.sums, strict=True)]
-        new = stand_ins(call, sums, group.me, n)
+        new = exact_sums.stand_ins(call, sums, group.me, group.size)
         if call.op == "all_reduce":
             for t, value in zip(call.terms, new, strict=True):
                 t.detach().copy_(value)
             return args
-        return (args[0], in_form_of(args[1], new), *args[2:])
+        return (args[0], exact_sums.in_form_of(args[1], new), *args[2:])
 
     def _waited(self, flight: Flight, wait: kernels.Proceed) -> Any:
         try:
@@ -519,11 +480,11 @@ class Guard:
                 del self._recent[uid]
         self.alarms += found
         for alarm in found:
-            self._write(alarm.to_json())
+            self._journal.write(alarm.to_json())
         if found:
             more = f" (and {len(suspects) - len(found)} more)" if len(suspects) > len(found) else ""
             text = "; ".join(map(str, found)) + more
-            self._leave_report()
+            self._journal.report(self.summary(), self.alarms)
             if self.on_fault == "raise":
                 raise FaultError(text)
             if self._exchange.rank == 0:
@@ -568,15 +529,3 @@ class Guard:
         mine = self._recent.get(suspect.uid)
         rows = self._exchange.gather(answer(mine), f"step {self.steps}, what was kept of a call")
         return diagnose(suspect, rows)
-
-
-def _exact(call: Call, n: int) -> bool:
-    """Whether T3 can give the backend terms that it cannot round: sums of floats, and averages over
-    a power of two."""
-    return (
-        (call.reduce == "sum" or (call.reduce == "avg" and n & (n - 1) == 0))
-        and call.op in ("all_reduce", "reduce_scatter")
-        and bool(call.terms)
-        and kind_of(call.terms).startswith(("f", "bf"))
-        and all(t.is_contiguous() for t in call.terms)
-    )

@@ -144,7 +144,7 @@ def judge(uid: int, reports: Sequence[Report]) -> Suspect | None:
     """The first check that fails, cheapest first: D, flags, H or R, T2."""
     reports = sorted(reports, key=lambda r: int(r.row["me"]))
     first = reports[0].row
-    op = OPS[first["op"]]
+    op: str = OPS[int(first["op"])]
 
     def suspect(check: str, odd: Iterable[int] = ()) -> Suspect:
         members = tuple(r.rank for r in reports)
@@ -182,7 +182,8 @@ def _minority(reports: Sequence[Report], values: Sequence[int]) -> tuple[int, ..
 
 def bad_sums(op: str, reports: Sequence[Report]) -> tuple[int, ...]:
     """Ranks whose sampled results are no sum of the sampled inputs."""
-    how, kind = REDUCED[reports[0].row["reduce"]], KINDS[reports[0].row["kind"]]
+    row = reports[0].row
+    how, kind = REDUCED[int(row["reduce"])], KINDS[int(row["kind"])]
     inputs = [r.inputs for r in reports]
     if how not in SUMMABLE or kind == "other" or len({len(x) for x in inputs}) > 1:
         return ()

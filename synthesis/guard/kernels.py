@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from synthesis.guard import private
 from synthesis.guard.calls import READERS, UNREAD
 
 Proceed = Callable[..., Any]
@@ -27,8 +28,6 @@ Handler = Callable[[str, tuple[Any, ...], Proceed], Any]
 """(name of the op, its arguments, what comes below) -> what the op returns."""
 WaitHandler = Callable[[torch.Tensor, Proceed], Any]
 _KEY = "BackendSelect"
-_BELOW: Any = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-_CPU, _CUDA = torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA
 _layers: list[Layer] = []
 _libraries: list[Any] = []
 
@@ -56,8 +55,8 @@ class Layer:
 def _install() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        c10d = torch.library.Library("c10d", "IMPL")
-        functional = torch.library.Library("_c10d_functional", "IMPL")
+        c10d: Any = torch.library.Library("c10d", "IMPL")
+        functional: Any = torch.library.Library("_c10d_functional", "IMPL")
         _libraries.extend([c10d, functional])
         for name in (*READERS, *UNREAD):
             c10d.impl(name, _kernel(name), _KEY, with_keyset=True)
@@ -65,11 +64,11 @@ def _install() -> None:
 
 
 def _kernel(name: str) -> Callable[..., Any]:
-    redispatch: Any = getattr(torch.ops.c10d, name).default._handle.redispatch_boxed
+    redispatch = private.redispatcher(getattr(torch.ops.c10d, name).default)
 
     def kernel(keys: Any, *args: Any) -> Any:
-        below = keys & _BELOW
-        if not below.has(_CPU) and not below.has(_CUDA):  # meta tensors
+        below = keys & private.BELOW
+        if not below.has(private.CPU) and not below.has(private.CUDA):  # meta tensors
             return redispatch(below, *args)
 
         def backend(*changed: Any) -> Any:
@@ -89,12 +88,12 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def _wait_kernel() -> Callable[..., Any]:
-    redispatch: Any = torch.ops._c10d_functional.wait_tensor.default._handle.redispatch_boxed
+    redispatch = private.redispatcher(torch.ops._c10d_functional.wait_tensor.default)
 
     def kernel(keys: Any, tensor: torch.Tensor) -> Any:
-        below = keys & _BELOW
+        below = keys & private.BELOW
         for layer in reversed(_layers):
-            if layer.on_wait is not None and (below.has(_CPU) or below.has(_CUDA)):
+            if layer.on_wait is not None and (below.has(private.CPU) or below.has(private.CUDA)):
                 return layer.on_wait(tensor, lambda: redispatch(below, tensor))
         return redispatch(below, tensor)
 
@@ -103,9 +102,9 @@ def _wait_kernel() -> Callable[..., Any]:
 
 def work_of(result: Any) -> Any:
     """The Work in what a kernel returned, None where there is none."""
-    found = result[-1] if isinstance(result, tuple | list) else result
+    found: Any = result[-1] if isinstance(result, tuple | list) else result  # pyright: ignore[reportUnknownVariableType]
     try:
-        return Work.unbox(found)
+        return Work.unbox(found)  # pyright: ignore[reportUnknownArgumentType]
     except (RuntimeError, TypeError):
         return None
 

@@ -64,17 +64,18 @@ def claimed(param: Any) -> list[np.ndarray[Any, Any]]:
     Placements act one after another, in the order of the mesh: `Shard` cuts what is left of a dim
     into chunks, `_StridedShard` each of `split_factor` equal parts of it.
     """
-    claim = [np.arange(n) for n in param.shape]
+    claim: list[np.ndarray[Any, Any]] = [np.arange(n) for n in param.shape]
     if not isinstance(param, DTensor):
         return claim
     coordinate = param.device_mesh.get_coordinate() or []
     for mesh_dim, placement in enumerate(param.placements):
-        dim = getattr(placement, "dim", None)
+        dim: Any = getattr(placement, "dim", None)
         if dim is None:
             continue
         n, me = param.device_mesh.size(mesh_dim), coordinate[mesh_dim]
         parts = int(getattr(placement, "split_factor", 1))
-        rows = np.split(claim[dim], parts) if len(claim[dim]) % parts == 0 else [claim[dim]]
+        held: np.ndarray[Any, Any] = claim[dim]
+        rows = list(held.reshape(parts, -1)) if len(held) % parts == 0 else [held]
         claim[dim] = np.concatenate([_chunk(row, n, me) for row in rows])
     return claim
 
@@ -102,7 +103,7 @@ def watch(
         return None
     guard = active()
     if guard is None:
-        settings = {"every": every, **json.loads(os.environ.get(SETTINGS, "{}"))}
+        settings: dict[str, Any] = {"every": every, **json.loads(os.environ.get(SETTINGS, "{}"))}
         guard = Guard(**settings).start()
     problems, claims, plan = _look(model, mesh, layouts)
     told = guard.tell_all(
@@ -126,14 +127,14 @@ def _look(
     model: nn.Module, mesh: Any, layouts: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str], str]:
     """What differs on this rank, the coverage it claims by parameter, and a name of the plan."""
-    names = tuple(mesh.mesh_dim_names or ())
-    sizes = {name: int(mesh.size(i)) for i, name in enumerate(names)}
+    names: tuple[str, ...] = tuple(mesh.mesh_dim_names or ())
+    sizes: dict[str, int] = {name: int(mesh.size(i)) for i, name in enumerate(names)}
     digest = hashlib.sha256(json.dumps([sizes, sorted(layouts.items())]).encode()).hexdigest()
     plan = f"{digest[:12]} on " + ",".join(f"{k}={v}" for k, v in sizes.items())
     problems: list[str] = []
     claims: dict[str, str] = {}
     try:
-        at = dict(zip(names, mesh.get_coordinate() or [], strict=True))
+        at: dict[str, int] = dict(zip(names, mesh.get_coordinate() or [], strict=True))
         for name, param in model.named_parameters():
             text = layouts.get(name) or layouts.get(re.sub(r"\.\d+\.", ".*.", name))
             if text is None:
@@ -182,8 +183,8 @@ def _uncovered(
     claims: Sequence[Mapping[str, str]], layouts: Mapping[str, str], mesh: Any
 ) -> list[str]:
     """Parameters whose claims do not add up to all of them, as often as the mesh repeats them."""
-    names = tuple(mesh.mesh_dim_names or ())
-    sizes = {name: int(mesh.size(i)) for i, name in enumerate(names)}
+    names: tuple[str, ...] = tuple(mesh.mesh_dim_names or ())
+    sizes: dict[str, int] = {name: int(mesh.size(i)) for i, name in enumerate(names)}
     if dist.get_world_size() != prod(sizes.values()):
         return []
     wrong: list[str] = []

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from synthesis.guard import private
 from verifier.fingerprint.mix import MASK
 from verifier.fingerprint.movement import hash_words
 from verifier.fingerprint.region import Runs, raw_words
@@ -45,7 +46,7 @@ def places(count: int, key: int, samples: int) -> np.ndarray[Any, np.dtype[np.in
 
 def values(t: torch.Tensor, at: np.ndarray[Any, Any]) -> torch.Tensor:
     """The elements at these places as float64, integers as int64 whose bits are float64's."""
-    picked = t.detach().reshape(-1)[torch.from_numpy(at).to(t.device)]
+    picked = t.detach().reshape(-1)[private.tensor(at).to(t.device)]
     if picked.dtype.is_floating_point:
         return picked.to(torch.float64)
     return picked.to(torch.int64).view(torch.float64)

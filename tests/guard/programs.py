@@ -1,5 +1,5 @@
-"""What ranks do in the tests: `python programs.py FOLDER` runs every scenario, ranks forked from one
-process, and leaves what each rank said as JSON. Ranks end without teardown, which is flaky."""
+"""What ranks do in the tests: `python programs.py FOLDER` runs every scenario, ranks forked from
+one process, and leaves what each rank said as JSON. Ranks end without teardown, which is flaky."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 It only waits for `torch.distributed` to be imported, and acts where `init_process_group` is called.
 """
 
+# pyright: basic
+
 import importlib.util
 import os
 import sys

@@ -1,0 +1,54 @@
+"""What the guard uses of PyTorch that PyTorch does not promise, in one place."""
+
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+CPU: Any = torch._C.DispatchKey.CPU
+CUDA: Any = torch._C.DispatchKey.CUDA
+BELOW: Any = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+"""Every dispatch key after `BackendSelect`."""
+
+
+def redispatcher(op: Any) -> Callable[..., Any]:
+    """Calls an op from the given dispatch keys on, without Python's lock."""
+    return op._handle.redispatch_boxed
+
+
+def backward_task() -> int:
+    """The backward pass that this thread is in, -1 outside of one."""
+    return torch._C._current_graph_task_id()
+
+
+def after_backward(do: Callable[[], None]) -> None:
+    """Do this when the backward pass under way has ended."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(do)
+
+
+def store(prefix: str) -> Any:
+    """The store of the default process group, under a prefix."""
+    return dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
+
+
+def new_group(**options: Any) -> Any:
+    """`torch.distributed.new_group`."""
+    return dist.new_group(**options)
+
+
+def tensor(array: Any) -> torch.Tensor:
+    """`torch.from_numpy`."""
+    return torch.from_numpy(array)
+
+
+def split(t: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+    """`Tensor.split`, typed."""
+    whole: Any = t
+    return list(whole.split(sizes))
