@@ -80,8 +80,7 @@ def _size(tensors: Tensors) -> int:
 def _chunks(t: torch.Tensor, n: int) -> Tensors:
     """`n` equal parts of a contiguous tensor, as views."""
     rows: Any = t.reshape(n, t.numel() // n)
-    parts: Tensors = list(rows.unbind(0))
-    return parts
+    return list(rows.unbind(0))  # pyright: ignore[reportUnknownVariableType]
 
 
 def _all_gather(a: Any, me: int, n: int) -> Call:

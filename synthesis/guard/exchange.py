@@ -90,12 +90,14 @@ class Exchange:
     def explain(self, what: str, error: BaseException | None) -> str:
         """What happened, who is gone, and what others said before they went."""
         gone, silent = self._roll_call()
+        reasons = self._reasons()
+        gone = [r for r in gone if r not in reasons]
         text = f"rank {self.rank}: {what}"
         if gone:
             text += f"; {_ranks(gone)} died"
-        elif silent:
+        elif silent and not reasons:
             text += f"; {_ranks(silent)} did not come within {self.timeout:.0f} s"
-        for rank, why in self._reasons().items():
+        for rank, why in reasons.items():
             text += f"; rank {rank} said: {why}"
         if error is not None:
             text += f" ({str(error).strip().splitlines()[0][:160]})"

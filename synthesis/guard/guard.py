@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,9 +27,9 @@ from synthesis.guard.flights import Flight, versions
 from synthesis.guard.groups import Group, group_of
 from synthesis.guard.journal import Journal
 from synthesis.guard.judge import WRONG, Ledger, Suspect, pack
+from synthesis.guard.settings import Settings
 from verifier.fingerprint.mix import key as make_key
 
-Level = Literal["R", "T3"]
 _active: Guard | None = None
 
 
@@ -38,7 +38,7 @@ def active() -> Guard | None:
     return _active
 
 
-class Guard:
+class Guard(Settings):
     """Watches the collectives of this job: start it on every rank after `init_process_group`.
 
     Sees every c10d call of CPU and CUDA tensors, from whatever thread: `torch.distributed`,
@@ -59,52 +59,18 @@ class Guard:
     It does not see what was wrong before the call, calls that are not sampled, `recv` from any
     source, or a result that the program changed before the guard could look (counted, `unjudged`).
 
-    Args:
-        every: look at one call of so many in each group, drawn anew each time.
-        level: how sums are checked, `R` (with T2) or `T3`.
-        on_fault: `raise` FaultError on every rank at the end of the step, or only `log`.
-        log: a file of JSON lines, written by rank 0.
-        report: a folder in which every rank leaves `rank<n>.json`.
-        timeout: seconds that a rank waits for the others in the guard's own exchange.
-        canary: run the collectives of each group on known payloads before its first call.
-        agree: compare descriptors before each of the first so many calls of a group.
-        between: compare before every so many optimizer steps; by default every step for `every=1`,
-            else every 8th: an alarm says in which step the call was.
-        calls: compare at least after so many calls of a group of all ranks.
-        keep: bytes of sampled calls that are kept for a diagnosis.
+    The settings are those of `Settings`.
 
     Raises:
         GuardError: no process group, another guard is on, or ranks differ in these settings.
     """
 
-    def __init__(
-        self,
-        *,
-        every: int = 1,
-        level: Level = "R",
-        on_fault: Literal["raise", "log"] = "raise",
-        log: str | Path | None = None,
-        report: str | Path | None = None,
-        timeout: float = 60.0,
-        canary: bool = True,
-        agree: int = 16,
-        between: int | None = None,
-        calls: int = 500,
-        keep: int = 64 << 20,
-        samples: int = 64,
-        seed: int | None = None,
-    ) -> None:
-        if every < 1 or level not in ("R", "T3") or on_fault not in ("raise", "log"):
-            raise GuardError(
-                f"Guard: every={every}, level={level!r}, on_fault={on_fault!r}; expected every of "
-                "at least 1, level R or T3, on_fault raise or log"
-            )
-        self.every, self.level, self.on_fault = every, level, on_fault
-        self._journal = Journal(Path(log) if log else None, Path(report) if report else None)
-        self.timeout, self.canary, self.agree, self.calls = timeout, canary, agree, calls
-        self.between = between or (1 if every == 1 else 8)
-        self.keep, self.samples, self.seed = keep, samples, seed or 0
-        self._given_seed = seed
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._journal = Journal(
+            Path(self.log) if self.log else None, Path(self.report) if self.report else None
+        )
+        self.key = self.seed or 0
         self.alarms: list[Alarm] = []
         self.steps = 0
         self.seen = 0
@@ -114,7 +80,7 @@ class Guard:
         self.by_op: dict[str, int] = {}
         self._ledger = Ledger()
         self._groups: dict[Any, Group | None] = {}
-        self._early = max(agree, int(canary))
+        self._early = max(self.agree, int(self.canary))
         self._flying: dict[int, Flight] = {}
         self._landed: list[Flight] = []
         self._recent: dict[int, Flight] = {}
@@ -136,11 +102,7 @@ class Guard:
             raise GuardError("Guard: no process group; call init_process_group before start")
         if _active is not None:
             raise GuardError("Guard: another guard is on in this process; stop it first")
-        settings = {
-            "every": self.every, "level": self.level, "on_fault": self.on_fault,
-            "canary": self.canary, "agree": self.agree, "calls": self.calls,
-            "between": self.between, "samples": self.samples, "seed": self._given_seed,
-        }  # fmt: skip
+        settings = self.shared()
         note = {"settings": settings, "seed": secrets.randbits(62)}
         self._exchange = Exchange(self.timeout, note)
         self._journal.rank = self._exchange.rank
@@ -151,7 +113,7 @@ class Guard:
                     f"Guard: rank {rank} was started with {person['settings']}, rank 0 with "
                     f"{people[0]['settings']}; give all ranks the same"
                 )
-        self.seed = int(people[0]["seed"]) if self._given_seed is None else self._given_seed
+        self.key = int(people[0]["seed"]) if self.seed is None else self.seed
         self.resume()
         atexit.register(self._at_exit)
         _active = self
@@ -251,7 +213,7 @@ class Guard:
         try:
             group = self._groups[pg]
         except KeyError:
-            group = self._groups[pg] = group_of(pg, self.seed, self.every)
+            group = self._groups[pg] = group_of(pg, self.key, self.every)
         if group is None:
             return proceed()
         with self._lock:
@@ -340,7 +302,7 @@ class Guard:
         text = call.text().replace("send ", "p2p ").replace("recv ", "p2p ")
         flight = Flight(
             call, uid, make_key(uid, text), group.name, group.me, group.ranks, seq, self.steps,
-            self.seed,
+            self.key,
         )  # fmt: skip
         flight.samples = self.samples
         return flight

@@ -64,7 +64,7 @@ def claimed(param: Any) -> list[np.ndarray[Any, Any]]:
     Placements act one after another, in the order of the mesh: `Shard` cuts what is left of a dim
     into chunks, `_StridedShard` each of `split_factor` equal parts of it.
     """
-    claim: list[np.ndarray[Any, Any]] = [np.arange(n) for n in param.shape]
+    claim: list[Any] = [np.arange(n) for n in param.shape]
     if not isinstance(param, DTensor):
         return claim
     coordinate = param.device_mesh.get_coordinate() or []
@@ -74,8 +74,8 @@ def claimed(param: Any) -> list[np.ndarray[Any, Any]]:
             continue
         n, me = param.device_mesh.size(mesh_dim), coordinate[mesh_dim]
         parts = int(getattr(placement, "split_factor", 1))
-        held: np.ndarray[Any, Any] = claim[dim]
-        rows = list(held.reshape(parts, -1)) if len(held) % parts == 0 else [held]
+        held = claim[dim]
+        rows: list[Any] = list(held.reshape(parts, -1)) if len(held) % parts == 0 else [held]
         claim[dim] = np.concatenate([_chunk(row, n, me) for row in rows])
     return claim
 
