@@ -66,6 +66,11 @@ def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None 
         why = next((s.left_out for s in subject.samples if s.left_out), "")
         return NotRunnable(Trouble(f"only {len(compared)} samples can be compared: {why}"))
     given = dict(consts) if consts is not None else dict(subject.consts)
+    for out, fact in zip(program.outputs, subject.outputs, strict=True):
+        found = program[out.value]
+        if (found.shape, found.kind) != (fact.type.shape, fact.type.kind):
+            what = f"{out.role} {out.path} is {found}, the code gives {fact.type}"
+            return Differs(what, subject=_named(subject))
     try:
         forward_and_back = _joint(program, subject, inputs=True)
         joint = _joint(program, subject, inputs=False)
@@ -77,7 +82,11 @@ def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None 
         )
     worst = 0.0
     for sample in compared:
-        found = _compare(program, forward_and_back, subject, sample, given)
+        try:
+            found = _compare(program, forward_and_back, subject, sample, given)
+        except (ValueError, IndexError, ArithmeticError) as error:
+            what = f"the program cannot be run on the sample '{sample.label}': {error}"
+            return Differs(what, subject=_named(subject))
         if isinstance(found, Differs | BackwardDiffers):
             return found
         worst = max(worst, found)

@@ -154,6 +154,10 @@ def draw(specs: tuple[InputSpec, ...], label: str, seed: int, dtype: Any) -> dic
 def _shaped(x: torch.Tensor, label: str, g: torch.Generator) -> torch.Tensor:
     if label.startswith("scale "):
         return x * float(label.removeprefix("scale "))
+    if label.startswith("edge "):
+        return x * float(label.removeprefix("edge "))
+    if label.startswith("negative edge "):
+        return -x.abs() * float(label.removeprefix("negative edge "))
     if label == "ties":
         return x.round().clamp(-1, 1)
     if label == "half zeros":
@@ -164,12 +168,14 @@ def _shaped(x: torch.Tensor, label: str, g: torch.Generator) -> torch.Tensor:
 
 
 def randomise(model: nn.Module, seed: int, label: str = "") -> None:
-    """Random parameters of moderate size, norms and biases included; coarse ones for ties."""
+    """Random parameters of moderate size, norms and biases included; coarse ones for
+    ties, larger ones with larger inputs."""
     g = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for p in model.parameters():
             noise = torch.randn(p.shape, generator=g, dtype=torch.float64)
             value = noise * 0.2 + (1.0 if p.ndim == 1 else 0.0)
+            value = value + noise if label == "scale 8" else value
             p.copy_((value * 4).round() / 4 if label == "ties" else value)
 
 

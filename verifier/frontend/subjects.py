@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from verifier.frontend import runs
+from verifier.frontend.edges import edges
 from verifier.frontend.lower import DTYPES
 from verifier.frontend.observed import (
     Handwritten,
@@ -43,6 +44,7 @@ PLANNED = (
     ("ties", 8, False),
     ("half zeros", 9, False),
     ("scale 1e3", 10, False),
+    ("scale 1e-7", 11, False),
 )
 """Label, seed, and whether gradients are taken: not where there are kinks by construction."""
 OPEN = ("zeros", "ties", "half zeros")
@@ -213,13 +215,51 @@ def _samples(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
             more = _sample(order, facts, dtype, *planned)
             if order.ways.taken() - seen:
                 out.append(more)
-        return out
+        return [*out, *_edges(order, facts, dtype)]
     finally:
         order.ways.counting = False
         torch.set_default_dtype(before)
 
 
+def _edges(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
+    """Samples on both sides of where the code changes its way, along three rays."""
+    floats = any(s.dtype in ("f64", "f32", "bf16", "f16") for s in order.specs)
+    if not order.ways.reached() or not floats:
+        return []
+    out: list[Sample] = []
+    for ray, seed in (("edge", 40), ("negative edge", 41), ("edge", 42)):
+
+        def trail(scale: float, ray: str = ray, seed: int = seed) -> Any:
+            model = _prepared(order, seed, dtype)
+            drawn = runs.draw(order.specs, f"{ray} {scale!r}", seed, dtype)
+            order.ways.counting, order.ways.trail = False, []
+            try:
+                with torch.no_grad():
+                    _run(order, model, drawn, Watch(order.root, dtype is torch.float64), False)
+                return tuple(order.ways.trail)
+            except Exception:  # noqa: BLE001  (the user's code)
+                return None
+            finally:
+                order.ways.counting, order.ways.trail = True, None
+
+        out += [
+            _sample(order, facts, dtype, f"{ray} {scale!r}", seed, False) for scale in edges(trail)
+        ]
+    return out
+
+
 def _sample(
+    order: Order, facts: _Facts, dtype: Any, label: str, seed: int, gradients: bool
+) -> Sample:
+    """One run. Ways that were gone on a sample that is left out do not count."""
+    before = order.ways.counts()
+    made = _sampled(order, facts, dtype, label, seed, gradients)
+    if made.left_out:
+        order.ways.restore(before)
+    return made
+
+
+def _sampled(
     order: Order, facts: _Facts, dtype: Any, label: str, seed: int, gradients: bool
 ) -> Sample:
     model = _prepared(order, seed, dtype, label)

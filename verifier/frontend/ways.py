@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 _NAME = "__shardproof_way__"
+MOST_STEPS = 10_000
+Key = tuple[str, int, int]
+"""File, line and column of a condition."""
 
 
 @dataclass
@@ -37,11 +40,15 @@ class Ways:
     """The conditions of the files below a folder."""
 
     root: str
-    seen: dict[tuple[str, int, int], Way] = field(default_factory=dict[tuple[str, int, int], Way])
+    seen: dict[Key, Way] = field(default_factory=dict[Key, Way])
     counting: bool = False
+    trail: list[tuple[Key, bool]] | None = None
+    """Filled, where it is a list, with every condition in the order they were asked."""
 
-    def record(self, key: tuple[str, int, int], value: Any) -> Any:
+    def record(self, key: Key, value: Any) -> Any:
         """`value`, with its truth noted. It is asked for once more than the code does."""
+        if self.trail is not None and len(self.trail) < MOST_STEPS:
+            self.trail.append((key, bool(value)))
         if self.counting:
             way = self.seen[key]
             if value:
@@ -50,7 +57,15 @@ class Ways:
                 way.false += 1
         return value
 
-    def taken(self) -> frozenset[tuple[tuple[str, int, int], bool]]:
+    def counts(self) -> dict[Key, tuple[int, int]]:
+        return {key: (way.true, way.false) for key, way in self.seen.items()}
+
+    def restore(self, counts: dict[Key, tuple[int, int]]) -> None:
+        """Forget what was counted since."""
+        for key, way in self.seen.items():
+            way.true, way.false = counts.get(key, (0, 0))
+
+    def taken(self) -> frozenset[tuple[Key, bool]]:
         """The ways that were gone so far."""
         return frozenset(
             (key, way)
