@@ -9,6 +9,7 @@ from typing import Any, Literal
 from synthesis.assign import PlanError, Point, choices
 from synthesis.cost import Estimate, estimate
 from synthesis.emittable import obstacle
+from synthesis.expressible import unexpressed
 from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules
@@ -98,7 +99,13 @@ class Search:
         if not self.tp:
             return None
         program, size = made.lowered.program, self.mesh[self.tp]
-        return obstacle(program, self.modules, self.kinds, self.tp, size)
+        why = obstacle(program, self.modules, self.kinds, self.tp, size)
+        if why is not None or not any(n.source.module for _, n in program.walk()):
+            return why
+        point = made.point
+        return unexpressed(
+            made.lowered, self.modules, dict(point.styles), point.stream, self.tp, size
+        )
 
     def price(
         self, point: Point, origin: str = "", paid: frozenset[Move] = frozenset()

@@ -47,8 +47,16 @@ class Found:
 
 
 def _relaxed(state: Search, rules: Rules, point: Point, origin: str) -> list[Candidate]:
-    """Candidates near a point that cannot be written: the same with one module left whole."""
+    """Candidates near a point that cannot be written: the same with one module left whole, or with
+    all modules of one parent."""
     out: list[Candidate] = []
+    for parent in dict.fromkeys(m.path.rpartition(".")[0] for m in state.modules if m.path):
+        whole = [(p, "replicate" if p.startswith(f"{parent}.") else s) for p, s in point.styles]
+        near = rules.keep(Point(tuple(whole), point.stream))
+        if parent and near != point and point.stream == "R":
+            result = state.score(near, f"{origin}, {parent} whole", origin)
+            if isinstance(result, Candidate):
+                out.append(result)
     for module in reversed(state.modules):
         if point.style(module.path) == "replicate" or point.stream != "R":
             continue

@@ -6,6 +6,8 @@ import pytest
 
 from synthesis.emittable import obstacle
 from synthesis.roles import Module
+from synthesis.scoring import Candidate, Refusal, prepare
+from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
@@ -52,3 +54,27 @@ def test_a_gather_between_modules_is_refused() -> None:
 def test_collectives_of_data_parallelism_are_no_obstacle() -> None:
     made = program("all_reduce", "norm", "norm", "norm")
     assert obstacle(made, [NORM], {"norm": "LayerNorm"}, "dp", 2) is None
+
+
+def test_what_has_no_style_moves_nothing() -> None:
+    """A whole linear after a split one needs a gather that nobody writes; a whole pair does not."""
+    state = prepare(decoder.decoder(layers=1), MESH, decoder.CLUSTER)
+    start = TACTICS["column_row"](state.modules, 2)
+    alone = start.with_style("layers.*.mlp.down", "replicate")
+    refused = state.score(alone, "down whole")
+    assert isinstance(refused, Refusal)
+    assert "layers.*.mlp.down has no style, and needs all_gather over tp" in refused.reason
+    pair = alone.with_style("layers.*.mlp.up", "replicate")
+    assert isinstance(state.score(pair, "mlp whole"), Candidate)
+
+
+def test_what_has_no_style_splits_nothing() -> None:
+    """On a split stream a whole linear would need its gradients summed."""
+    state = prepare(decoder.decoder(layers=1), MESH, decoder.CLUSTER)
+    point = TACTICS["sequence_parallel"](state.modules, 2)
+    assert isinstance(state.score(point, "all"), Candidate)
+    for path in ("layers.*.mlp.up", "layers.*.mlp.down"):
+        point = point.with_style(path, "replicate")
+    refused = state.score(point, "mlp whole")
+    assert isinstance(refused, Refusal)
+    assert "has no style, and works on a split activation" in refused.reason
