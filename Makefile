@@ -64,6 +64,16 @@ bugs-frontier: $(OK)  ## the same bugs in one layer, micro-batch and rank of 405
 .PHONY: faults
 faults: $(OK)  ## faults of what ranks exchange, and what the fingerprints see of them
 	$(BIN)/python -m benchmarks.faults
+	$(BIN)/python -m benchmarks.guard_run
+
+.PHONY: guard-run
+guard-run: $(OK)  ## the guard on a training run of 4 processes, with every kind of fault injected
+	$(BIN)/python -m benchmarks.guard_run
+
+.PHONY: guard-cost
+guard-cost: $(OK)  ## what the guard costs on that run, and how fast fingerprints are
+	$(BIN)/python -m benchmarks.guard_run --overhead
+	$(BIN)/python -m benchmarks.fingerprints --torch
 
 .PHONY: corpus
 corpus: $(OK)  ## wrong programs and their right twins, from reports of real faults: a table by class
