@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -144,14 +144,23 @@ def _write(run: Run, choice: Choice, folder: Path, level: str, outcomes: list[Ou
         "settings": asdict(choice) | {"level": level},
         "summary": summary(outcomes),
         "tactics": tactics(outcomes),
-        "outcomes": [asdict(o) for o in outcomes],
     }
     text = page(name, about, summary(outcomes), tactics(outcomes), outcomes)
     try:
         path = folder / f"{name}.json"
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        path.write_text(_lines(data, outcomes), encoding="utf-8")
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError("cannot be written", where=str(folder), got=str(error)) from None
     run.emit(events.Written(directory=str(folder), report=str(folder / f"{name}.md")))
     return text
+
+
+def _without_tally(outcome: Outcome) -> dict[str, object]:
+    return {k: v for k, v in asdict(outcome).items() if k != "tally"}
+
+
+def _lines(head: Mapping[str, object], outcomes: Sequence[Outcome]) -> str:
+    """JSON with one outcome a line."""
+    rows = ",\n".join(json.dumps(_without_tally(o)) for o in outcomes)
+    return f'{json.dumps(head, indent=1)[:-2]},\n "outcomes": [\n{rows}\n]}}\n'
