@@ -134,17 +134,8 @@ def _suspect(
             fine |= set(node.outputs)
             continue
         if all(v in fine for v in node.inputs):
-            if _last_matched(node.outputs[0], readers, right):
-                fine |= set(node.outputs)
-                continue
             return Suspect(node.outputs[0], node.op, node.source.line)
     return None
-
-
-def _last_matched(value: str, readers: Mapping[str, list[str]], right: set[str]) -> bool:
-    """Whether everything that a value leads to is a value of the code again."""
-    onward = readers.get(value, [])
-    return bool(onward) and all(v in right or _last_matched(v, readers, right) for v in onward)
 
 
 def _among(array: Array, known: Mapping[int, list[Array]]) -> bool:
@@ -152,6 +143,8 @@ def _among(array: Array, known: Mapping[int, list[Array]]) -> bool:
     if array.dtype.kind not in "fiub" or not array.size:
         return False
     flat = np.asarray(array, np.float64).ravel()
+    if not np.isfinite(flat).all():
+        return False
     near = 1e-10 * min(float(np.abs(flat).max()), 1.0)
     for other in known.get(array.size, []):
         wide = np.asarray(other, np.float64)
