@@ -57,14 +57,21 @@ def test_what_prompt_shows_is_what_is_sent(talk: Talk, server: Server) -> None:
     shown = BOUNDARY.sub("boundary", talk.said)
     assert talk("why doesn't it hold?").outcome.exit is Exit.PROVED
     body = server.bodies[0]
-    limit = [k for k in body if k.startswith("max_")]
-    assert len(limit) == 1
     assert server.url in shown
     for message in body["messages"]:
         assert BOUNDARY.sub("boundary", message["content"]).strip() in shown
-    rest = {k: v for k, v in body.items() if k not in ("messages", "stream", *limit)}
+    rest = {k: v for k, v in body.items() if k != "messages"}
     assert json.loads(shown.splitlines()[1]) == rest
     assert "sk-secret" not in shown
+
+
+def test_prompt_says_that_a_new_endpoint_is_tried_first(
+    talk: Talk, server: Server, home: Path
+) -> None:
+    (home.parent / "config" / "shardproof" / "config.toml").unlink()
+    talk("/prompt hello")
+    assert "is preceded by a few short ones" in talk.said
+    assert server.calls == 0
 
 
 def test_words_are_shown_with_the_verdict_that_stands(begin: Begin) -> None:

@@ -13,6 +13,11 @@ from agent.llm.answers import NoModel
 from agent.run import Outcome
 
 GROUP = "the model"
+UNTRIED = (
+    "how the endpoint gives structure is not known yet: the first question of all is preceded by a "
+    "few short ones that try it out (a colour and a number, nothing of yours), and the schema may "
+    "then go as a parameter instead of the lines below"
+)
 
 
 @command(
@@ -88,10 +93,14 @@ def _sent(session: Session, shown: Shown) -> str:
     else:
         endpoint, profile = client.endpoint, client.profiles.of(client.endpoint)
         where = f"{endpoint.shown}/chat/completions"
-    rung = profile.rung or "text"
-    data: dict[str, Any] = body(endpoint, profile, rung, shown.messages, shown.form)
+    rung = profile.rung if endpoint.structured == "auto" else endpoint.structured
+    limit = profile.limit_param or endpoint.max_tokens_param
+    data: dict[str, Any] = body(endpoint, profile, rung or "text", shown.messages, shown.form)
+    data |= {limit: endpoint.max_tokens, "stream": True}
     messages = data.pop("messages")
     lines = [f"to {where}", json.dumps(data, ensure_ascii=False)]
+    if not rung and not isinstance(client, NoModel):
+        lines.append(UNTRIED)
     for message in messages:
         lines += [f"--- {message['role']}", message["content"].rstrip("\n")]
     return "\n".join(lines)

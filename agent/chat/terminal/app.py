@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.chat import journal
-from agent.chat.engine import Open, Session
+from agent.chat.engine import Open
 from agent.chat.terminal.screen import Screen
 from agent.errors import Exit, InputError
 from agent.llm.hygiene import clean
@@ -192,14 +191,3 @@ def edited(text: str) -> str:
         if done.returncode:
             return text
         return path.read_text(encoding="utf-8").rstrip("\n")
-
-
-def newest_here() -> Path | None:
-    """The folder of the newest session of the working directory."""
-    here = str(Path.cwd())
-    folder = journal.folder_of_all()
-    found = next((s for s in journal.listed(folder) if s.root == here), None)
-    return folder / found.session if found else None
-
-
-__all__ = ["Front", "Session", "newest_here", "run"]

@@ -57,7 +57,8 @@ class Completions(Completer):
 
     def _words(self, kind: str, word: str, event: CompleteEvent) -> Iterator[Completion]:
         if kind in ("path", "target"):
-            yield from self._paths.get_completions(Document(word), event)
+            offered = self._paths.get_completions(Document(word), event)
+            yield from (found for found in offered if found.text)
             if kind == "target" and word.endswith(".py"):
                 yield from _fitting(word, [f"{word}:{name}" for name in _classes(word)])
             elif kind == "target":
