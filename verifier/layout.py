@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +59,46 @@ def bound(dim: Dim) -> tuple[str, ...]:
     return tuple(a.mesh_dim for a in dim if a.mesh_dim is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     dims: tuple[Dim, ...]
     partial: tuple[tuple[str, str], ...] = ()
     """(mesh dim, fold), sorted by mesh dim."""
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[object, ...]]:
+        """Without what is worked out on demand: hashes of words differ between processes."""
+        return Layout, (self.dims, self.partial)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.dims, self.partial))
+
     @classmethod
     def replicate(cls, shape: Iterable[int]) -> Layout:
         return cls(tuple(whole(n) for n in shape))
 
-    @property
+    @cached_property
     def global_shape(self) -> tuple[int, ...]:
         return tuple(global_extent(d) for d in self.dims)
 
-    @property
+    @cached_property
     def local_shape(self) -> tuple[int, ...]:
         return tuple(local_extent(d) for d in self.dims)
 
-    @property
+    @cached_property
     def sharded(self) -> frozenset[str]:
         """Mesh dims bound by some atom."""
         return frozenset(name for d in self.dims for name in bound(d))
 
-    @property
+    @cached_property
     def pending(self) -> frozenset[str]:
         """Mesh dims along which a fold is pending."""
         return frozenset(name for name, _ in self.partial)
 
-    @property
+    @cached_property
     def mentioned(self) -> frozenset[str]:
         return self.sharded | self.pending
 

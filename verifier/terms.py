@@ -20,9 +20,9 @@ import numpy as np
 from verifier import rowterms
 from verifier.ir.types import FLOATS
 from verifier.ops import lookup
+from verifier.ops.registry import ONE
 
 Shape = tuple[int, ...]
-ONE = Fraction(1)
 MAX_POWER = 64
 """Integer powers up to this are written out as products."""
 
@@ -33,6 +33,9 @@ class Ref(NamedTuple):
     coef: Fraction
     id: int
 
+    def __hash__(self) -> int:
+        return hash(self.id)
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -40,6 +43,16 @@ class Term:
     args: tuple[Ref, ...]
     attrs: tuple[Any, ...]
     shape: Shape
+
+
+def times(a: Fraction, b: Fraction) -> Fraction:
+    """The product; most factors are 1, and multiplying fractions is slow."""
+    if a is ONE:
+        return b
+    if b is ONE:
+        return a
+    product = a * b
+    return ONE if product == ONE else product
 
 
 class Terms:
@@ -95,7 +108,7 @@ class Terms:
         term = self.nodes[ref.id]
         if term.op == "expand":
             inner = term.args[0]
-            return Ref(ref.coef * inner.coef, inner.id)
+            return Ref(times(ref.coef, inner.coef), inner.id)
         if term.op == "ones" and term.shape != ():
             return Ref(ref.coef, self.ones(()).id)
         return ref
@@ -156,18 +169,19 @@ class Terms:
         total: dict[int, Fraction] = {}
         for weight, ref in parts:
             ref = self.strip(ref)
-            coef = weight * ref.coef
+            coef = times(weight, ref.coef)
             term = self.nodes[ref.id]
             entries = term.args if term.op == "lin" else (Ref(ONE, ref.id),)
             for entry in entries:
-                total[entry.id] = total.get(entry.id, Fraction(0)) + coef * entry.coef
+                part, before = times(coef, entry.coef), total.get(entry.id)
+                total[entry.id] = part if before is None else before + part
         items = sorted((i, c) for i, c in total.items() if c)
         if not items:
             return self.full(shape, Fraction(0))
         if len(items) == 1:
             return self.fit(Ref(items[0][1], items[0][0]), shape)
         lead = items[0][1]
-        args = [Ref(c / lead, i) for i, c in items]
+        args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
         inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
         made = self.intern("lin", args, (), inner)
         return self.fit(Ref(lead, made.id), shape)
@@ -177,7 +191,7 @@ class Terms:
         coef, powers = ONE, dict[int, int]()
         for ref in args:
             ref = self.strip(ref)
-            coef *= ref.coef
+            coef = times(coef, ref.coef)
             term = self.nodes[ref.id]
             if term.op == "prod":
                 for entry, power in zip(term.args, term.attrs, strict=True):

@@ -49,6 +49,13 @@ def within(inner: Where, outer: Where) -> bool:
 
 def common(*wheres: Where) -> Where | None:
     """The ranks that are in all of them; None where there is none."""
+    limited = {where for where in wheres if where}
+    if not limited:
+        return EVERYWHERE
+    if len(limited) == 1:
+        (only,) = limited
+        if len(only) == 1:
+            return only
     out: dict[str, tuple[int, ...]] = {}
     for where in wheres:
         for name, chosen in where:

@@ -32,6 +32,8 @@ class _Required:
         return "REQUIRED"
 
 
+ONE = Fraction(1)
+"""The factor that most values have; known by identity where speed matters."""
 REQUIRED = _Required()
 
 
@@ -75,7 +77,7 @@ class Placed:
 
     layouts: tuple[Layout, ...]
     attrs: tuple[tuple[str, Attr], ...] = ()
-    scale: Fraction = Fraction(1)
+    scale: Fraction = ONE
     moves: bool = False
     facts: tuple[str, ...] = ()
     """Side conditions that were checked, for the certificate."""

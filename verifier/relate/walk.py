@@ -18,7 +18,7 @@ from verifier.relate.moving import moved_facts
 from verifier.relate.peeling import want_peel
 from verifier.relate.rules import Rules
 from verifier.relate.scans import relate_scan
-from verifier.terms import Ref
+from verifier.terms import Ref, times
 
 MAX_COMBINATIONS = 48
 
@@ -112,7 +112,7 @@ def _step(
                 ref = chosen[0].ref
             else:
                 ref = terms.apply(node.op, [f.ref for f in chosen], dict(option.attrs), dtypes)
-            ref = Ref(ref.coef * option.scale, ref.id)
+            ref = Ref(times(ref.coef, option.scale), ref.id)
             if terms.shape(ref) != layout.global_shape:
                 continue
             found.setdefault((ref, layout, where), Fact(ref, layout, picks, node.op, where))
