@@ -69,6 +69,14 @@ class Desk:
         """Keep what was just made."""
         self._kept[what] = (of, value)
 
+    def held(self) -> dict[str, tuple[str, Any]]:
+        """What is at hand now, for `back_to`."""
+        return dict(self._kept)
+
+    def back_to(self, held: dict[str, tuple[str, Any]]) -> None:
+        """Forget what came to hand since."""
+        self._kept = held
+
     # -- models ------------------------------------------------------------------------------
 
     def model(self) -> Model:

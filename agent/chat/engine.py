@@ -159,6 +159,7 @@ class Session:
         self.run.seen.clear()
         self.run.emit(events.StepStarted(step=self.step, input=line))
         begun, before = time.monotonic(), self.state
+        held = self.desk.held()
         outcome, error = Outcome(Exit.INTERRUPTED), None
         try:
             with interruptible(None):
@@ -170,6 +171,7 @@ class Session:
         with _undisturbed():
             if isinstance(error, KeyboardInterrupt):
                 self.leaving = isinstance(error, Terminated)
+                self.desk.back_to(held)
                 self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
             elif error is not None:
                 outcome = failed(self.run, error, [line])

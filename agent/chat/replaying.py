@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from agent import events
 from agent.chat import journal, registry
+from agent.chat.desk import Desk
 from agent.chat.engine import Session
 from agent.chat.models import Asker, Recorded
 from agent.errors import Exit, InputError
@@ -41,6 +42,8 @@ class Step:
     events: list[events.Event] = field(default_factory=list[events.Event])
     exit: int | None = None
     """None: it never ended."""
+    fresh: bool = False
+    """A process began with it: nothing was at hand from the steps before."""
 
 
 def replay(run: Run, transcript: Path) -> Outcome:
@@ -73,6 +76,8 @@ def _compared(run: Run, session: Session, steps: list[Step], past: journal.Past)
     done = skipped = 0
     with run.phase("replay") as phase:
         for number, step in enumerate(steps, 1):
+            if step.fresh:
+                session.desk = Desk(session)
             if _left_out(step):
                 skipped += 1
                 _taken_over(session, step)
@@ -97,11 +102,13 @@ def _compared(run: Run, session: Session, steps: list[Step], past: journal.Past)
 
 def _steps(seen: list[events.Event]) -> Iterator[Step]:
     step: Step | None = None
+    fresh = False
     for event in seen:
+        fresh = fresh or isinstance(event, events.SessionOpened)
         if isinstance(event, events.StepStarted):
             if step is not None:
                 yield step
-            step = Step(event.input)
+            step, fresh = Step(event.input, fresh=fresh), False
         elif step is not None:
             step.events.append(event)
             if isinstance(event, events.StepCompleted):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,37 @@ def test_what_was_interrupted_or_lost_is_not_run_again(transcript: Path) -> None
     transcript.write_text(cut)
     code, said = _replay(transcript)
     assert (code, said) == (Exit.PROVED, "4 steps the same, 1 not run again")
+
+
+def test_a_session_that_was_resumed_and_forked_is_replayed(begin: Begin) -> None:
+    talk = begin()
+    talk(LOAD)
+    talk("/verify")
+    talk.session.close()
+    again = begin(resume=talk.session.journal.folder)
+    again("/cex")
+    assert any(e.phase == "verify" for e in again.heard.of(events.PhaseStarted)), "made again"
+    again("/fork")
+    third = again.session.moved([again.heard])
+    third.do("/repair")
+    third.close()
+    assert _replay(third.journal.path) == (Exit.PROVED, "4 steps the same, 1 not run again")
+
+
+def test_what_an_interrupted_step_had_made_is_made_again(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agent.chat import steps
+
+    talk = begin()
+    talk(LOAD)
+    with monkeypatch.context() as patched:
+        patched.setattr(steps, "of", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        assert talk("/cex").outcome.exit is Exit.INTERRUPTED
+    talk("/cex")
+    talk.session.close()
+    said = "2 steps the same, 1 not run again"
+    assert _replay(talk.session.journal.path) == (Exit.PROVED, said)
 
 
 def test_a_transcript_cannot_write_outside(transcript: Path, tmp_path: Path) -> None:
