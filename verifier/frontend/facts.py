@@ -87,13 +87,14 @@ def _files(model: nn.Module, target: Target, places: Provenance) -> list[SourceF
     """The user's files that were imported, the target's own first, or the library's model file."""
     own = inspect.getsourcefile(type(model)) or ""
     paths = [own] if own else []
+    below = target.root.rstrip("/") + "/"
     if target.root:
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None) or ""
             if (
                 file.endswith(".py")
                 and file not in paths
-                and Path(file).is_relative_to(target.root)
+                and file.startswith(below)
                 and "site-packages" not in file
             ):
                 paths.append(file)
