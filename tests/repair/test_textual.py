@@ -91,7 +91,7 @@ def test_only_what_is_edited_changes(case: str) -> None:
 def test_every_mutation_of_the_corpus_can_be_written() -> None:
     """Also where a value moves, where types are written, and where nodes are without reader."""
     count = 0
-    for case in list(cases())[::4]:
+    for case in list(cases())[::9]:
         if case.kind != "program" or "right" not in case.sides:
             continue
         text = case.sections["right"]
@@ -105,7 +105,7 @@ def test_every_mutation_of_the_corpus_can_be_written() -> None:
             assert found is not None, (case.path, mutation.text)
             _alike(found, edited)
             count += 1
-    assert count > 60
+    assert count > 25
 
 
 def _alike(text: str, program: Program) -> None:
