@@ -63,12 +63,24 @@ def _install() -> None:
         functional.impl("wait_tensor", _wait_kernel(), _KEY, with_keyset=True)
 
 
+_seen: dict[int, tuple[Any, bool]] = {}
+
+
+def _below(keys: Any) -> tuple[Any, bool]:
+    """The dispatch keys from the backend on, and whether that is a real one."""
+    raw = keys.raw_repr()
+    if raw not in _seen:
+        below = keys & private.BELOW
+        _seen[raw] = below, below.has(private.CPU) or below.has(private.CUDA)
+    return _seen[raw]
+
+
 def _kernel(name: str) -> Callable[..., Any]:
     redispatch = private.redispatcher(getattr(torch.ops.c10d, name).default)
 
     def kernel(keys: Any, *args: Any) -> Any:
-        below = keys & private.BELOW
-        if not below.has(private.CPU) and not below.has(private.CUDA):  # meta tensors
+        below, real = _below(keys)
+        if not real:  # meta tensors
             return redispatch(below, *args)
 
         def backend(*changed: Any) -> Any:
@@ -91,9 +103,9 @@ def _wait_kernel() -> Callable[..., Any]:
     redispatch = private.redispatcher(torch.ops._c10d_functional.wait_tensor.default)
 
     def kernel(keys: Any, tensor: torch.Tensor) -> Any:
-        below = keys & private.BELOW
+        below, real = _below(keys)
         for layer in reversed(_layers):
-            if layer.on_wait is not None and (below.has(private.CPU) or below.has(private.CUDA)):
+            if real and layer.on_wait is not None:
                 return layer.on_wait(tensor, lambda: redispatch(below, tensor))
         return redispatch(below, tensor)
 
