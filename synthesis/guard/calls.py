@@ -79,8 +79,8 @@ def _size(tensors: Tensors) -> int:
 
 def _chunks(t: torch.Tensor, n: int) -> Tensors:
     """`n` equal parts of a contiguous tensor, as views."""
-    rows: Any = t.reshape(n, t.numel() // n)
-    return list(rows.unbind(0))  # pyright: ignore[reportUnknownVariableType]
+    size = t.numel() // n
+    return private.split(t.reshape(-1), [size] * n)
 
 
 def _all_gather(a: Any, me: int, n: int) -> Call:
