@@ -66,7 +66,7 @@ REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "pre
 
 
 def _reduce(op: Any) -> str:
-    return REDUCTIONS[op.op()]
+    return REDUCTIONS[int(op.op())]
 
 
 def _dtype(tensors: Tensors) -> str:
