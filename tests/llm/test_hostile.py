@@ -240,7 +240,7 @@ def test_what_comes_out_of_a_role_holds_no_specification() -> None:
     ]  # fmt: skip
     assert [f.name for f in dataclasses.fields(proposing.Proposed)] == ["point", "tactic", "reason"]
     assert [f.name for f in dataclasses.fields(translating.Translated)] == [
-        "program", "unsupported",
+        "program", "unsupported", "text",
     ]  # fmt: skip
 
 
