@@ -106,9 +106,12 @@ class Store:
         """What was proved last under this key."""
         try:
             found: Any = json.loads(self._entry(key).read_bytes())
-            return Entry(**found)
+            entry = Entry(**found)
+            words = [entry.object, entry.distributed, *entry.scope, *entry.assumptions]
         except (OSError, ValueError, TypeError):
             return None
+        whole = isinstance(entry.claims, int) and all(isinstance(w, str) for w in words)
+        return entry if whole else None
 
     def kept(self, entry: Entry) -> Kept | None:
         """The object of an entry; None where it is gone or damaged.
