@@ -106,12 +106,14 @@ class Store:
         """What was proved last under this key."""
         try:
             found: Any = json.loads(self._entry(key).read_bytes())
-            entry = Entry(**found)
-            words = [entry.object, entry.distributed, *entry.scope, *entry.assumptions]
-        except (OSError, ValueError, TypeError):
+            names: list[Any] = [found["object"], found["distributed"]]
+            scope, assumptions = list(found["scope"]), list(found["assumptions"])
+            claims = int(found["claims"])
+        except (OSError, ValueError, TypeError, KeyError):
             return None
-        whole = isinstance(entry.claims, int) and all(isinstance(w, str) for w in words)
-        return entry if whole else None
+        if not all(isinstance(w, str) for w in (*names, *scope, *assumptions)):
+            return None
+        return Entry(*names, claims, scope, assumptions)
 
     def kept(self, entry: Entry) -> Kept | None:
         """The object of an entry; None where it is gone or damaged.
