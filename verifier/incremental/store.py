@@ -106,14 +106,14 @@ class Store:
         """What was proved last under this key."""
         try:
             found: Any = json.loads(self._entry(key).read_bytes())
-            names: list[Any] = [found["object"], found["distributed"]]
+            name, text = found["object"], found["distributed"]
             scope, assumptions = list(found["scope"]), list(found["assumptions"])
             claims = int(found["claims"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        if not all(isinstance(w, str) for w in (*names, *scope, *assumptions)):
+        if not all(isinstance(w, str) for w in (name, text, *scope, *assumptions)):
             return None
-        return Entry(*names, claims, scope, assumptions)
+        return Entry(name, text, claims, scope, assumptions)
 
     def kept(self, entry: Entry) -> Kept | None:
         """The object of an entry; None where it is gone or damaged.
