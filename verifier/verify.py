@@ -59,6 +59,9 @@ def verify(
     names what every value was found to be. `remember` is given what `proved_again` needs to prove
     an edited program from a proof by relations.
 
+    A program whose order in time could not be judged is refuted where its numbers are wrong, and
+    else Unknown.
+
     Raises:
         IRError: a program that is not well formed.
         ContractError: a contract that does not fit the programs.
@@ -101,7 +104,7 @@ def _decide(
     start = time.perf_counter()
     stuck = stuck or late(distributed)
     stats["time_s"] = time.perf_counter() - start
-    if stuck is not None:
+    if isinstance(stuck, Counterexample):
         return stuck
     start = time.perf_counter()
     difference: Difference | None = None
@@ -126,6 +129,8 @@ def _decide(
         tell("repair")
         offered = repairs(one, distributed, contract, related, wrong)
     if not wrong and difference is None:
+        if stuck is not None:
+            return replace(stuck, stats=stats)
         assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
         start = time.perf_counter()
         proof = certificate(sequential, distributed, contract, one, related, peels)
@@ -161,7 +166,7 @@ def _decide(
         second = decide_small(open_) if ran else refute_large(open_)
         stats["decide_s"] = time.perf_counter() - start
         if isinstance(second, Proof):
-            return replace(second, stats=stats)
+            return replace(stuck or second, stats=stats)
         if isinstance(second, str):
             reason = f"no relation to the one-device program was found for every output; {second}"
             return Unknown(reason, location, tuple(wrong), offered, stats=stats)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from fractions import Fraction
 
 import numpy as np
 
@@ -92,10 +93,18 @@ def _unnamed(tokens: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("%" if t[0] == "%" else t for t in tokens)
 
 
-def only_a_factor(want: str, got: str) -> bool:
-    """Whether two lines differ in one number `value=` alone."""
-    a, b = _FACTOR.split(want), _FACTOR.split(got)
-    return len(a) == 2 and a == b
+def other_factor(want: str, got: str) -> tuple[Fraction, Fraction] | None:
+    """The numbers `value=` of two lines that differ in these alone."""
+    if len(_FACTOR.findall(want)) != 1 or _FACTOR.split(want) != _FACTOR.split(got):
+        return None
+    try:
+        return _number(_FACTOR.findall(want)[0]), _number(_FACTOR.findall(got)[0])
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+
+
+def _number(text: str) -> Fraction:
+    return Fraction(text) if "/" in text else Fraction(float(text))
 
 
 def first_difference(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
 
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
@@ -28,8 +30,9 @@ class Finding:
     coords: dict[str, int] = field(default_factory=dict[str, int])
     expected: str = ""
     got: str = ""
-    factor: bool = False
-    """Of a rank that deviates: all that it has otherwise is one number of one op, `value=`."""
+    factor: tuple[Fraction, Fraction] | None = None
+    """Of a rank that deviates: where all that it has otherwise is one number of one op, `value=`,
+    what the ranks around it have there, and what it has."""
 
     def __str__(self) -> str:
         at = "" if self.rank is None else f"rank {self.rank}"
@@ -73,6 +76,10 @@ class RankClass:
     """The file and first line of its first rank."""
 
 
+def _nothing() -> Program | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Ingested:
     """The programs of all ranks as one."""
@@ -83,8 +90,16 @@ class Ingested:
     findings: tuple[Finding, ...]
     stats: dict[str, float]
     mesh: str = ""
-    majority: Program | None = None
-    """Where ranks deviate: what all ranks would run if these ran what the ranks around them do."""
+    unite_others: Callable[[], Program | None] = _nothing
+    """Makes `majority`."""
+
+    @cached_property
+    def majority(self) -> Program | None:
+        """Where ranks deviate: what all ranks would run if these ran what the ranks around them do.
+
+        Made when it is first asked for, which takes as long as `program` did.
+        """
+        return self.unite_others()
 
     def of_kind(self, *kinds: str) -> Sequence[Finding]:
         """Findings of these kinds, in order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from verifier.ingest.build import UnwrittenError, build
 from verifier.ingest.classes import TextClass, actual, split
 from verifier.ingest.container import Section, open_ranks
-from verifier.ingest.deviation import adopt, first_difference, hosts, only_a_factor
+from verifier.ingest.deviation import adopt, first_difference, hosts, other_factor
 from verifier.ingest.findings import (
     Finding,
     Ingested,
@@ -102,14 +103,14 @@ def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
             program, more = _apart(read, more)
         told = [f for f in more if f.kind == "mismatch"]
         findings = [*(f for f in more if f.kind != "mismatch"), *findings, *told]
-    majority = _majority(read, classes)
     stats["unite_s"] = time.perf_counter() - begin
     shown = tuple(
         RankClass(tuple(int(r) for r in c.ranks), len(c.lines), read.place(c, 0, 0))
         for c in classes
     )
     mesh = str(read.grid.mesh)
-    return Ingested(program, shown, tuple(findings), stats, mesh, majority)
+    others = partial(_majority, read, classes)
+    return Ingested(program, shown, tuple(findings), stats, mesh, others)
 
 
 def _read(path: Path, tell: Progress) -> _Read:
@@ -240,7 +241,7 @@ def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:
             lines = "1 line" if count == 1 else f"{count} lines"
             what = f"{lines} unlike the {len(owner.host.ranks)} ranks around it, this one first"
             found = read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
-            yield replace(found, factor=count == 1 and only_a_factor(want, got))
+            yield replace(found, factor=other_factor(want, got) if count == 1 else None)
     if left:
         yield Finding("deviates", f"{left} more ranks deviate")
 

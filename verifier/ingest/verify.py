@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verifier.contract import Contract, ContractError, check, output_key
+from verifier.contract import Contract, ContractError
 from verifier.domains.base import Array
-from verifier.fallback import Unrelated, as_witnessed, resized_difference
+from verifier.ingest.factor import refuted_by_factor
 from verifier.ingest.findings import Finding, Ingested
 from verifier.ingest.read import Progress, read_ranks
-from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import IN_ORDER, Program
 from verifier.ir.types import Source
-from verifier.legality import illegal
-from verifier.refute import too_large
-from verifier.relate import Rules, relate_peeled, satisfied
-from verifier.resize import SmallDifference
-from verifier.resize.literals import ONE_SIDED, factors
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 from verifier.verify import verify
-from verifier.wellformed import shared, well_formed
 
 BUFFERED = "a send does not wait for its recv"
 
@@ -80,10 +72,13 @@ def judged(
         return Unknown("no program of all ranks was found", stats=read.stats)
     deviant = read.of_kind("deviates")
     try:
-        if len(deviant) == 1 and deviant[0].factor:
-            found = _another_factor(sequential, read, contract, consts, deviant[0])
+        if len(deviant) == 1 and deviant[0].factor is not None and deviant[0].rank is not None:
+            rank, numbers = deviant[0].rank, deviant[0].factor
+            given = sequential, read.program, contract, consts
+            found = refuted_by_factor(*given, rank, numbers)
             if found is not None:
-                return replace(found, stats={**read.stats, **found.stats})
+                stats = {**read.stats, **found.stats}
+                return replace(found, location=_location(deviant[0]), stats=stats)
         verdict = verify(sequential, read.program, contract, consts=consts, progress=progress)
     except (IRError, ContractError) as error:
         return Unknown(f"the programs do not fit: {error}", stats=read.stats)
@@ -126,50 +121,6 @@ def _said(others: Verdict | str) -> str:
             return "without it, nothing is proved either"
         case _:
             return others
-
-
-def _another_factor(
-    sequential: Program,
-    read: Ingested,
-    contract: Contract,
-    consts: Mapping[str, Array] | None,
-    deviant: Finding,
-) -> Counterexample | None:
-    """A difference at small extents, of programs too large to run, where one number of one op of
-    one rank is all that its neighbours have otherwise.
-
-    On a smaller mesh a number may be wrong that was right, as 1/64 is for a mean over 64 ranks.
-    Not so here, where the ranks around it and the one-device program have the same numbers: these
-    are left as they are at every extent, and so is this one, which stands in the place of one.
-    """
-    start = time.perf_counter()
-    if read.program is None or read.majority is None:
-        return None
-    one, many, others = (
-        inline(well_formed(shared(p))) for p in (sequential, read.program, read.majority)
-    )
-    check(one, many, contract)
-    if not too_large(one, many) or illegal(many, contract) is not None:
-        return None
-    if factors(one) != factors(others):
-        return None
-    terms, related, _ = relate_peeled(one, many, contract, Rules(many.mesh))
-    wrong = satisfied(terms, many, related, contract)
-    if not wrong:
-        return None
-    held = frozenset(name for name, facts in related.facts.items() if facts)
-    proved = {output_key(o) for o in many.outputs} - set(wrong)
-    found = resized_difference(
-        Unrelated(one, many, contract, consts or {}, tuple(wrong), tuple(sorted(proved)), held)
-    )
-    if not isinstance(found, SmallDifference):
-        return None
-    if not all(caveat.startswith(ONE_SIDED) for caveat in found.caveats):
-        return None
-    shown = as_witnessed(found)
-    stats = {"decide_s": time.perf_counter() - start}
-    place = _location(deviant)
-    return Counterexample(str(many.mesh), shown.witness, place, shown.outputs, stats=stats)
 
 
 def _short(found: Finding) -> str:
