@@ -212,8 +212,9 @@ class _Walk:
     def __init__(self, program: Program, contract: Contract) -> None:
         self.program, self.contract, self.mesh = program, contract, program.mesh
         self.count = 0
-        self.steps: dict[tuple[int, int, int, str], Known] = {}
-        """Claims inside repeated blocks that were shown once, by block, body, ranks and text."""
+        self.steps: dict[tuple[int, int, int, int, str], Known] = {}
+        """Claims inside repeated blocks that were shown once: by block, body, how many of its
+        inputs are carries, ranks and text."""
         self.places = regions(program)
         for fault in self.places.faults():
             raise NotShownError(f"{fault.node.op} {fault.reason}")
@@ -416,7 +417,7 @@ class _Walk:
         entered = list(inner.values())
         carries = scan_parts(node.attrs, len(node.inputs))[0].stop
         said = json.dumps([inside["values"].value, inside["bodies"].value], sort_keys=True)
-        key = (id(scan.inner), id(body), id(held), said)
+        key = (id(scan.inner), id(body), carries, id(held), said)
         if key in self.steps:
             inner = self.steps[key]
         else:
