@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from verifier.ir.builder import Builder
-from verifier.ir.program import Node, Program
+from verifier.ir.errors import IRError
+from verifier.ir.program import IN_ORDER, Node, Program
 from verifier.ops import lookup
 from verifier.ops.composites import results
 
@@ -17,6 +21,9 @@ def inline(
 
     A body that several nodes share is rewritten once, and shared again. `names` is told, by `id` of
     each program, what results of composite ops are called now.
+
+    Raises:
+        IRError: a composite op that says of its time what its primitives cannot say.
     """
     bodies = {} if bodies is None else bodies
     if all(lookup(n.op).expand is None for _, n in program.walk()):
@@ -62,9 +69,30 @@ def _emit(
         )
         return
     scratch = _Expansion(b, reserved)
+    first = len(b.nodes)
     with b.at(node.source), b.on(**dict(node.where)):
-        made = op.expand(scratch, *inputs, **op.with_defaults(node.attrs))
-    rename |= zip(node.outputs, results(made), strict=True)
+        made = results(op.expand(scratch, *inputs, **op.with_defaults(node.attrs)))
+        if node.where:
+            made = [scratch.add("only", v) if v in inputs else v for v in made]
+    if node.timing != IN_ORDER:
+        _time(b, node, first, made)
+    rename |= zip(node.outputs, made, strict=True)
+
+
+def _time(b: Builder, node: Node, first: int, made: Sequence[str]) -> None:
+    """Says of the primitives from `first` on what the op says of its time.
+
+    On a stream, they run there in order. Raises IRError where several would be in flight at once.
+    """
+    timing, ops = node.timing, b.nodes[first:]
+    alone = len(ops) == 1 and list(ops[0].outputs) == list(made)
+    if (timing.asynchronous or timing.buffer) and not alone:
+        raise IRError(
+            f"{b.name}: %{node.outputs[0]} = {node.op} is {len(ops)} ops, which async and into "
+            f"cannot say of one; write them out, or give it a stream  {node.source}"
+        )
+    told = timing if alone else replace(timing, asynchronous=False, buffer="")
+    b.nodes[first:] = [replace(inner, timing=told) for inner in ops]
 
 
 class _Expansion(Builder):

@@ -1,0 +1,46 @@
+"""What a composite op says of ranks and of time holds of its primitives."""
+
+import pytest
+
+from verifier.contract import Contract
+from verifier.ir.errors import IRError
+from verifier.ir.text import parse_text
+from verifier.layout import Layout
+from verifier.verdict import Counterexample, Proof
+from verifier.verify import verify
+
+SHAPE = (4, 4)
+WHOLE = Layout.replicate(SHAPE)
+CONTRACT = Contract({"x": WHOLE}, {"output:z": WHOLE})
+
+
+def verdict(op: str, said: str, wait: str = ""):
+    read = "%w" if wait else "%y"
+    one = parse_text(
+        f'program one input %x: f32[4, 4] %y = {op} %x %z = relu %y return %z "z"', "one"
+    )
+    many = parse_text(
+        f"program many mesh(tp=2) input %x: f32[4, 4] %y = {op} %x {said} {wait} "
+        f'%z = relu {read} return %z "z"',
+        "many",
+    )
+    return verify(one, many, CONTRACT)
+
+
+@pytest.mark.parametrize("op", ["relu", "detach", "softmax"])
+def test_a_value_is_there_only_on_the_ranks_that_compute_it(op: str) -> None:
+    assert isinstance(verdict(op, "on(tp=0)"), Counterexample)
+    assert isinstance(verdict(op, "on(tp=[0, 1])"), Proof)
+
+
+@pytest.mark.parametrize("op", ["relu", "softmax"])
+def test_a_value_on_another_stream_is_waited_for(op: str) -> None:
+    assert isinstance(verdict(op, "stream(side)"), Counterexample)
+    assert isinstance(verdict(op, "stream(side)", "%w = wait %y"), Proof)
+
+
+@pytest.mark.parametrize("op", ["softmax", "detach"])
+@pytest.mark.parametrize("said", ["async", "into(storage)"])
+def test_several_ops_are_not_in_flight_as_one(op: str, said: str) -> None:
+    with pytest.raises(IRError, match="write them out"):
+        verdict(op, said)
