@@ -9,7 +9,7 @@ place of one that is right there. docs/soundness.md gives the argument.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,9 +18,11 @@ import numpy as np
 from verifier.contract import Contract, check, output_key
 from verifier.domains.base import Array
 from verifier.fallback import Unrelated, as_witnessed, resized_difference
+from verifier.ingest.choices import loses_nothing, shows_in_both
 from verifier.ingest.fold import folded
 from verifier.inline import inline
 from verifier.ir.program import Node, Program
+from verifier.ir.types import Mesh
 from verifier.ir.where import members
 from verifier.legality import illegal
 from verifier.memoized import run_both
@@ -58,6 +60,8 @@ def refuted_by_factor(
     right = with_factor(many, rank, numbers)
     if right is None or factors(one) != factors(right):
         return None
+    if not loses_nothing(shared(distributed), alone(rank, numbers[1], many.mesh)):
+        return None
     if counts_entries(one) or counts_entries(right) or _open(one, right, contract)[0]:
         return None
     wrong, held = _open(one, many, contract)
@@ -94,25 +98,42 @@ def _right_too(
     coords = many.mesh.coords()[rank]
     here = {n: small.kept[n].index(c) if n in small.kept else c for n, c in coords.items()}
     where = next(r for r, c in enumerate(small.distributed.mesh.coords()) if c == here)
-    right = with_factor(small.distributed, where, numbers)
-    if right is None or _open(small.sequential, right, small.contract)[0]:
+    mesh, inputs = small.distributed.mesh, found.difference.inputs
+    right = _exchanged(small.distributed, where, numbers)
+    if right is None:
         return False
-    given = small.sequential, right, small.contract, found.difference.inputs
+    whole = folded(right)
+    if whole is None or _open(small.sequential, whole, small.contract)[0]:
+        return False
+    seeds = alone(where, numbers[1], mesh), alone(where, numbers[0], mesh)
     with np.errstate(all="ignore"):
-        return compare(*given, run_both, alike=True) is None
+        if compare(small.sequential, whole, small.contract, inputs, run_both, alike=True):
+            return False
+        return shows_in_both(small.distributed, right, seeds, small.contract, inputs)
 
 
 def with_factor(program: Program, rank: int, numbers: tuple[Fraction, Fraction]) -> Program | None:
     """The program with the first number in place of the second, in the one node that this rank
     alone runs and that has it; None where there are more such nodes, or none."""
-    want, got = numbers
-    places: list[Node] = []
+    out = _exchanged(program, rank, numbers)
+    return None if out is None else folded(out)
 
-    def alone(node: Node) -> bool:
-        value = node.attrs.get("value")
-        if not isinstance(value, int | Fraction) or isinstance(value, bool) or value != got:
+
+def alone(rank: int, value: Fraction, mesh: Mesh) -> Callable[[Node], bool]:
+    """Tells the nodes that this rank alone runs and that have this number."""
+
+    def found(node: Node) -> bool:
+        here = node.attrs.get("value")
+        if not isinstance(here, int | Fraction) or isinstance(here, bool) or here != value:
             return False
-        return bool(node.where) and members(node.where, program.mesh) == [rank]
+        return bool(node.where) and members(node.where, mesh) == [rank]
+
+    return found
+
+
+def _exchanged(program: Program, rank: int, numbers: tuple[Fraction, Fraction]) -> Program | None:
+    want, got = numbers
+    mine, places = alone(rank, got, program.mesh), list[Node]()
 
     def changed(inner: Program) -> Program:
         nodes: list[Node] = []
@@ -120,7 +141,7 @@ def with_factor(program: Program, rank: int, numbers: tuple[Fraction, Fraction])
             if node.body is not None:
                 body = changed(node.body)
                 nodes.append(node if body is node.body else replace(node, body=body))
-            elif alone(node):
+            elif mine(node):
                 places.append(node)
                 nodes.append(replace(node, attrs={**node.attrs, "value": want}))
             else:
@@ -130,4 +151,4 @@ def with_factor(program: Program, rank: int, numbers: tuple[Fraction, Fraction])
         return replace(inner, nodes=tuple(nodes))
 
     out = changed(program)
-    return folded(out) if len(places) == 1 else None
+    return out if len(places) == 1 else None
