@@ -88,3 +88,17 @@ def test_a_statement_that_swallows_the_next_is_not_read_in_part() -> None:
     better = reread(text.replace("%b = neg %a", "%b = exp %a"), text, program, spans)
     assert better is not None
     assert better.nodes[1].op == "exp"
+
+
+def test_an_input_between_statements_is_not_left_standing() -> None:
+    text = """program d mesh(tp=2)
+      input %x: f32[4]
+      %a = relu %x
+      input %z: f32[4]
+      %b = add %a, %z
+      return %b
+    """
+    spans = Spans()
+    program = parse_text(text, spans=spans)
+    for line in ("", "%c = relu %x"):
+        assert reread(text.replace("input %z: f32[4]", line), text, program, spans) is None

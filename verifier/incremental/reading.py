@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from verifier.ir.assemble import Assembly
 from verifier.ir.errors import MalformedError
@@ -57,6 +58,8 @@ def _reread(
         return None
     if at.first < places[0][0] or at.last > places[-1][1]:
         return None
+    if any(end != start for (_, end, _), (start, _, _) in pairwise(places)):
+        return None  # an input stands between statements
     ends = (end for _, end, _ in places)
     low = next((i for i, end in enumerate(ends) if before[at.first : end].strip()), len(places))
     high = next((i for i, (start, _, _) in enumerate(places) if start >= at.last), len(places))
