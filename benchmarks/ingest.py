@@ -64,6 +64,14 @@ KINDS: dict[str, tuple[str, Callable[[str], str]]] = {
     ),
     "op": ("Counterexample", _edit(r"^( +%\S+ = )mul( %\S+, %\S+)", r"\1add\2")),
     "collective": ("Counterexample", _edit(r"^(%\S+ = )all_reduce (%\S+) \{[^}]*\}", r"\1only \2")),
+    "slice": (
+        "Counterexample",
+        _edit(r"^( +%\S+ = slice %\S+ \{dim=3, start=)0(, stop=)64", r"\g<1>64\g<2>128"),
+    ),
+    "sent": (
+        "Counterexample",
+        _edit(r"^send (%\S+) (\{.*)$", r"%negated = neg \1\nsend %negated \2"),
+    ),
     "group": (
         "Counterexample",
         _edit(r"^( +%\S+ = all_gather %\S+ \{ranks=\[)([0-9]+), ", r"\g<1>\2, 3, "),
@@ -71,7 +79,8 @@ KINDS: dict[str, tuple[str, Callable[[str], str]]] = {
     "operands": ("Proof", _edit(r"^( +%\S+ = add )(%\S+), (%\S+)", r"\1\3, \2")),
 }
 """What is altered, and the verdict that is right: inside of a repeated block, but for `factor
-outside` and `collective`; `operands` exchanges those of a sum."""
+outside`, `collective` and `sent`; `slice` takes the other half, `sent` negates what is sent to the
+next stage, `operands` exchanges those of a sum."""
 
 
 def _step(given: argparse.Namespace) -> Step:
