@@ -20,6 +20,9 @@ from verifier.resize.system import Declined
 COORDINATES = ("index", "src", "dst")
 """Attributes of collectives that name a coordinate."""
 NO_COORDINATES = frozenset({"mesh_dim", "dim", "split_dim", "concat_dim", "reduce", *COORDINATES})
+OFFSETS = ("offset", "q_offset", "k_offset")
+PIECES = frozenset({"shard_slice", "all_gather", "reduce_scatter", "all_to_all"})
+"""Collectives in which the coordinate says which piece a rank brings or gets."""
 Kept = Mapping[str, tuple[int, ...]]
 """By mesh dim the coordinates that are left, in order: the first becomes 0."""
 
@@ -30,6 +33,11 @@ def told_apart(program: Program, contract: Contract) -> dict[str, list[int]]:
     follows: dict[str, set[str]] = {name: set() for name in program.mesh.names}
     fixed: dict[str, set[str]] = {name: set() for name in program.mesh.names}
     whole: set[str] = set()
+    layouts = (*contract.inputs.values(), *contract.outputs.values())
+    pieces = {name for layout in layouts for name in layout.sharded}
+    """Mesh dims whose ranks hold a piece by their coordinate."""
+    counted: dict[str, set[str]] = {name: set() for name in program.mesh.names}
+    """Ops that on some ranks count an index from a number which their coordinate may have given."""
     wheres: list[Where] = [i.where for i in program.inputs]
     wheres += [*contract.held.values(), *contract.wanted.values()]
     for _, node in program.walk():
@@ -40,27 +48,37 @@ def told_apart(program: Program, contract: Contract) -> dict[str, list[int]]:
         terms = {name for v in numbers for name, _ in v.terms}
         for name in terms:
             follows[name].add(node.op)
-        for name, _ in node.where:
+        for name, coords in node.where:
             if name not in terms:
                 fixed[name].add(node.op)
+                if any(_stands_for(node.attrs.get(k, 0), coords) for k in OFFSETS):
+                    counted[name].add(node.op)
         over = node.attrs.get("mesh_dim")
         if over is None:
             continue
         for name in (over,) if isinstance(over, str) else cast(tuple[str, ...], over):
             sets[name] |= {(c,) for c in _named(node.op, node.attrs)}
+            pieces |= {name} if node.op in PIECES else set()
             if not set(node.attrs) <= NO_COORDINATES:
                 whole.add(name)
     for where in wheres:
         for name, coords in where:
             sets[name].add(coords)
+    followed = {op for ops in follows.values() for op in ops}
     return {
         name: list(range(size))
         if name in whole
         else _upto(sets[name], size)
-        if follows[name] & fixed[name]
+        if follows[name] & fixed[name] or (name in pieces and counted[name] - followed)
         else _classes(sets[name], size)
         for name, size in program.mesh.dims
     }
+
+
+def _stands_for(number: Attr, coords: tuple[int, ...]) -> bool:
+    """Whether a number may be where the piece of one of these coordinates begins."""
+    const = number.const if isinstance(number, Affine) else number
+    return isinstance(const, int) and const != 0 and any(c and const % c == 0 for c in coords)
 
 
 def _named(op: str, attrs: Mapping[str, Attr]) -> list[int]:
