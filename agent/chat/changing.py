@@ -77,7 +77,7 @@ def _plan_directory(session: Session) -> tuple[Path, Path]:
     """An out-directory of the plan, proved, checked and tried on local processes."""
     from agent import outdir
 
-    session.desk.made()
+    session.desk.patch()
     planned, settings = session.state.planned, session.state.settings
     assert planned is not None
     place = session.journal.folder / "changes" / key(planned.of, settings.run)[:16]
@@ -180,6 +180,8 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     job = _job(session, place, force)
     made = session.desk.made()
     verdict = replace(session.desk.verdict(), relations=())
+    if session.desk.facts() is None:
+        session.run.warn("no patch: the plan is one of a translation, whose source is not edited")
     return pipeline.finish(
         session.run, job, session.desk.captured(), session.desk.facts(), made, verdict
     )

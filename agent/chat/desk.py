@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from verifier.contract import Contract
     from verifier.contract_text import Stated
     from verifier.frontend.captured import Captured
+    from verifier.frontend.observed import Observed
     from verifier.frontend.request import CaptureRequest
     from verifier.ir.program import Program
     from verifier.verdict import Verdict
@@ -69,6 +70,16 @@ class Desk:
         """Keep what was just made."""
         self._kept[what] = (of, value)
 
+    def forget(self, what: str) -> None:
+        """Make it again when it is asked for next."""
+        self._kept.pop(what, None)
+
+    def observed(self, of: str, request: CaptureRequest, tell: Callable[[str], None]) -> Observed:
+        """What became of a target that capture refuses, and of its code on samples."""
+        from verifier.frontend.capture import attempt
+
+        return self._once("observed", of, lambda: attempt(request, tell))
+
     def held(self) -> dict[str, tuple[str, Any]]:
         """What is at hand now, for `back_to`."""
         return dict(self._kept)
@@ -100,11 +111,28 @@ class Desk:
         name = self.model().captured
         return self._once("captured", name, lambda: unpacked(self._text(name)))
 
-    def facts(self) -> ModelFacts:
+    def facts(self) -> ModelFacts | None:
+        """What the emitter knows; None for a translation, whose source is not edited."""
         from synthesis.emit.facts import from_json
 
         name = self.model().facts
+        if not name:
+            return None
         return self._once("facts", name, lambda: from_json(self._text(name)))
+
+    def translated(self) -> list[str] | None:
+        """What is assumed of the code where the model is a translation; None where it is not."""
+        model = self.session.state.model
+        if self.session.state.subject != "model" or model is None or model.translated is None:
+            return None
+        return model.translated.assumptions
+
+    def splits_loss(self) -> bool:
+        """Whether the loss may be computed on split logits."""
+        from synthesis.emit import loss_obstacle
+
+        facts = self.facts()
+        return facts is None or loss_obstacle(facts) is None
 
     def keep(self, text: str) -> str:
         """Keep JSON as an artifact that does not say where the session's root lies."""
@@ -140,7 +168,7 @@ class Desk:
 
         planned = self.session.state.planned
         if planned is None:
-            raise InputError("there is no plan", hint="/mesh tp=2, then /plan")
+            raise InputError("there is no plan", hint=self.towards_plan())
         if planned.of != self.planned_of():
             raise InputError("the plan is for another model, mesh or wishes", hint="/plan")
 
@@ -153,16 +181,35 @@ class Desk:
 
         return self._once("made", planned.of, again)
 
+    def towards_plan(self) -> str:
+        """What is still to be said for a plan."""
+        state = self.session.state
+        steps = [
+            *([] if state.model else ["/load path/model.py:Class"]),
+            *([] if state.mesh else ["/mesh tp=2"]),
+            "/plan",
+        ]
+        return ", then ".join(steps)
+
     def patch(self) -> Patch:
-        """The plan as source."""
+        """The plan as source.
+
+        Raises:
+            InputError: there is no plan, or it is one of a translation.
+        """
         from synthesis.emit import emit
 
+        facts = self.facts()
+        if facts is None:
+            raise InputError(
+                "there is no patch: the plan is one of a translation, whose source is not edited",
+                where=self.model().target,
+                hint="/report writes plan, programs and certificate",
+            )
         made = self.made()
         planned = self.session.state.planned
         assert planned is not None
-        return self._once(
-            "patch", planned.of, lambda: emit(self.facts(), made.plan, self.session.root)
-        )
+        return self._once("patch", planned.of, lambda: emit(facts, made.plan, self.session.root))
 
     # -- programs ----------------------------------------------------------------------------
 
@@ -251,9 +298,18 @@ class Desk:
                 )
                 phase.summary = verdicts.word(found)
                 phase.facts.update(found.stats)
-            return found
+            return self._assuming(found)
 
         return self._once("verdict", pair.of, judge)
+
+    def _assuming(self, verdict: Verdict) -> Verdict:
+        """A proof about a translation says what is assumed of the code."""
+        from verifier.verdict import Proof
+
+        more = self.translated()
+        if more is None or not isinstance(verdict, Proof):
+            return verdict
+        return replace(verdict, assumptions=(*verdict.assumptions, *more))
 
 
 def key(*parts: object) -> str:

@@ -17,6 +17,7 @@ from agent.chat import journal, registry
 from agent.chat.journal import Artifacts, Journal
 from agent.chat.models import Asker, Source
 from agent.chat.state import Spent, State
+from agent.chat.wording import in_session
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run, Sink, Terminated, completed, failed, interruptible
 
@@ -154,7 +155,7 @@ class Session:
             InputError: the step cannot be kept on disk.
             KeyboardInterrupt: Ctrl-C came after the work; where `ended` is the step, it counts.
         """
-        line = line.strip()
+        line = line.encode("utf-8", "replace").decode().strip()  # no lone surrogates on disk
         self.step += 1
         self.run.seen.clear()
         self.run.emit(events.StepStarted(step=self.step, input=line))
@@ -174,7 +175,7 @@ class Session:
                 self.desk.back_to(held)
                 self.run.emit(events.Problem(kind="interrupted", message="interrupted"))
             elif error is not None:
-                outcome = failed(self.run, error, [line])
+                outcome = failed(self.run, in_session(error), [line])
             if error is not None:
                 self.state = before
             self.last = outcome
@@ -197,6 +198,8 @@ class Session:
                 expected=f"at most {LONGEST_INPUT:,} characters",
                 got=f"{len(line):,}",
             )
+        if line in registry.BARE:
+            line = f"/{line}"
         if not line.startswith("/"):
             from agent.chat import talk
 

@@ -34,6 +34,10 @@ class Answers(Console):
                 self.answers.line(printable(standing))
             case events.VerdictReached(verdict=verdict, message=message):
                 self.answers.line(printable(f"{verdict}: {message}"))
+                for sentence in event.assumptions:
+                    self._say("  assumes", sentence)
+            case events.TranslationDiffers(subject=subject, lines=lines):
+                self._say("differs", "; ".join([subject, *lines]), "33")
             case events.SessionOpened(lost=lost) if lost:
                 self._say("lost", f"a step that never ended: {lost}", "33")
             case _:
@@ -85,6 +89,8 @@ def run(start: Open, given: Iterable[str], json: bool) -> int:
                 session = session.moved([sink])
     except KeyboardInterrupt:
         return session.close(Exit.INTERRUPTED)
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        said = f"byte {error.start} of the inputs is not UTF-8"
+        session.run.emit(events.Problem(kind="input", message=said, where="stdin"))
         return session.close(Exit.INPUT)
     return session.close()

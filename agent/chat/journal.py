@@ -272,7 +272,7 @@ def place_of(folder: Path, session: str) -> Path:
             "no such session" if not fits else "several sessions begin so",
             got=session,
             expected=", ".join((fits or near)[:5]) or "none is kept",
-            hint="shardproof resume lists them",
+            hint="shardproof resume --list",
         )
     return folder / fits[0]
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from agent.chat.engine import Session
     from agent.chat.registry import Words
 
+SHARE = 0.4
+"""Of the seconds, for one search: what is left is for a fresh start."""
+
 
 def mend(session: Session, words: Words) -> Outcome:
     """Repair what was loaded, or the program of the ranks that the plan stands for."""
@@ -33,7 +36,7 @@ def mend(session: Session, words: Words) -> Outcome:
     )
     model = session.asker if words.has("model") else None
     with session.run.phase("repair") as phase:
-        bounds = loop.Settings(seconds=seconds, search=seconds if model is None else seconds / 2)
+        bounds = loop.Settings(seconds=seconds, search=SHARE * seconds)
         found = loop.mend(question, bounds, model, session.run.emit)
         phase.summary = f"{found.rounds} round{'s' * (found.rounds != 1)}"
     if isinstance(found, loop.Mended):

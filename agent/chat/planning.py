@@ -47,7 +47,6 @@ def space(session: Session) -> Search:
     """The points that there are for the model on its mesh."""
     from agent import pipeline
     from synthesis import hardware
-    from synthesis.emit import loss_obstacle
     from synthesis.scoring import prepare
 
     captured = session.desk.captured()
@@ -56,7 +55,7 @@ def space(session: Session) -> Search:
         mesh(session),
         hardware.load(session.state.settings.hardware),
         pipeline.kinds(captured),
-        loss_obstacle(session.desk.facts()) is None,
+        session.desk.splits_loss(),
     )
 
 
@@ -85,7 +84,6 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
     """
     from agent import pipeline
     from synthesis import hardware
-    from synthesis.emit import loss_obstacle
     from synthesis.planner import synthesize
 
     captured = session.desk.captured()
@@ -94,7 +92,7 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
         mesh(session),
         hardware.load(session.state.settings.hardware),
         pipeline.kinds(captured),
-        loss_obstacle(session.desk.facts()) is None,
+        session.desk.splits_loss(),
         progress=session.run.note,
         wishes=wishes(session),
         seeds=seeds(session, ideas) if ideas else (),

@@ -62,6 +62,9 @@ class Command:
     machine: bool
     """What it says depends on the machine it runs on; a replay takes it as it was recorded."""
 
+    most: int | None = None
+    """Most words that it takes; None: it looks itself."""
+
     @property
     def summary(self) -> str:
         return " ".join((self.work.__doc__ or "").split("\n\n")[0].split())
@@ -74,6 +77,10 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {}
+ALIASES = {"": "help", "?": "help", "h": "help", "exit": "quit", "q": "quit", "bye": "quit"}
+"""Other words for a command."""
+BARE = frozenset({"help", "?", "quit", "exit", "q", "bye"})
+"""Inputs that are commands without their slash too."""
 
 
 def command(
@@ -86,6 +93,7 @@ def command(
     examples: tuple[str, ...] = (),
     free: bool = False,
     machine: bool = False,
+    most: int | None = None,
 ) -> Callable[[Work], Work]:
     """Declare a command: its function's name, `_` read as `-`, and its docstring.
 
@@ -98,7 +106,16 @@ def command(
         if called in COMMANDS or group not in GROUPS or not work.__doc__:
             raise ValueError(f"the command {called} is declared twice, or badly")
         COMMANDS[called] = Command(
-            called, usage, group, work, options or {}, completes, examples, free, machine
+            called,
+            usage,
+            group,
+            work,
+            options or {},
+            completes,
+            examples,
+            free,
+            machine,
+            0 if most is None and not usage else most,
         )
         return work
 
@@ -120,6 +137,7 @@ def find(name: str) -> Command:
         InputError: there is none.
     """
     known = registered()
+    name = ALIASES.get(name, name)
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, 3, 0.5)
@@ -142,7 +160,12 @@ def split(command: Command, raw: str) -> Words:
     try:
         parts = shlex.split(raw)
     except ValueError as error:
-        raise InputError("the words cannot be read", where=where, got=str(error)) from None
+        raise InputError(
+            "the words cannot be read",
+            where=where,
+            got=str(error),
+            hint="quotes come in pairs, as in a shell",
+        ) from None
     words: list[str] = []
     options: dict[str, tuple[str, ...]] = {}
     while parts:
@@ -159,6 +182,14 @@ def split(command: Command, raw: str) -> Words:
                 raise InputError(f"--{name} needs a value", where=where)
             value = parts.pop(0)
         options[name] = (*options.get(name, ()), value)
+    most = command.most
+    if most is not None and len(words) > most:
+        raise InputError(
+            "words that mean nothing here",
+            where=where,
+            expected=usage(command),
+            got=" ".join(words[most:])[:200],
+        )
     return Words(raw, tuple(words), options)
 
 

@@ -24,8 +24,8 @@ class Source(Part):
     sha256: str
 
 
-class Model(Part):
-    """A PyTorch model that was captured."""
+class Wanted(Part):
+    """A target, and with what it is built and called."""
 
     target: str
     config: list[str] = []
@@ -33,11 +33,32 @@ class Model(Part):
     batch: int | None = None
     seq: int | None = None
     full_depth: bool = False
+
+
+class Refused(Wanted):
+    """A target that capture refused."""
+
+    def reads(self) -> list[str]:
+        """The files that its words name."""
+        named = [entry for entry in self.config if "=" not in entry]
+        return [self.target.rpartition(":")[0], *named]
+
+
+class Translated(Part):
+    """What a proof about a translation assumes about the code that it was compared with."""
+
+    assumptions: list[str]
+
+
+class Model(Wanted):
+    """A PyTorch model that was captured, or whose translation was bound to its code."""
+
     captured: str
     """Artifact."""
     facts: str
-    """Artifact: what the emitter knows of the modules."""
+    """Artifact: what the emitter knows of the modules; empty for a translation."""
     files: list[Source] = []
+    translated: Translated | None = None
 
 
 class Programs(Part):
@@ -150,6 +171,8 @@ class State(Part):
     subject: Literal["", "model", "programs"] = ""
     """What verify, cex, explain and repair are about."""
     model: Model | None = None
+    refused: Refused | None = None
+    """What capture refused last; /translate is about it."""
     programs: Programs = Programs()
     mesh: dict[str, int] = {}
     wishes: list[Wish] = []

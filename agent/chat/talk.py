@@ -33,7 +33,7 @@ def answer(session: Session, line: str) -> Outcome:
     earlier = [(turn.asked, turn.answered) for turn in session.state.said]
     found = converse(session.asker, line, facts(session), task, earlier)
     if not isinstance(found, Read):
-        return unanswered(session, found)
+        return unanswered(session, found, line)
     said = found.value
     session.run.emit(events.Said(by="model", text=said.answer))
     turn = Turn(asked=line[:2000], answered=said.answer)
@@ -43,14 +43,19 @@ def answer(session: Session, line: str) -> Outcome:
     return _judged(session, searched, said.proposed)
 
 
-def unanswered(session: Session, answer: Unanswered | Malformed) -> Outcome:
+def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "") -> Outcome:
     """Say in one line what became of a question, and what works instead."""
+    from agent.chat import registry
+
     code = Exit.ENDPOINT if isinstance(answer, Malformed) else exit_of(answer)
+    hint = "/plan, /why-not, /explain, /cex and /repair need no model; /help lists them"
+    if line.split(maxsplit=1)[:1] and line.split(maxsplit=1)[0] in registry.registered():
+        hint = f"commands begin with a slash: /{line.splitlines()[0][:80]}"
     session.run.emit(
         events.Problem(
             kind="model",
             message=str(answer),
-            hint="/plan, /why-not, /explain, /cex and /repair need no model; /help lists them",
+            hint=hint,
         )
     )
     return Outcome(code)

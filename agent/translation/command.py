@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from verifier.ir.files import load
 from verifier.ir.program import Program
 from verifier.ir.text import to_text
 from verifier.verdict import Proof
+
+Attempt = Callable[[CaptureRequest, Callable[[str], None]], Observed]
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,12 @@ def translate(run: Run, asked: Asked) -> Outcome:
     return Outcome(code, answer="\n".join([*([text] if asked.out is None else []), *lines]).strip())
 
 
-def tried(run: Run, request: CaptureRequest) -> Observed:
+def tried(run: Run, request: CaptureRequest, attempting: Attempt = attempt) -> Observed:
     """Try the target in a phase of its own, and say why it was refused."""
     if split_target(request.target)[0] == "hf":
         raise InputError("only a user's file can be translated", where=request.target)
     with run.phase("try") as phase:
-        observed = attempt(request, run.note)
+        observed = attempting(request, run.note)
         phase.summary = str(observed.problem) if observed.problem else "captured"
     if observed.problem is not None:
         problem = observed.problem

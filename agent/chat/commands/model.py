@@ -53,7 +53,7 @@ def model(session: Session, words: Words) -> Outcome:
     group=GROUP,
     free=True,
     completes=("command",),
-    examples=("/prompt why is down split by rows?", "/prompt /explain --model"),
+    examples=("/prompt why is down split by rows?", "/prompt /explain --model", "/prompt /translate"),
 )
 def prompt(session: Session, words: Words) -> Outcome:
     """Show exactly what would leave the machine for an input, and send nothing.

@@ -53,12 +53,12 @@ def plan(session: Session, words: Words) -> Outcome:
     wide = max((len(path) for path, _, _ in rows), default=0)
     lines = [f"{path:<{wide}}  {style:<16} {placed}".rstrip() for path, style, placed in rows]
     lines += planning.wished(session)
-    lines.append(planning.estimated(made.plan))
+    lines += [planning.estimated(made.plan), "next: /verify"]
     session.say("\n".join(lines))
     return Outcome(Exit.PROVED)
 
 
-@command("[N]", group=GROUP, examples=("/candidates", "/candidates 20"))
+@command("[N]", group=GROUP, examples=("/candidates", "/candidates 20"), most=1)
 def candidates(session: Session, words: Words) -> Outcome:
     """List what the search came by, each judged: proved, refuted, not to be written, too large.
 
@@ -66,8 +66,12 @@ def candidates(session: Session, words: Words) -> Outcome:
     """
     from synthesis.judging import candidates as judged
 
-    made = session.desk.made()
-    most = int(words.words[0]) if words.words and words.words[0].isdecimal() else 5
+    asked = words.words[0] if words.words else "5"
+    if not (asked.isdecimal() and asked.isascii()) or int(asked[:9]) < 1:
+        raise InputError(
+            "no such count", where="/candidates", expected="a number from 1", got=asked
+        )
+    made, most = session.desk.made(), int(asked[:9])
     with session.run.phase("judge") as phase:
         rows = judged(planning.judge(session, made), most)
         phase.summary = f"{len(rows)} candidates"

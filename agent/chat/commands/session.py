@@ -53,7 +53,7 @@ def save(session: Session, words: Words) -> Outcome:
     return session.say(f"transcript in {given[0]}; shardproof replay {given[0]}")
 
 
-@command("[ID]", group=GROUP, completes=("session",), examples=("/resume",), machine=True)
+@command("[ID]", group=GROUP, completes=("session",), examples=("/resume",), machine=True, most=1)
 def resume(session: Session, words: Words) -> Outcome:
     """List the sessions that are kept, or go on with another one."""
     folder = session.journal.folder.parent
@@ -83,7 +83,13 @@ def fork(session: Session, words: Words) -> Outcome:
     return session.say(f"going on in a copy: {session.move_to.name}")
 
 
-@command("[DIRECTORY]", group=GROUP, completes=("path",), examples=("/report", "/report out/"))
+@command(
+    "[DIRECTORY]",
+    group=GROUP,
+    completes=("path",),
+    examples=("/report", "/report out/"),
+    most=1,
+)
 def report(session: Session, words: Words) -> Outcome:
     """Write the out-directory of the plan: report, patch, programs, certificate, events.
 
@@ -136,6 +142,13 @@ def _set(session: Session, words: tuple[str, ...]) -> Settings:
         from synthesis import hardware
 
         hardware.load(words[1])
+    if name == "repair_seconds" or name == "repair_edits":
+        whole = name == "repair_edits"
+        if not _positive(words[1], whole):
+            expected = "a whole number from 1" if whole else "a number above 0"
+            raise InputError(
+                "no such value", where=f"/settings {name}", expected=expected, got=words[1]
+            )
     try:
         return Settings.model_validate_strings(
             {**{k: str(v) for k, v in now.items()}, name: words[1]}
@@ -143,6 +156,14 @@ def _set(session: Session, words: tuple[str, ...]) -> Settings:
     except ValidationError as error:
         said = error.errors()[0]["msg"]
         raise InputError(said, where=f"/settings {name}", got=words[1]) from None
+
+
+def _positive(text: str, whole: bool) -> bool:
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    return 0 < value < 1e6 and (not whole or value % 1 == 0)
 
 
 @command("[TEXT]", group=GROUP, free=True, examples=("/edit",), machine=True)
@@ -155,6 +176,7 @@ def edit(session: Session, words: Words) -> Outcome:
     "[COMMAND]",
     group=GROUP,
     completes=("command",),
+    most=1,
     name="help",
     examples=("/help", "/help cex"),
 )

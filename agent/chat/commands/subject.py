@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
-from agent.chat.state import KINDS, Model, Planned, Source
+from agent.chat.state import KINDS, Model, Planned, Refused, Source
 from agent.errors import InputError
 from agent.run import Outcome
 
@@ -46,9 +46,11 @@ def load(session: Session, words: Words) -> Outcome:
 
 def _model(session: Session, words: Words) -> Outcome:
     from agent import pipeline
+    from agent.chat import translating
     from agent.chat.desk import packed
     from synthesis.emit.facts import to_json
     from synthesis.execute import collect_facts
+    from verifier.frontend.errors import OR_TRANSLATE, CaptureError
     from verifier.frontend.request import split_target
 
     target = words.words[0]
@@ -60,8 +62,13 @@ def _model(session: Session, words: Words) -> Outcome:
     asked = pipeline.request(target, config, inputs, batch, seq, deep)
     if asked.config_file:
         seen.append(asked.config_file)
-    files = [_read(session, path) for path in seen]
-    captured = pipeline.captured_in(session.run, asked)
+    files = [read(session, path) for path in seen]
+    try:
+        captured = pipeline.captured_in(session.run, asked)
+    except CaptureError as error:
+        if kind == "hf" or OR_TRANSLATE not in error.hint:
+            raise
+        return translating.offer(session, _wanted(words), error)
     for file in captured.facts.files:
         path = session.shown(file.location) if file.location else ""
         if path and path not in [f.path for f in files]:
@@ -85,6 +92,7 @@ def _model(session: Session, words: Words) -> Outcome:
     same = session.state.model is not None and session.state.model.target == target
     session.change(
         model=model,
+        refused=None,
         subject="model",
         planned=None,
         judged=None,
@@ -110,7 +118,7 @@ def _count(words: Words, name: str) -> int | None:
     return int(text)
 
 
-def _read(session: Session, path: str) -> Source:
+def read(session: Session, path: str) -> Source:
     """Read a file into the session."""
     try:
         data = (session.root / path).read_bytes()
@@ -135,7 +143,7 @@ def _programs(session: Session, words: Words) -> Outcome:
     programs = session.state.programs
     lines: list[str] = []
     for kind, path in zip(parts[::2], parts[1::2], strict=True):
-        source = _read(session, path)
+        source = read(session, path)
         programs = programs.model_copy(update={kind: source, "repaired": ""})
         if kind != "contract":
             program = session.desk.program(source)
@@ -150,6 +158,53 @@ def _programs(session: Session, words: Words) -> Outcome:
         session.desk.pair()
         lines.append("next: /verify")
     return session.say("\n".join(lines))
+
+
+def _wanted(words: Words) -> Refused:
+    return Refused(
+        target=words.words[0],
+        config=list(words.options.get("config", ())),
+        inputs=list(words.options.get("input", ())),
+        batch=_count(words, "batch"),
+        seq=_count(words, "seq"),
+        full_depth=words.has("full-depth"),
+    )
+
+
+@command(
+    "[TARGET]",
+    group=GROUP,
+    options={
+        "reply": True,
+        "whole": False,
+        "config": True,
+        "input": True,
+        "batch": True,
+        "seq": True,
+    },
+    completes=("target",),
+    examples=(
+        "/translate",
+        "/translate --reply reply.txt",
+        "/translate examples/untraceable/squared_relu.py:FeedForward",
+    ),
+    most=1,
+)
+def translate(session: Session, words: Words) -> Outcome:
+    """Have code that capture refuses translated, and hold the translation to the code.
+
+    The source goes to the model; /prompt /translate shows it and sends nothing. Only a translation
+    that agrees with the code on all samples is planned from. --reply FILE takes a reply instead of
+    asking, --whole translates the whole file where a part would do.
+    """
+    from agent.chat import translating
+
+    wanted = _wanted(words) if words.words else session.state.refused
+    if wanted is None:
+        raise InputError(
+            "nothing was refused", where="/translate", hint="/translate path/model.py:Class"
+        )
+    return translating.translate(session, wanted, words.one("reply"), words.has("whole"))
 
 
 @command(

@@ -21,7 +21,23 @@ def verify(session: Session, words: Words) -> Outcome:
     The certificate of a proof is replayed by a checker that shares no rule with the prover.
     """
     verdict = session.desk.verdict()
-    return _report(session, verdict)
+    outcome = _report(session, verdict)
+    return _next(session, outcome)
+
+
+def _next(session: Session, outcome: Outcome) -> Outcome:
+    """Say what a verdict leads to."""
+    model = session.state.subject == "model"
+    steps = {
+        "proved": "/diff shows the change, /apply writes it, /report says all of it",
+        "refuted": "/cex steps through it, /repair looks for the fewest edits",
+        "unknown": "/explain says what is missing, /repair looks for edits that are proved",
+    }
+    if session.desk.translated():
+        steps["proved"] = "/report writes plan, programs and certificate"
+    if outcome.verdict != "proved" or model:
+        session.say(f"next: {steps[outcome.verdict]}")
+    return outcome
 
 
 def _report(session: Session, verdict: Verdict) -> Outcome:
@@ -117,16 +133,25 @@ def _value(session: Session, name: str) -> str:
     )
 
 
+def _layer_of(path: str, pattern: str) -> bool:
+    """Whether a path is one of those that a path with `*` for the layer stands for."""
+    parts, wanted = path.split("."), pattern.split(".")
+    alike = zip(parts, wanted, strict=False)
+    return len(parts) == len(wanted) and all(b in (a, "*") for a, b in alike)
+
+
 def _module(session: Session, path: str) -> str:
     import difflib
 
     from agent.summary import one_of, stacked
 
     plan = session.desk.made().plan
+    known = {p.rpartition(".")[0] for p in plan.params} | {m.path for m in plan.modules}
+    if path not in known:  # the layers of a repeated block are planned as one
+        path = next((p for p in sorted(known) if _layer_of(path, p)), path)
     found = plan.module(path)
     params = {p: at for p, at in plan.params.items() if p.rpartition(".")[0] == path}
     if found is None and not params:
-        known = [*{p.rpartition(".")[0] for p in plan.params}, *(m.path for m in plan.modules)]
         near = difflib.get_close_matches(path, known, 4, 0.4) or sorted(known)[:6]
         raise InputError(
             f"the plan has no module {path!r}", where="/explain", expected=", ".join(near)

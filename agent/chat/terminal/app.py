@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.chat.engine import Open
+from agent.chat.headless import GOES_ON
+from agent.chat.state import KINDS, State
 from agent.chat.terminal.screen import Screen
 from agent.errors import Exit, InputError
 from agent.llm.hygiene import clean
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 TWICE_S = 2.0
 """A second Ctrl-C within this ends the process."""
 PROMPT = "shardproof> "
+GREETING = "/load FILE.py:Class begins, /help lists what can be done, Ctrl-D leaves"
 
 
 def run(start: Open) -> int:
@@ -43,6 +46,13 @@ class Front:
         """When Ctrl-C was pressed last."""
         self._attach()
         self.prompt = self._prompt()
+        self._greet()
+
+    def _greet(self) -> None:
+        """Say how to begin, or where the session stands."""
+        about = standing(self.session.state)
+        line = f"{about}; /help lists what can be done" if about else GREETING
+        self.screen.console.print(clean(line), style="dim")
 
     def _attach(self) -> None:
         self.session.asker.show = self.screen.hear
@@ -54,12 +64,39 @@ class Front:
             while True:
                 line = self._read()
                 if line is None:
-                    return self.session.close(Exit.PROVED)
-                if line.strip() and self._do(line):
+                    return self._leave(Exit.PROVED)
+                if line.strip() and self._all(line):
                     killed = self.session.last.exit is Exit.INTERRUPTED
-                    return self.session.close(Exit.INTERRUPTED if killed else Exit.PROVED)
+                    return self._leave(Exit.INTERRUPTED if killed else Exit.PROVED)
         except KeyboardInterrupt:  # twice in a short time
-            return self.session.close(Exit.INTERRUPTED)
+            return self._leave(Exit.INTERRUPTED)
+
+    def _leave(self, exit: Exit) -> int:
+        if self.session.step:
+            line = f"kept: shardproof resume {self.session.id}"
+            self.screen.console.print(line, style="dim")
+        return self.session.close(exit)
+
+    def _all(self, text: str) -> bool:
+        """One input, or several commands that were pasted together; whether it was the last one.
+
+        What goes wrong, or is interrupted, ends the commands that are left.
+        """
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) == 1 or not all(line.lstrip().startswith("/") for line in lines):
+            return self._do(text)
+        for number, line in enumerate(lines):
+            if number:
+                self.screen.console.print(clean(f"{PROMPT}{line.strip()}"), style="dim")
+            steps = self.session.step
+            if self._do(line):
+                return True
+            left = len(lines) - number - 1
+            if self.session.step == steps or self.session.last.exit not in GOES_ON:
+                if left:
+                    self.screen.console.print(f"({left} more not run)", style="dim")
+                break
+        return False
 
     def _read(self) -> str | None:
         """The next input; None at the end of them."""
@@ -108,6 +145,7 @@ class Front:
             return
         self._attach()
         self.prompt = self._prompt()
+        self._greet()
 
     def _agree(self, question: str) -> bool:
         from prompt_toolkit import prompt
@@ -137,6 +175,23 @@ class Front:
             color_depth=plain,
             tempfile_suffix=".txt",
         )
+
+
+def standing(state: State) -> str:
+    """Where a session stands, in a line; empty where nothing was loaded."""
+    parts: list[str] = []
+    if state.subject == "programs":
+        found = (getattr(state.programs, kind) for kind in KINDS)
+        parts = [source.path for source in found if source is not None]
+    elif state.model is not None:
+        parts = [state.model.target + (" (translated)" if state.model.translated else "")]
+        mesh = ", ".join(f"{name}={size}" for name, size in state.mesh.items())
+        parts += [f"mesh {mesh}"] if mesh else []
+        parts += [f"{w.kind} {w.words}" for w in state.wishes]
+        parts += ["planned"] if state.planned is not None else []
+    if state.judged is not None:
+        parts.append(state.judged.verdict)
+    return ", ".join(parts)
 
 
 def _continued(width: int, line: int, wraps: int) -> str:

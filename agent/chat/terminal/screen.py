@@ -80,6 +80,8 @@ class Screen:
             case events.PatchShown(diff=diff, standing=standing):
                 self._diff(diff)
                 self._line("standing", standing, "bold")
+            case events.TranslationDiffers(subject=subject, lines=lines):
+                self._line("differs", "\n".join([subject, *lines]), "yellow")
             case events.RepairCandidate(edits=edits, verdict=verdict, holds=holds):
                 what = "; ".join(edits) or "as given"
                 self._line("tried", f"{what}: {verdict}{holds and ', ' + holds}", "dim")
@@ -134,6 +136,8 @@ class Screen:
         self._line(event.verdict, event.message, COLOURS[event.verdict])
         if event.where:
             self._line("  at", event.where, "dim")
+        for sentence in event.assumptions:
+            self._line("  assumes", sentence, "dim")
 
     def _problem(self, event: events.Problem) -> None:
         self._rest()

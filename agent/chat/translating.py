@@ -1,0 +1,141 @@
+"""`/translate`: code that capture refuses, written down by a model and held to the code.
+
+Only a `Bound` becomes the model of a session. Anything else is shown, and the session stays about
+what it was about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.chat.state import Model, Refused, Source, Translated
+from agent.errors import Exit, InputError
+from agent.llm.answers import NoModel, exit_of
+from agent.run import Outcome
+
+if TYPE_CHECKING:
+    from agent.chat.engine import Session
+    from agent.translation.rounds import Report
+    from agent.translation.trust import Bound
+    from verifier.frontend.captured import ModelFacts
+    from verifier.frontend.errors import CaptureError
+
+LONGEST_SHOWN = 60
+"""Lines of a program that are shown."""
+FROM_FILE = "/translate --reply FILE takes a reply from a file"
+
+
+def offer(session: Session, refused: Refused, error: CaptureError) -> Outcome:
+    """Say why capture refuses a target, and how it can be translated. Nothing is sent."""
+    from agent.chat.wording import in_session
+    from agent.run import failed
+
+    outcome = failed(session.run, in_session(error), [])
+    session.change(refused=refused)
+    session.desk.forget("observed")
+    model = session.asker.model()
+    asks = (
+        f"no language model is asked; {FROM_FILE}"
+        if isinstance(model, NoModel)
+        else f"/translate asks the model; {FROM_FILE}"
+    )
+    session.say(
+        "code that capture cannot take can be translated, and the translation is held to the code\n"
+        f"next: /prompt /translate shows what would be sent; {asks}"
+    )
+    return outcome
+
+
+def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Outcome:
+    """Translate a target; plan from it where the translation is bound to the code.
+
+    Raises:
+        InputError, CaptureError: a target or a file that cannot be used.
+    """
+    from agent import pipeline
+    from agent.chat.commands.subject import read
+    from agent.chat.desk import key
+    from agent.translation.command import ended, sat, trial_of, tried
+    from agent.translation.rounds import GivenUp, Replies
+    from agent.translation.trust import Bound, DisplayOnly
+    from verifier.ir.text import to_text
+
+    files = [read(session, path) for path in refused.reads()]
+    given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
+    m = refused
+    request = pipeline.request(m.target, m.config, m.inputs, m.batch, m.seq, m.full_depth)
+    of = key(refused.model_dump(), [file.sha256 for file in files])
+    observed = tried(session.run, request, lambda r, n: session.desk.observed(of, r, n))
+    if observed.problem is None:
+        return session.say(f"capture takes it as it is; next: /load {m.target}")
+    trial = trial_of(request, observed, whole)
+    report = sat(session.run, trial, Replies(given) if given else session.asker)
+    end = report.end
+    if isinstance(end, GivenUp) and isinstance(end.unanswered, NoModel) and not report.asked:
+        raise InputError(
+            "nobody translates it" if not given else "the reply is no program",
+            where=m.target,
+            got=str(end.unanswered) if not given else reply,
+            hint=f"/prompt /translate shows what would be sent; {FROM_FILE}"
+            if not given
+            else "/prompt /translate says how a reply looks; the program alone will do",
+        )
+    lines = ended(session.run, report)
+    if isinstance(end, Bound) and observed.captured is not None:
+        _adopt(session, refused, files, end, observed.captured.facts)
+        lines.append("next: /plan" if session.state.mesh else "next: /mesh dp=2, then /plan")
+    elif isinstance(end, GivenUp) and given and end.differences:
+        lines = ["not bound to the code", *end.differences[-1].lines()]
+    elif isinstance(end, DisplayOnly):
+        lines.append("nothing is planned from it: the session stays as it was")
+    if isinstance(end, Bound | DisplayOnly):
+        lines = [*_cut(to_text(end.forward)), *lines]
+    session.say("\n".join(lines))
+    return Outcome(_exit(report))
+
+
+def _exit(report: Report) -> Exit:
+    from agent.translation.rounds import GivenUp
+    from agent.translation.trust import Bound
+
+    match report.end:
+        case Bound():
+            return Exit.PROVED
+        case GivenUp(unanswered=silent) if silent is not None and not report.differences:
+            return exit_of(silent)
+        case _:
+            return Exit.NOT_PROVED
+
+
+def _cut(text: str) -> list[str]:
+    lines = text.rstrip("\n").split("\n")
+    more = len(lines) - LONGEST_SHOWN
+    return [*lines[:LONGEST_SHOWN], *([f"  and {more} more lines"] if more > 0 else [])]
+
+
+def _adopt(
+    session: Session, refused: Refused, files: list[Source], bound: Bound, facts: ModelFacts
+) -> None:
+    """The session is about the bound translation from now on."""
+    from agent.chat.desk import packed
+    from verifier.frontend.captured import Captured
+
+    captured = Captured(bound.program, dict(bound.consts), facts)
+    before = session.state.model
+    same = before is not None and before.target == refused.target
+    session.change(
+        model=Model(
+            **refused.model_dump(),
+            captured=session.desk.keep(packed(captured)),
+            facts="",
+            files=files,
+            translated=Translated(assumptions=list(bound.assumptions)),
+        ),
+        refused=None,
+        subject="model",
+        planned=None,
+        judged=None,
+        at=0,
+        ideas=[],
+        wishes=session.state.wishes if same else [],
+    )
