@@ -142,7 +142,7 @@ def read_reply(task: Task, text: str) -> Translated:
         program = parse_text(reply.program, "program")
     except (IRError, RecursionError) as error:
         raise ReplyError([one_line(str(error) or type(error).__name__)]) from None
-    problems = [*_interface(task, program), *_nodes(program)]
+    problems = [*_interface(task, program), *beyond_one_device(program)]
     if problems:
         raise ReplyError(problems)
     return Translated(_placed(task, lines, program), tuple(reply.unsupported), reply.program)
@@ -151,8 +151,6 @@ def read_reply(task: Task, text: str) -> Translated:
 def _interface(task: Task, program: Program) -> list[str]:
     """The program must have the inputs and outputs of the task, no fewer and no others."""
     problems: list[str] = []
-    if program.mesh.dims:
-        problems.append("program: a one-device program has no mesh")
     if program.name != task.name:
         problems.append(f"program: its name is {task.name}, got {one_line(program.name, 60)}")
     found = {i.name: i for i in program.inputs}
@@ -170,8 +168,11 @@ def _interface(task: Task, program: Program) -> list[str]:
     return problems
 
 
-def _nodes(program: Program) -> list[str]:
+def beyond_one_device(program: Program) -> list[str]:
+    """What stands in a program that has no place in one of one device, a few of it."""
     problems: list[str] = []
+    if program.mesh.dims:
+        problems.append("program: a one-device program has no mesh")
     if len(program.nodes) > MOST_NODES:
         problems.append(f"program: {len(program.nodes)} ops; at most {MOST_NODES}")
     for node in program.nodes:

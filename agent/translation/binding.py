@@ -31,6 +31,7 @@ from verifier.frontend.observed import Sample, Subject, Trouble
 from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
+from verifier.ir.types import TensorType
 
 TOLERANCE = {"f64": 1e-9, "f32": 2.0**-14}
 LARGE = ("scale 20", "scale 50", "scale 100", "scale 1e3", "scale 10000.0")
@@ -65,6 +66,13 @@ def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None 
     if len(compared) < LEAST:
         why = next((s.left_out for s in subject.samples if s.left_out), "")
         return NotRunnable(Trouble(f"only {len(compared)} samples can be compared: {why}"))
+    floats = any(TensorType(i.shape, i.dtype).is_float for i in subject.inputs)
+    if floats or any(p.trainable for p in subject.params):
+        with_grads = sum(1 for s in compared if s.grads)
+        if with_grads < LEAST:
+            why = next((s.left_out for s in subject.samples if s.left_out), "")
+            what = f"only on {with_grads} samples gradients can be compared: {why}"
+            return NotRunnable(Trouble(what))
     given = dict(consts) if consts is not None else dict(subject.consts)
     for out, fact in zip(program.outputs, subject.outputs, strict=True):
         found = program[out.value]
@@ -159,6 +167,10 @@ def _compare(
         if not found.error <= tolerance:
             return _gradient(program, subject, sample, name, found)
         worst = max(worst, found.error)
+    for name in sorted(sample.grads.keys() - set(names)):
+        found = measure(sample.grads[name], np.zeros_like(sample.grads[name]))
+        if found.error:
+            return _gradient(program, subject, sample, name, found)
     return worst
 
 

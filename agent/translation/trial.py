@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from agent.errors import InputError
 from agent.llm.client import Model
-from agent.llm.translating import Task
+from agent.llm.translating import Task, beyond_one_device
 from agent.translation.binding import bind, bind_whole
 from agent.translation.rounds import GivenUp, Report, run_rounds
 from agent.translation.splicing import splice
@@ -137,6 +137,8 @@ def _together(reports: list[Report], end: Any) -> Report:
 
 def _fits(program: Program, whole: Subject, consts: Mapping[str, Any]) -> None:
     """Raises InputError where a program is not one of this model."""
+    if problems := beyond_one_device(program):
+        raise InputError("the program is none of one device", got="; ".join(problems))
     params = {p.path: p.type for p in whole.params}
     given = {s.name: (s.shape, s.dtype) for s in whole.inputs}
     for item in program.inputs:

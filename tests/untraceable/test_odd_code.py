@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import InputError
 from agent.llm.scripted import Scripted
 from agent.translation.rounds import GivenUp, Report
 from agent.translation.trial import Trial
@@ -14,6 +15,7 @@ from agent.translation.trust import Bound, Differs, DisplayOnly
 from tests.untraceable.conftest import try_all
 from verifier.frontend.observed import Observed
 from verifier.frontend.request import InputSpec
+from verifier.ir.text import parse_text
 
 pytestmark = pytest.mark.torch
 
@@ -106,6 +108,33 @@ CODE = {
         "        self.weight = w\n    def forward(self, x): return Twice.apply(x) @ self.weight\n"
         "self.tail = Tail(self.w.weight)",
     ),
+    "gradient out of nothing": model(
+        "return Twice.apply(self.w(x)) + (self.g - self.g.detach())",
+        "self.g = nn.Parameter(torch.ones(6))",
+    ),
+    "epsilon of the dtype": model(
+        "y = Twice.apply(self.w(x))\n"
+        "y = (y + 1e6 * torch.finfo(y.dtype).eps).to(torch.bfloat16)\n"
+        "return F.rms_norm(y, (6,))"
+    ),
+    "branch on the dtype": model(
+        "y = Twice.apply(self.w(x))\nreturn y if y.dtype == torch.float32 else 2 * y"
+    ),
+    "first input counts": model(
+        "y = Twice.apply(self.w(x))\ntry:\n    shift = self.shift\nexcept AttributeError:\n"
+        "    shift = self.shift = y.mean().detach()\nreturn y - shift"
+    ),
+    "third call": model(
+        "self.n += 1\nreturn Twice.apply(self.w(x)) * (1 + max(0, self.n - 2))", "self.n = 0"
+    ),
+    "jump": model("y = Twice.apply(self.w(x))\nreturn torch.where(y > 3.7, 2 * y, y)"),
+    "no gradient is finite": model(
+        "y = Twice.apply(self.w(x))\nreturn y + (y - y.detach()).pow(2).sum().sqrt()"
+    ),
+    "counts in a buffer": model(
+        "self.n.add_(1)\nreturn Twice.apply(self.w(x))",
+        "self.register_buffer('n', torch.zeros(1))",
+    ),
     "integers": model("y = Twice.apply(self.w(x))\nreturn y, (y > 0).long()"),
 }  # fmt: skip
 
@@ -145,6 +174,9 @@ def output(text: str, path: str = "output") -> str:
         ("counts its calls", "keeps state between calls, or draws random numbers"),
         ("draws numbers", "keeps state between calls, or draws random numbers"),
         ("shape of values", "depends on values"),
+        ("first input counts", "keeps state between calls"),
+        ("third call", "keeps state between calls"),
+        ("no gradient is finite", "only on 0 samples gradients can be compared"),
         ("raises", "ValueError: not today"),
         ("needs a gpu", ""),
     ],
@@ -225,6 +257,59 @@ def test_a_frozen_parameter_has_no_gradient(odd: dict[str, Observed | str]) -> N
     report = asked(odd["frozen"], text.replace("param %w.weight: f32[6, 6]\n", "", 0))
     assert isinstance(report.end, Bound), report
     assert [o.path for o in report.end.program.outputs if o.role == "grad"] == ["w.weight"]
+
+
+def judged(found: Observed | str, text: str) -> object:
+    assert isinstance(found, Observed)
+    return Trial(found, "M", (InputSpec("x", (4, 6)),)).judge(parse_text(output(text), "program"))
+
+
+def test_a_parameter_that_is_left_out_has_its_gradient(odd: dict[str, Observed | str]) -> None:
+    found = judged(odd["gradient out of nothing"], whole())
+    assert isinstance(found, Differs)
+    assert found.what == "gradient of g"
+
+
+def test_a_program_of_many_devices_is_no_translation(odd: dict[str, Observed | str]) -> None:
+    meshed = whole("  %z = all_reduce %y {mesh_dim=tp, reduce=sum}\n", "z")
+    meshed = meshed.replace("program M\n", "program M\nmesh (tp=1)\n").replace('"z"', '"output"')
+    with pytest.raises(InputError, match="none of one device"):
+        judged(odd["jump"], meshed)
+
+
+NORM = """  %n = add_scalar %y {value=SHIFT}
+  %one = full {shape=[6], value=1}
+  %z = rms_norm %n, %one {eps=EPS}
+"""
+
+
+def test_what_depends_on_the_dtype_is_compared_in_that_of_the_program(
+    odd: dict[str, Observed | str],
+) -> None:
+    text = whole(NORM, "z").replace('"z"', '"output"').replace("SHIFT", f"1000000/{2**23}")
+    code = odd["epsilon of the dtype"]
+    assert isinstance(judged(code, text.replace("EPS", f"1/{2**23}")), Bound)
+    assert isinstance(judged(code, text.replace("EPS", f"1/{2**52}")), Differs)
+    assert isinstance(judged(odd["branch on the dtype"], whole()), Bound)
+    assert isinstance(judged(odd["branch on the dtype"], whole(value="4")), Differs)
+
+
+@pytest.mark.parametrize(("edge", "end"), [("3.7", Bound), ("3.72", Differs), ("3.69", Differs)])
+def test_an_edge_of_every_element_is_found(
+    edge: str, end: type, odd: dict[str, Observed | str]
+) -> None:
+    rest = f"""  %edge = full {{shape=[], value={edge}}}
+  %up = gt %y, %edge
+  %twice = mul_scalar %y {{value=2}}
+  %z = where %up, %twice, %y
+"""
+    assert isinstance(judged(odd["jump"], whole(rest, "z").replace('"z"', '"output"')), end)
+
+
+def test_a_buffer_that_is_changed_is_told(odd: dict[str, Observed | str]) -> None:
+    found = judged(odd["counts in a buffer"], whole())
+    assert isinstance(found, Bound)
+    assert any("changes its own n in place" in a for a in found.assumptions)
 
 
 def test_a_branch_that_no_sample_takes_is_an_assumption(odd: dict[str, Observed | str]) -> None:

@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from verifier.frontend.observed import Handwritten, Value
 from verifier.frontend.request import InputSpec
 from verifier.frontend.target import TORCH_DTYPES
+from verifier.frontend.ways import MOST_STEPS
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = {"float", "half", "bfloat16"}
@@ -31,30 +32,67 @@ MOST_VALUES = 4000
 MOST_ELEMENTS = 4_000_000
 _WHICH = {"topk": 2, "sort": 1, "argsort": 1, "argmax": 1, "argmin": 1, "max": 1, "min": 1}
 """Functions that name an entry, and where their dim stands: among equals PyTorch names any."""
+_STEPS = ("round", "floor", "ceil", "trunc", "sign", "threshold", "hardshrink")
+"""Functions of floats to floats that jump."""
 
 
 class Watch(TorchFunctionMode):
-    """Sees every torch function that the code calls."""
+    """Sees every torch function that the code calls.
 
-    def __init__(self, root: str, wide: bool, record: bool = False) -> None:
+    With `wide`, casts to floats of any kind go to `to` instead, and `torch.finfo` of float64 says
+    what that of `like` says. In `trail` comes what was decided by comparing or rounding, where it
+    is a list.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        wide: bool,
+        record: bool = False,
+        to: torch.dtype = torch.float64,
+        trail: list[Any] | None = None,
+        like: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
         self.root, self.wide, self.record = root, wide, record
+        self.to, self.trail, self.like = to, trail, like
+        self._finfo: Any = None
         self.values: list[Value] = []
         self.elements = 0
         self.tied = False
+
+    def __enter__(self) -> Any:
+        """Beside the mode: epsilons and limits are those of the dtype that the code is for."""
+        self._finfo = real = torch.finfo
+        if self.wide and self.to is torch.float64:
+
+            def finfo(dtype: Any = None) -> Any:
+                dtype = torch.get_default_dtype() if dtype is None else dtype
+                return real(self.like if dtype is torch.float64 else dtype)
+
+            torch.finfo = finfo
+        return super().__enter__()
+
+    def __exit__(self, *problem: Any) -> None:
+        torch.finfo = self._finfo
+        super().__exit__(*problem)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if self.wide:
             if name in _CASTS and args and isinstance(args[0], torch.Tensor):
-                return args[0].to(torch.float64)
-            args = tuple(torch.float64 if _narrow(a) else a for a in args)
+                return args[0].to(self.to)
+            args = tuple(self.to if _narrow(a) else a for a in args)
             if _narrow(kwargs.get("dtype")):
-                kwargs["dtype"] = torch.float64
+                kwargs["dtype"] = self.to
+            if name == "rms_norm" and len(args) < 4 and kwargs.get("eps") is None:
+                kwargs["eps"] = torch.finfo(args[0].dtype).eps
         if name in _WHICH and not self.tied:
             self.tied = _tied(name, args, kwargs)
         result = func(*args, **kwargs)
+        if self.trail is not None and len(self.trail) < MOST_STEPS and _decides(name, args, result):
+            self.trail.append((name, hash(array(result).tobytes())))
         if self.record:
             for t in result if isinstance(result, (tuple, list)) else (result,):
                 if isinstance(t, torch.Tensor):
@@ -77,6 +115,14 @@ class Watch(TorchFunctionMode):
 
 def _own(file: str, root: str) -> bool:
     return bool(root) and file.startswith(root + "/") and "site-packages" not in file
+
+
+def _decides(name: str, args: Any, result: Any) -> bool:
+    """Whether floats went in, and what came out jumps as they change."""
+    given = [a for a in args if isinstance(a, torch.Tensor)]
+    if not isinstance(result, torch.Tensor) or not any(a.is_floating_point() for a in given):
+        return False
+    return name in _STEPS or not (result.is_floating_point() or result.is_complex())
 
 
 def _narrow(value: Any) -> bool:

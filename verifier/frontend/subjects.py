@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from verifier.frontend.observed import (
 )
 from verifier.frontend.request import InputSpec
 from verifier.frontend.runs import Call, Watch, array
+from verifier.frontend.target import TORCH_DTYPES
 from verifier.frontend.trace import flatten_result, named_outputs
 from verifier.frontend.ways import Ways
 from verifier.ir.types import TensorType
@@ -55,6 +56,10 @@ SEARCHED = tuple(
 )
 """Tried where a condition only went one way."""
 MOST_SLOPES = 32
+ALIKE = 1e-3
+"""Of the largest magnitude: what the code's values in float32 may be off those in float64."""
+BOTH = ("random", "scale 1e-3")
+"""Samples that are run in float32 too; on smaller ones rounding alone decides between near ties."""
 
 
 @dataclass
@@ -75,6 +80,14 @@ class Order:
     """Of the program's floats."""
     losses: bool = True
     """Whether a scalar result is a loss."""
+    exact: bool = False
+    """Casts are left out in float32 too."""
+
+    def watch(self, dtype: Any, record: bool = False) -> Watch:
+        """A watch over runs in a dtype, and over the trail that is being kept."""
+        wide = dtype is torch.float64 or self.exact
+        like = TORCH_DTYPES[self.dtype]
+        return Watch(self.root, wide, record, dtype, self.ways.trail, like)
 
 
 @dataclass
@@ -109,6 +122,10 @@ def observe(order: Order) -> Subject:
         samples = _samples(order, facts, dtype)
     except StateError as problem:
         return _with(empty, outputs=tuple(facts.outputs), problem=Trouble(str(problem)))
+    if dtype is torch.float64 and (odd := _other_in_float32(order, facts, samples)):
+        facts, dtype, order = first, torch.float32, replace(order, exact=True)
+        facts.notes.append(f"compared in float32: in float64 the code gives other values ({odd})")
+        samples = _samples(order, facts, dtype)
     wide = dtype is torch.float64
     slopes = _slopes(order, facts, samples[0]) if wide and samples else {}
     functions = [_examined(cls, args, order, wide) for cls, args in facts.functions.items()]
@@ -175,7 +192,8 @@ def _facts(order: Order, dtype: Any) -> _Facts:
         model = _prepared(order, 0, dtype)
         given = runs.draw(order.specs, "random", 0, dtype)
         kept = {k: v.clone() for k, v in given.items()}
-        watch = Watch(order.root, dtype is torch.float64, record=True)
+        kept_state = _state(model)
+        watch = order.watch(dtype, record=True)
         named, facts.loss = _run(order, model, given, watch, True)
         facts.values = watch.values
         facts.notes += [
@@ -183,9 +201,15 @@ def _facts(order: Order, dtype: Any) -> _Facts:
             for name in given
             if not torch.equal(given[name], kept[name])
         ]
-        again = Watch(order.root, dtype is torch.float64)
+        facts.notes += [
+            f"forward changes its own {name} in place; the program does not"
+            for name, value in _state(model).items()
+            if not torch.equal(value, kept_state[name])
+        ]
         torch.manual_seed(99)
-        twice, _ = _run(order, model, {k: v.clone() for k, v in kept.items()}, again, False)
+        again = {k: v.clone() for k, v in kept.items()}
+        twice, _ = _run(order, model, again, order.watch(dtype), False)
+        _check_memory(order, model, dtype)
     finally:
         torch.set_default_dtype(before)
     for (name, t), (_, other) in zip(named, twice, strict=True):
@@ -199,6 +223,65 @@ def _facts(order: Order, dtype: Any) -> _Facts:
         role = "loss" if name == facts.loss else "output"
         facts.outputs.append(OutFact(role, path, TensorType(tuple(t.shape), kind)))
     return facts
+
+
+def _state(model: nn.Module) -> dict[str, Any]:
+    """Copies of parameters and buffers."""
+    found = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: t.detach().clone() for name, t in found.items()}
+
+
+def _check_memory(order: Order, used: nn.Module, dtype: Any) -> None:
+    """Another input must give what it gives a model that was never called.
+
+    Raises:
+        StateError: the code remembers what it was called with, or how often.
+    """
+    found: list[list[Any] | None] = []
+    for model in (used, _prepared(order, 0, dtype)):
+        torch.manual_seed(98)
+        given = runs.draw(order.specs, "random", 1, dtype)
+        try:
+            named, _ = _run(order, model, given, order.watch(dtype), False)
+            found.append([array(t) for _, t in named])
+        except Exception:  # noqa: BLE001  (such a sample is left out later)
+            found.append(None)
+    a, b = found
+    if a is None and b is None:
+        return
+    if a is None or b is None or not all(map(runs.same, a, b)):
+        raise StateError(
+            "forward gives another value on a model that was called before: it keeps state "
+            "between calls, or draws random numbers"
+        )
+
+
+def _other_in_float32(order: Order, facts: _Facts, samples: list[Sample]) -> str:
+    """Where float32 gives what is not about the same: an epsilon or a branch of the dtype."""
+    order = replace(order, exact=True)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        for sample in samples:
+            if sample.label not in BOTH or sample.left_out:
+                continue
+            model = _prepared(order, sample.seed, torch.float32, sample.label)
+            given = runs.draw(order.specs, sample.label, sample.seed, torch.float32)
+            try:
+                with torch.no_grad():
+                    named, _ = _run(order, model, given, order.watch(torch.float32), False)
+            except Exception:  # noqa: BLE001  (it ran on another sample)
+                continue
+            for fact, (_, t) in zip(facts.outputs, named, strict=True):
+                want, got = sample.outputs[fact.path], array(t)
+                if want.dtype.kind != "f" or not want.size:
+                    continue
+                size = float(np.abs(want).max())
+                if got.shape != want.shape or not np.all(np.abs(got - want) <= ALIKE * size):
+                    return f"{fact.path} on the sample '{sample.label}'"
+    finally:
+        torch.set_default_dtype(before)
+    return ""
 
 
 def _samples(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
@@ -222,9 +305,9 @@ def _samples(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
 
 
 def _edges(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
-    """Samples on both sides of where the code changes its way, along three rays."""
-    floats = any(s.dtype in ("f64", "f32", "bf16", "f16") for s in order.specs)
-    if not order.ways.reached() or not floats:
+    """Samples on both sides of where the code changes its way, along three rays: a condition,
+    or what an op decides by comparing or rounding."""
+    if not any(s.dtype in ("f64", "f32", "bf16", "f16") for s in order.specs):
         return []
     out: list[Sample] = []
     for ray, seed in (("edge", 40), ("negative edge", 41), ("edge", 42)):
@@ -235,13 +318,15 @@ def _edges(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
             order.ways.counting, order.ways.trail = False, []
             try:
                 with torch.no_grad():
-                    _run(order, model, drawn, Watch(order.root, dtype is torch.float64), False)
+                    _run(order, model, drawn, order.watch(dtype), False)
                 return tuple(order.ways.trail)
             except Exception:  # noqa: BLE001  (the user's code)
                 return None
             finally:
                 order.ways.counting, order.ways.trail = True, None
 
+        if trail(1.0) == ():
+            return out
         out += [
             _sample(order, facts, dtype, f"{ray} {scale!r}", seed, False) for scale in edges(trail)
         ]
@@ -270,7 +355,7 @@ def _sampled(
         k: v.requires_grad_(True) if gradients and v.is_floating_point() else v
         for k, v in drawn.items()
     }
-    watch = Watch(order.root, dtype is torch.float64)
+    watch = order.watch(dtype)
     try:
         with runs.noted_functions(facts.functions if gradients else {}):
             named, _ = _run(order, model, {k: v.clone() for k, v in leaves.items()}, watch, False)
@@ -354,7 +439,7 @@ def _slopes(order: Order, facts: _Facts, sample: Sample) -> dict[str, bool]:
                         given[key] = x
                     else:
                         dict(model.named_parameters())[key].copy_(x)
-                    named, _ = _run(order, model, given, Watch(order.root, True), False)
+                    named, _ = _run(order, model, given, order.watch(torch.float64), False)
                 total = 0.0
                 for fact, (_, t) in zip(facts.outputs, named, strict=True):
                     if fact.path == loss:

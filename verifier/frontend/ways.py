@@ -42,7 +42,7 @@ class Ways:
     root: str
     seen: dict[Key, Way] = field(default_factory=dict[Key, Way])
     counting: bool = False
-    trail: list[tuple[Key, bool]] | None = None
+    trail: list[tuple[Any, Any]] | None = None
     """Filled, where it is a list, with every condition in the order they were asked."""
 
     def record(self, key: Key, value: Any) -> Any:
