@@ -222,13 +222,14 @@ READERS: dict[str, tuple[int, Callable[[Any, int, int], Call]]] = {
 }
 """Name of a c10d op -> (place of its process group among the arguments, how it is read)."""
 
-UNREAD = ("recv_any_source_", "barrier", "monitored_barrier_")
+ANY_SOURCE = "recv_any_source_"
+UNREAD = (ANY_SOURCE, "barrier", "monitored_barrier_")
 """Ops that are counted and not judged: who sends is not known before, or nothing is moved."""
 
 
 def process_group(name: str, args: tuple[Any, ...]) -> ProcessGroup:
-    """The process group of a call."""
-    return ProcessGroup.unbox(args[READERS[name][0]])
+    """The process group of a call that has a reader, or receives from any source."""
+    return ProcessGroup.unbox(args[1 if name == ANY_SOURCE else READERS[name][0]])
 
 
 def read(name: str, args: tuple[Any, ...], me: int, n: int) -> Call:

@@ -28,13 +28,13 @@ Move = Callable[[int, int, Call, Callable[[], None]], None]
 
 def fits(call: Call, n: int) -> bool:
     """Whether T3 can give the backend terms that it cannot round: sums of floats, and averages over
-    a power of two."""
+    a power of two. The same on all ranks, so nothing is asked here that may differ between them,
+    such as strides."""
     return (
         (call.reduce == "sum" or (call.reduce == "avg" and n & (n - 1) == 0))
         and call.op in ("all_reduce", "reduce_scatter")
         and bool(call.terms)
         and kind_of(call.terms).startswith(("f", "bf"))
-        and all(t.is_contiguous() for t in call.terms)
     )
 
 
@@ -97,7 +97,7 @@ def stand_ins(call: Call, sums: Tensors, me: int, n: int) -> Tensors:
     others zeros."""
     out: Tensors = []
     for term, total in zip(call.terms, sums, strict=True):
-        new = torch.zeros_like(term)
+        new = torch.zeros_like(term, memory_format=torch.contiguous_format)
         if call.op == "reduce_scatter":
             new.reshape(n, -1)[me] = total.reshape(-1)
         elif me == 0:

@@ -45,6 +45,9 @@ class Group:
     """Messages by (sender, receiver, tag)."""
     everyone: bool = False
     """Whether all ranks of the job are in it."""
+    any_source: bool = False
+    """Whether this rank received from any source: which message was the how many-th of its sender
+    is not known from there on."""
 
     @property
     def size(self) -> int:

@@ -19,14 +19,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from synthesis.guard import canaries, exact_sums, kernels, meeting, private
 from synthesis.guard.alarm import Alarm
-from synthesis.guard.calls import PAIRS, READERS, Call, process_group, read
+from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, process_group, read
 from synthesis.guard.diagnose import answer, diagnose
 from synthesis.guard.errors import FaultError, GuardError
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.flights import Flight, versions
 from synthesis.guard.groups import Group, group_of
 from synthesis.guard.journal import Journal
-from synthesis.guard.judge import WRONG, Ledger, Suspect, pack
+from synthesis.guard.judge import UNJUDGED, WRONG, Ledger, Suspect, pack
 from synthesis.guard.settings import Settings
 from verifier.fingerprint.mix import key as make_key
 
@@ -208,12 +208,11 @@ class Guard(Settings):
             return proceed()
         if name not in READERS:
             self.unread += name != "barrier"
+            if name == ANY_SOURCE and (group := self._group(process_group(name, args))):
+                group.any_source = True
             return self._run(proceed)
         pg = process_group(name, args)
-        try:
-            group = self._groups[pg]
-        except KeyError:
-            group = self._groups[pg] = group_of(pg, self.key, self.every)
+        group = self._group(pg)
         if group is None:
             return proceed()
         with self._lock:
@@ -237,6 +236,12 @@ class Guard(Settings):
             return self._run(proceed)
         call = read(name, args, group.me, group.size)
         return self._judged(call, group, make_key(group.uid, *tags), seq, args, proceed)
+
+    def _group(self, pg: Any) -> Group | None:
+        try:
+            return self._groups[pg]
+        except KeyError:
+            return self._groups.setdefault(pg, group_of(pg, self.key, self.every))
 
     def _before(self, pg: Any, group: Group, seq: int, name: str, args: tuple[Any, ...]) -> None:
         """What is done before the first collective calls of a group, the same on all ranks."""
@@ -318,6 +323,8 @@ class Guard(Settings):
     ) -> Any:
         self.sampled += 1
         flight = self._flight(call, group, uid, seq)
+        if group.any_source and call.op == "recv":
+            flight.flags |= UNJUDGED
         changed: tuple[Any, ...] = ()
         with self._ourselves():
             flight.begin(self.keep > 0)

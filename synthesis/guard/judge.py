@@ -150,6 +150,8 @@ def judge(uid: int, reports: Sequence[Report]) -> Suspect | None:
         members = tuple(r.rank for r in reports)
         return Suspect(uid, check, members, tuple(odd), op, int(first["step"]), int(first["seq"]))
 
+    if op == "p2p" and any(r.flags & UNJUDGED for r in reports):
+        return None  # the two may speak of different messages
     descs = [int(r.row["desc"]) for r in reports]
     if len(set(descs)) > 1:
         return suspect("D", _minority(reports, descs))

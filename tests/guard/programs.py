@@ -97,6 +97,22 @@ def clean(r: int, n: int) -> Any:
     return {**said, "every": guard.summary()}
 
 
+def odd_calls(r: int, n: int) -> Any:
+    """Messages from any source; then strides that differ, where gloo adds other elements."""
+    with Guard(level="T3", on_fault="log") as guard:
+        for size in (4, 5, 6):
+            if r:
+                dist.send(torch.randn(size), 0)
+            else:
+                dist.recv(torch.empty(size), None if size == 4 else 1)
+        guard.step()
+        before = len(guard.alarms)
+        x = torch.randn(2, 3, 4, 5)
+        dist.all_reduce(x.to(memory_format=torch.channels_last) if r else x)
+        guard.step()
+    return before, [str(alarm) for alarm in guard.alarms]
+
+
 FAULTS = [
     Fault("bit_flip", 1, "all_gather", 0, 5), Fault("bit_flip", 1, "all_reduce", 0, 71),
     Fault("drop", 0, "all_gather", 1, 0), Fault("swap", 0, "all_gather"),
@@ -230,8 +246,8 @@ def late(r: int, n: int) -> Any:
 SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     f.__name__: (2, f)
     for f in (
-        clean, faults, verdict_kept, another_dtype, another_op, other_settings, right_plan,
-        other_plans, uneven, too_few_rows, wrong_dim, killed, killed_in_a_call, late,
+        clean, odd_calls, faults, verdict_kept, another_dtype, another_op, other_settings,
+        right_plan, other_plans, uneven, too_few_rows, wrong_dim, killed, killed_in_a_call, late,
     )
 }  # fmt: skip
 SCENARIOS["killed"] = (3, killed)

@@ -51,6 +51,15 @@ def test_clean_runs_are_silent(said: Any) -> None:
         assert 0 < few["sampled"] < few["calls"] / 4
 
 
+def test_any_source_is_no_alarm_and_other_strides_are_one(said: Any) -> None:
+    for rank in said("odd_calls"):
+        assert "error" not in rank, rank["trace"]
+        before, alarms = rank["value"]
+        assert before == 0
+        assert len(alarms) == 1
+        assert "failed T3" in alarms[0]
+
+
 def test_faults_are_found_in_their_step_with_their_rank(said: Any) -> None:
     from tests.guard.programs import FAULTS
 
