@@ -86,6 +86,7 @@ class Recovered:
         )
         if self.left:
             text += "; edited since and left alone: " + ", ".join(self.left)
+            text += " (as before they lie in the state folder)"
         return text.replace("an redo", "a redo")
 
 

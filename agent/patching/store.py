@@ -181,12 +181,13 @@ class Store:
                 left.append(image.path)
         if doing != "undo":
             self._remove_folders(record)
-        if journal["state"] == "pending":
-            shutil.rmtree(self.folder_of(record.number))
-        else:
-            self.save(replace(record, state=journal["state"]))
+        state = journal["state"]
+        if state == "pending" and left:  # what these files were before is kept here alone
+            state = "dropped"
+        self.save(replace(record, state=state))
         path.unlink()
         sync(self.folder)
+        self._clear()
         return Recovered(doing, tuple(back), tuple(left))
 
     def _clear(self) -> None:

@@ -108,3 +108,25 @@ def test_edits_made_while_it_lay_dead_are_kept(make: Make) -> None:
     assert (tree.root / "a.py").read_text() == "a\n"
     assert (tree.root / "b.py").read_text() == "mine\n"
     assert "edited since" in str(found)
+    kept = history(tree.root, tree.state)
+    assert [e.state for e in kept] == ["dropped"]
+    assert {p.read_text() for p in kept[0].folder.glob("before.*")} == {"a\n", "b\n"}
+
+
+def test_killed_while_it_takes_back(make: Make) -> None:
+    tree = make({"a.py": ("a\n", "A\n"), "b.py": ("b\n", "B\n")})
+    start = tree.files()
+    half = 0
+    while (tree.root / "a.py").read_text() != "A\n":
+        recover(tree.root, tree.state)
+        assert killed_before(half, lambda: apply_patch(tree.out, tree.root, tree.state))
+        half += 1
+    for call in range(200):
+        dead = killed_before(call, lambda: recover(tree.root, tree.state))
+        recover(tree.root, tree.state)
+        assert tree.files() == start, call
+        assert history(tree.root, tree.state) == (), call
+        if not dead:
+            break
+        assert killed_before(half - 1, lambda: apply_patch(tree.out, tree.root, tree.state))
+    assert call > 5
