@@ -19,6 +19,7 @@ from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.memoized import BudgetError, run_both
 from verifier.refute import Difference, compare, elements, index_bounds, refute, sample, too_large
+from verifier.resize.counted import rescaled
 from verifier.resize.resized import Resized, resize, smaller_mesh
 from verifier.resize.roots import under_roots
 from verifier.resize.system import Declined
@@ -112,7 +113,24 @@ def refute_resized(
             caveats.append("the difference shows only at constants other than the given ones")
         else:
             found = again
+    if not caveats:
+        caveats += _counted(found, small, distributed.mesh)
     return SmallDifference(found, small, tuple(caveats))
+
+
+def _counted(found: Difference, small: Resized, mesh: Mesh) -> list[str]:
+    """A caveat where a factor that may count the ranks of the given mesh makes the difference."""
+    large = too_large(small.sequential, small.distributed)
+    for factor, other in rescaled(small.distributed, mesh):
+        given = small.sequential, other, small.contract, found.inputs
+        try:
+            with np.errstate(all="ignore"):
+                left = compare(*given, run_both, alike=True) if large else compare(*given)
+        except BudgetError:
+            left = None
+        if left is None or found.witness.output not in left.outputs:
+            return [f"the factor {factor} may count ranks, and the mesh is smaller"]
+    return []
 
 
 def _refuted(
