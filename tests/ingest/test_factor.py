@@ -76,6 +76,27 @@ def _pair(body: str) -> tuple[str, str]:
     return f"program p{one}", f"program p mesh(dp=64){many}"
 
 
+CUT = (
+    """
+program cut
+  input %x: f32[4096, 256]
+  %s = tanh %x
+  %v = mul_scalar %s {value=10/3}
+  %y = slice %v {dim=0, start=2432, stop=4096}
+  return %y
+""",
+    """
+program cut mesh(dp=64)
+  input %x: f32[64, 256]
+  %s = tanh %x
+  %v = mul_scalar %s {value=10/3}
+  %g = all_gather %v {mesh_dim=dp, dim=0}
+  %y = slice %g {dim=0, start=2432, stop=4096}
+  return %y
+""",
+)
+
+
 CASES = {
     "a maximum with a sum of many": (_pair(HIDDEN.replace("CHOICE", "maximum %v, %t")), "20/3"),
     "a choice by an order": (
@@ -83,13 +104,17 @@ CASES = {
         "20/3",
     ),
     "one rank that makes up for the others": (MADE_UP, "65/64"),
+    "rows that are cut off": (CUT, "7/9"),
 }
 
 
 def _set(texts: tuple[str, str], number: str, path: Path) -> tuple[Program, Contract]:
     one, many = map(parse_text, texts)
     split = "S(0)" if any(i.name == "w" for i in one.inputs) else "R"
-    placed = {i.name: from_placements(i.type.shape, [("dp", 64, split)]) for i in one.inputs}
+    placed = {
+        i.name: from_placements(i.type.shape, [("dp", 64, "S(0)" if texts == CUT else split)])
+        for i in one.inputs
+    }
     outs = {
         f"output:{o.value}": from_placements(one[o.value].shape, [("dp", 64, split)])
         for o in one.outputs

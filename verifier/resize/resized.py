@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -148,7 +148,9 @@ class _Pair:
             self.system.pinned[unknown] = mesh[name]
             self.system.ranks.add(unknown)
         self.one = collect(self.system, sequential, {})
+        before = len(self.system.cuts)
         self.many = collect(self.system, distributed, self.ranks)
+        cuts = self.system.cuts[before:]
         self.atoms: Atoms = {}
         self.unlike: dict[str, Dims] = {}
         """Outputs whose shape on a rank is not what the contract asks for."""
@@ -157,8 +159,37 @@ class _Pair:
         keep_places(self.system)
         keep_ratios(self.system)
         keep_cuts(self.system)
+        self._doubt_cuts(cuts, told_apart(distributed, contract))
         simplify(self.system)
         keep_unanchored(self.system, determined(self.system))
+
+    def _doubt_cuts(
+        self, cuts: Iterable[tuple[int, int]], told: Mapping[str, Sequence[int]]
+    ) -> None:
+        """Where a rank has a text of its own, and a dim of all ranks' entries is cut: on a smaller
+        mesh another part of it is left, which may be that of the rank."""
+        s = self.system
+        shrunk = {
+            s.root(self.ranks[name]): name
+            for name, size in self.ranks.items()
+            if s.values[size] != self.mesh[name] and len(told[name]) > 1
+        }
+        rows: dict[int, list[int]] = defaultdict(list)
+        for p in s.products if shrunk else ():
+            if len(p.left) == 1:
+                rows[s.root(p.left[0])] += map(s.root, p.right)
+        for extent, number in cuts if shrunk else ():
+            if s.values[number] in (0, s.values[extent]):
+                continue
+            open_, seen = [s.root(extent)], set[int]()
+            while open_:
+                v = open_.pop()
+                if v not in seen:
+                    seen.add(v)
+                    open_ += rows.get(v, ())
+            for v in seen & set(shrunk):
+                name = shrunk[v]
+                s.caveats.append(f"a dim of what all ranks of {name} hold is cut, and they differ")
 
     def _tie(self) -> None:
         """The contract ties the dims of both programs to the atoms of its layouts."""
