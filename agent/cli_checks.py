@@ -1,0 +1,232 @@
+"""verify, repair and their kin: commands that start from programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.arguments import EXITS, Json, Timeout
+
+
+def verify(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIRECTORY]", help="A directory that parallelize wrote."),
+    ] = None,
+    sequential: Annotated[Path | None, typer.Option(help="One-device program, IR file.")] = None,
+    distributed: Annotated[Path | None, typer.Option(help="Program of the ranks, IR file.")] = None,
+    contract: Annotated[
+        Path | None, typer.Option(help="How inputs and outputs are laid out.")
+    ] = None,
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Say what every value was found to be.")
+    ] = False,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache/--no-cache",
+            help="Prove an edited large program by what changed since a proof that was kept.",
+        ),
+    ] = True,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Check an out-directory again, or prove one IR program equal to another under a contract.
+
+    A directory is checked without search, network or torch: the hashes of its files, and its
+    certificate step by step.
+
+    \b
+    Examples:
+      shardproof verify out/
+      shardproof verify --sequential s.txt --distributed d.txt --contract c.txt --relations
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import recheck
+
+        return recheck.dispatch(run, path, sequential, distributed, contract, relations, cache)
+
+    return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def verify_ranks(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RANKS", help="The programs: a folder, a zip, a tar, or one file (.sp, .spz)."
+        ),
+    ],
+    sequential: Annotated[Path, typer.Option(metavar="FILE", help="One-device program, IR file.")],
+    contract: Annotated[
+        Path, typer.Option(metavar="FILE", help="How inputs and outputs are laid out.")
+    ],
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Read the program of every rank, thousands of them, and prove that together they compute one.
+
+    A rank that deviates from those around it is named with its file and line.
+
+    \b
+    Examples:
+      shardproof verify-ranks ranks/ --sequential one.txt --contract contract.json
+      shardproof verify-ranks plan.spz --sequential one.txt --contract contract.json --json
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import ranks
+
+        return ranks.verify(run, path, sequential, contract)
+
+    return conduct("verify-ranks", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def repair(
+    sequential: Annotated[Path, typer.Option(help="One-device program, IR file.")],
+    distributed: Annotated[Path, typer.Option(help="Program of the ranks, IR file.")],
+    contract: Annotated[Path, typer.Option(help="How inputs and outputs are laid out.")],
+    max_edits: Annotated[int, typer.Option(min=1, help="Edits of one search at most.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of the whole loop.")] = 30.0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Searches and questions to the model at most.")
+    ] = 6,
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="A model to ask where the search finds nothing, or several repairs alike: "
+            "auto is the one that the environment names.",
+        ),
+    ] = "none",
+    feedback: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="What a model is told: none, message, relation, witness or fixes.",
+        ),
+    ] = "fixes",
+    json: Json = False,
+) -> int:
+    """Mend the program of the ranks: the fewest edits after which it is proved, as a diff.
+
+    The diff is of the file as it is written, comments and all. Nothing is written.
+
+    \b
+    Examples:
+      shardproof repair --sequential s.txt --distributed d.txt --contract c.txt
+      shardproof repair --sequential s.txt --distributed d.txt --contract c.txt --llm auto
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import repairing
+
+        files = repairing.Files(sequential, distributed, contract)
+        choice = repairing.Choice(max_edits, seconds, rounds, feedback, llm)
+        return repairing.command(run, files, choice)
+
+    return conduct("repair", sys.argv[1:], work, json=json)
+
+
+def lift(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A TIR or TileLang script.")],
+    mesh: Annotated[str, typer.Option(help="Also prove it on ranks: tp=2 or dp=2,tp=2.")] = "",
+    place: Annotated[
+        list[str], typer.Option(help="How an input is placed: A:tp=S(1). Repeatable.")
+    ] = [],  # noqa: B006
+    output: Annotated[
+        list[str], typer.Option(help="How an output must be: C:tp=R. Repeatable.")
+    ] = [],  # noqa: B006
+    collective: Annotated[
+        list[str], typer.Option(help="After a buffer is made: C:all_reduce(tp). Repeatable.")
+    ] = [],  # noqa: B006
+    extent: Annotated[
+        list[str], typer.Option(help="Value of a symbolic extent: M=128. Repeatable.")
+    ] = [],  # noqa: B006
+    func: Annotated[
+        str | None, typer.Option(help="Which function, where there are several.")
+    ] = None,
+    local: Annotated[str | None, typer.Option(help="The script that the ranks run.")] = None,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Lift a kernel script to a program; with a mesh, prove it when it is split over ranks.
+
+    \b
+    Examples:
+      shardproof lift examples/tir/softmax.tir.py
+      shardproof lift examples/tir/gemm_tiled.tir.py --mesh tp=2 --place "A:tp=S(0)" \\
+        --output "C:tp=S(0)"
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import more
+
+        return more.lift(run, path, mesh, place, output, collective, extent, func, local)
+
+    return conduct("lift", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def schedule(
+    source: Annotated[
+        str, typer.Argument(metavar="KIND|FILE", help="A kind to generate, or a file to check.")
+    ],
+    stages: Annotated[int, typer.Option(help="Pipeline stages.")] = 4,
+    micro_batches: Annotated[int, typer.Option(help="Micro-batches of a step.")] = 8,
+    chunks: Annotated[int, typer.Option(help="Model chunks of a stage.")] = 1,
+    svg: Annotated[Path | None, typer.Option(help="Write a drawing.")] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print it as text to edit.")] = False,
+    json: Json = False,
+) -> int:
+    """Generate a pipeline schedule, or check one of your own: order, deadlock, memory, messages.
+
+    \b
+    Examples:
+      shardproof schedule 1f1b --stages 4 --micro-batches 8
+      shardproof schedule mine.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import more
+
+        return more.schedule(run, source, stages, micro_batches, chunks, svg, text)
+
+    return conduct("schedule", sys.argv[1:], work, json=json)
+
+
+def order(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Events of every rank.")],
+    json: Json = False,
+) -> int:
+    """Check what ranks do in time: races, missing waits, lost messages, deadlocks.
+
+    \b
+    Example:
+      shardproof order events.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import more
+
+        return more.order(run, path)
+
+    return conduct("order", sys.argv[1:], work, json=json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog=EXITS)(verify)
+    app.command("verify-ranks", epilog=EXITS)(verify_ranks)
+    app.command(epilog=EXITS)(repair)
+    app.command(epilog=EXITS)(lift)
+    app.command(epilog=EXITS)(schedule)
+    app.command(epilog=EXITS)(order)

@@ -1,0 +1,239 @@
+"""parallelize, step, capture and translate: commands that start from a model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.arguments import (
+    EXITS,
+    Ban,
+    Batch,
+    Config,
+    Constrain,
+    FullDepth,
+    Inputs,
+    Json,
+    Memory,
+    Pin,
+    Seq,
+    Target,
+    Timeout,
+)
+
+
+def parallelize(
+    target: Target,
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
+    config: Config = [],  # noqa: B006  (typer reads the default, nothing mutates it)
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    execute: Annotated[
+        bool | None,
+        typer.Option(
+            "--run/--no-run",
+            help="Run the patched model on local processes and compare it with one process; "
+            "by default where the model is small enough.",
+        ),
+    ] = None,
+    hardware: Annotated[
+        str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
+    ] = "h100",
+    pin: Pin = [],  # noqa: B006
+    ban: Ban = [],  # noqa: B006
+    memory: Memory = None,
+    constrain: Constrain = [],  # noqa: B006
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="Let a language model propose starting points of the search.",
+        ),
+    ] = "none",
+    full_depth: FullDepth = False,
+    guard: Annotated[
+        bool, typer.Option("--guard", help="Have the patch watch what ranks exchange as it runs.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
+    ] = False,
+    translation: Annotated[
+        Path | None,
+        typer.Option(help="A program for a model that capture refuses; held to the code first."),
+    ] = None,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Capture a model, plan it for a mesh, prove the plan, and write it as a patch with a report.
+
+    Nothing is written unless the run gets as far as a verdict.
+
+    \b
+    Examples:
+      shardproof parallelize examples/nanogpt.py:GPT --mesh dp=2,tp=2 --out out/
+      shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --mesh tp=8 --out out/
+      shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
+      shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import considering, pipeline
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        job = pipeline.Job(
+            mesh=read_mesh(mesh),
+            request=pipeline.request(target, config, inputs, batch, seq, full_depth),
+            cluster=clusters.load(hardware),
+            out=out,
+            execute=execute,
+            force=force,
+            guard=guard,
+            arguments=tuple(sys.argv[1:]),
+            wishes=considering.wished(pin, ban, memory, constrain),
+            llm=llm,
+        )
+        if translation is None and llm == "none":
+            return pipeline.parallelize(run, job)
+        from agent.translation import command
+
+        return command.either(run, job, translation)
+
+    return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def step(
+    target: Target,
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    micro_batches: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
+    ] = 1,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Annotated[str, typer.Option(help="Cluster that the cost model assumes.")] = "h100",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for programs, contract and certificate.")
+    ] = None,
+    full_depth: FullDepth = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Prove a model's whole training step: micro-batches, reduction, clipping, AdamW.
+
+    `--batch` is the extent of one micro-batch over all ranks.
+
+    \b
+    Examples:
+      shardproof step examples/nanogpt.py:GPT --mesh dp=2,tp=2 --micro-batches 4
+      shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh tp=2 --out step/
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import pipeline, stepping
+        from agent.options import read_mesh
+        from synthesis import hardware as clusters
+
+        asked = pipeline.request(target, config, inputs, batch, seq, full_depth)
+        job = stepping.Job(asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out)
+        return stepping.prove(run, job)
+
+    return conduct("step", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def capture(
+    target: Target,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    batch: Batch = None,
+    seq: Seq = None,
+    full_depth: FullDepth = False,
+    forward_only: Annotated[
+        bool, typer.Option("--forward-only", help="Leave the backward pass out.")
+    ] = False,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Print the program of a model on one device: forward, backward, every op with its source.
+
+    \b
+    Examples:
+      shardproof capture examples/nanogpt.py:GPT
+      shardproof capture hf:LlamaForCausalLM --config num_hidden_layers=2 --batch 2 --seq 16
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import pipeline
+
+        request = pipeline.request(
+            target, config, inputs, batch, seq, full_depth, gradients=not forward_only
+        )
+        return pipeline.show_program(run, request)
+
+    return conduct("capture", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def translate(
+    target: Target,
+    config: Config = [],  # noqa: B006
+    inputs: Inputs = [],  # noqa: B006
+    reply: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="A reply written beforehand: the program, or JSON of the form. Repeatable; "
+            "without one the model is asked.",
+        ),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Write the program that was bound.")] = None,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Print what would be sent, and send nothing.")
+    ] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The whole file, also where a module of it would do.")
+    ] = False,
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="The model that is asked: auto is the one that the environment names.",
+        ),
+    ] = "auto",
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Translate a model that capture refuses, and hold the translation to the code on samples.
+
+    \b
+    Examples:
+      shardproof translate examples/untraceable/squared_relu.py:FeedForward --show-prompt
+      shardproof translate examples/untraceable/squared_relu.py:FeedForward --reply reply.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import pipeline
+        from agent.translation import command
+
+        request = pipeline.request(target, config, inputs, None, None, False)
+        asked = command.Asked(request, tuple(reply), out, show_prompt, whole, llm)
+        return command.translate(run, asked)
+
+    return conduct("translate", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(epilog=EXITS)(parallelize)
+    app.command(epilog=EXITS)(step)
+    app.command(epilog=EXITS)(capture)
+    app.command(epilog=EXITS)(translate)
