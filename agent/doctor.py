@@ -18,7 +18,11 @@ _PARTS = (
     ("z3", "z3-solver", True, "rules, side conditions, scalar goals"),
     ("pydantic", "pydantic", True, "events and replies"),
     ("libcst", "libcst", True, "patches"),
-    ("jinja2", "jinja2", True, "reports"),
+    ("jinja2", "jinja2", True, "reports, and questions to a model"),
+    ("networkx", "networkx", True, "orders of events, and chains of edits"),
+    ("rich", "rich", True, "what a session shows"),
+    ("prompt_toolkit", "prompt-toolkit", True, "what is typed in a session"),
+    ("openai", "openai", True, "questions to a language model"),
     ("torch", "torch", False, "capture and execution: pip install 'shardproof[torch]'"),
     ("transformers", "transformers", False, "hf: targets: pip install 'shardproof[hf]'"),
     ("ray", "ray", False, "batches over machines: pip install 'shardproof[ray]'"),
@@ -38,8 +42,11 @@ def model(probe: bool) -> Part:
     """The language model, if there is one; with `probe` it is asked how it gives structure."""
     from pathlib import Path
 
-    from agent.llm.client import Client
-    from agent.llm.probe import visit
+    try:
+        from agent.llm.client import Client
+        from agent.llm.probe import visit
+    except ModuleNotFoundError as error:
+        return Part("model", "", False, f"not looked for: {error.name} is missing")
 
     stated = Path.cwd() / "shardproof.toml"
     seen = visit(Client.of_user(stated if stated.is_file() else None), ask=probe)
@@ -72,5 +79,6 @@ def table(found: list[Part]) -> str:
     lines = [f"shardproof {__version__}"]
     for part in found:
         state = part.found or ("MISSING" if part.needed else "-")
-        lines.append(f"  {part.name:<14}{state:<18}{part.gives}".rstrip())
+        get = f"; pip install {part.name}" if part.needed and not part.found else ""
+        lines.append(f"  {part.name:<15}{state:<18}{part.gives}{get}".rstrip())
     return "\n".join(lines)

@@ -58,8 +58,27 @@ def _done(session: Session, done: patching.Applied, text: str) -> Outcome:
             files=[events.PatchedFile(path=path) for path in done.files],
         )
     )
-    session.say(f"{', '.join(done.files)}: {text}")
+    session.say(f"{', '.join(done.files)}: {text}{_read_again(session, done)}")
     return Outcome(Exit.PROVED, "proved" if done.doing != "undo" else "unknown")
+
+
+def _read_again(session: Session, done: patching.Applied) -> str:
+    """Take the program of the ranks as its file is now: /verify is about that. What to do next."""
+    programs = session.state.programs
+    source = programs.distributed
+    if session.state.subject != "programs" or source is None:
+        return ""
+    place = (session.root / source.path).resolve()
+    if place not in [(done.root / name).resolve() for name in done.files] or not place.is_file():
+        return ""
+    kept = session.artifacts.keep(place.read_bytes().decode("utf-8"))
+    if kept == source.sha256:
+        return ""
+    now = source.model_copy(update={"sha256": kept})
+    session.change(
+        programs=programs.model_copy(update={"distributed": now, "repaired": ""}), judged=None, at=0
+    )
+    return "\nnext: /verify, which is about the file as it is now"
 
 
 def _root(session: Session) -> Path:

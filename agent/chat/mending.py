@@ -79,7 +79,7 @@ def _repaired(session: Session, pair: Pair, found: loop.Mended) -> Outcome:
     message = "after the repair: " + "; ".join(map(str, edits))
     session.change(judged=Judged(verdict="proved", of=f"repaired {pair.of}", message=message))
     shown = [] if session.state.programs.repaired and source else [changed]
-    session.say("\n".join([*lines, *shown, note]))
+    session.say("\n".join([*shown, note]))
     return Outcome(Exit.PROVED, "proved")
 
 

@@ -73,12 +73,14 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     end = report.end
     if isinstance(end, GivenUp) and isinstance(end.unanswered, NoModel) and not report.asked:
         raise InputError(
-            "nobody translates it" if not given else "the reply is no program",
+            "nobody translates it"
+            if not given
+            else "the reply is no program with the inputs and outputs that are asked for",
             where=m.target,
             got=str(end.unanswered) if not given else reply,
             hint=f"/prompt /translate shows what would be sent; {FROM_FILE}"
             if not given
-            else "/prompt /translate says how a reply looks; the program alone will do",
+            else "/prompt /translate lists them; --input x=f32[4,8] says what is not known",
         )
     lines = ended(session.run, report)
     if isinstance(end, Bound) and observed.captured is not None:

@@ -129,3 +129,38 @@ def test_a_reader_that_goes_away_does_not_break_the_run() -> None:
     process.stderr.close()
     assert process.wait() == 0
     assert complaints == b""
+
+
+GONE = """
+import sys
+from importlib.machinery import PathFinder
+class Finder:
+    find_distributions = PathFinder.find_distributions
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None if name.partition(".")[0] == GONE else PathFinder.find_spec(name, path, target)
+sys.meta_path[:] = [Finder if f is PathFinder else f for f in sys.meta_path]
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "code"),
+    [("torch", "torch", 0), ("z3", "z3-solver", 2), ("openai", "openai", 2), ("numpy", "numpy", 2)],
+)
+def test_doctor_says_in_one_line_what_is_missing(
+    tmp_path: Path, module: str, name: str, code: int
+) -> None:
+    done = _main(f"GONE = {module!r}{GONE}", "doctor", folder=tmp_path)
+    assert done.returncode == code, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.split()[0] == name]
+    assert len(lines) == 1
+    assert "pip install" in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_the_table_of_ops_is_an_event_too(command: Command) -> None:
+    done = command("ops", "--json")
+    said, last = (events.parse(line) for line in done.out.splitlines()[-2:])
+    assert isinstance(said, events.Said)
+    assert "all_reduce" in said.text
+    assert isinstance(last, events.RunCompleted)

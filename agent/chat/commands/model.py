@@ -53,7 +53,11 @@ def model(session: Session, words: Words) -> Outcome:
     group=GROUP,
     free=True,
     completes=("command",),
-    examples=("/prompt why is down split by rows?", "/prompt /explain --model", "/prompt /translate"),
+    examples=(
+        "/prompt why is down split by rows?",
+        "/prompt /explain --model",
+        "/prompt /translate",
+    ),
 )
 def prompt(session: Session, words: Words) -> Outcome:
     """Show exactly what would leave the machine for an input, and send nothing.

@@ -194,7 +194,11 @@ def cex(session: Session, words: Words) -> Outcome:
         found = steps.of(session.desk.pair(), verdict)
     at = _at(words, session.state.at if session.state.judged else 0, len(found))
     session.change(at=at + 1)
-    rest = f"\n/cex next: {at + 2} of {len(found)}" if at + 1 < len(found) else "\nthe last step"
+    rest = (
+        f"\n/cex next: {at + 2} of {len(found)}"
+        if at + 1 < len(found)
+        else "\nthe last step; /cex first begins again"
+    )
     return session.say(f"{at + 1} of {len(found)}: {found[at]}{rest}")
 
 
