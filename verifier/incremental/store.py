@@ -130,7 +130,16 @@ class Store:
         gc.disable()
         try:
             found = _Reader(io.BytesIO(data)).load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, ValueError, TypeError):
+        except (
+            pickle.UnpicklingError,
+            ArithmeticError,
+            EOFError,
+            ImportError,
+            LookupError,
+            AttributeError,
+            ValueError,
+            TypeError,
+        ):
             return None
         finally:
             if collecting:
