@@ -102,9 +102,15 @@ def compose(distributed: Program, stated: Stated) -> tuple[Program, Contract]:
     """The distributed program between its `given` and its `taken` program.
 
     Raises:
-        ContractError: they do not fit together.
+        ContractError: they do not fit together, or values are named as those of a contract are.
     """
     program = distributed
+    mixed = stated.given is not None or stated.taken is not None
+    if mixed and (odd := sorted(v for v in program.types if v.startswith(("given.", "taken.")))):
+        raise ContractError(
+            f"the program names a value %{odd[0]}; given. and taken. are how the values of the "
+            "contract's own programs are named: give it another name"
+        )
     if stated.given is not None:
         program = _before(stated.given, program)
     if stated.taken is not None:

@@ -97,6 +97,8 @@ def _file(source: Source, folder: Path) -> str | None:
     """The text of the file, where its line is as the program says."""
     for path in (Path(source.file), folder / source.file):
         try:
+            if not path.is_file():  # a pipe or a device would be read for ever
+                continue
             if path.stat().st_size > LONGEST:
                 return None
             text = path.read_bytes().decode("utf-8")

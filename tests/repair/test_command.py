@@ -122,6 +122,19 @@ def test_a_repair_beside_the_programs_of_a_contract_is_one_of_the_file(tmp_path:
     assert "+  %y_all_reduce = all_reduce %y" in changed
 
 
+def test_values_named_as_those_of_a_contract(
+    tmp_path: Path, files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without programs of a contract they are values as any; beside such they are refused."""
+    files[1].write_text(files[1].read_text().replace("%p", "%given.p"))
+    assert run(files, json=False) == Exit.PROVED
+    assert "+  %given.p_all_reduce = all_reduce %given.p" in capsys.readouterr().out
+    mixed = _given(tmp_path)
+    mixed[1].write_text(mixed[1].read_text().replace("%y", "%given.y"))
+    assert run(mixed, json=False) == Exit.INPUT
+    assert "names a value %given.y" in capsys.readouterr().err
+
+
 def _given(folder: Path) -> tuple[Path, Path, Path]:
     texts = {
         "one.txt": "program p\n input %x: f32[4, 8]\n param %w: f32[8, 6]\n"
@@ -175,6 +188,13 @@ def test_a_source_that_is_another_by_now_is_not_changed(tmp_path: Path) -> None:
     assert more is not None
     assert more.diff == ""
     assert "put all_reduce (mesh_dim=tp) after what this line makes" in more.says
+
+
+def test_a_source_that_is_a_device_is_not_read(tmp_path: Path) -> None:
+    text = "program p\n input %x: f32[4]\n %y = relu %x  @ /dev/zero:1 | y = relu(x)\n return %y\n"
+    found = suggestion(parse_text(text), Edit("drop", "y"), tmp_path)
+    assert found is not None
+    assert found.diff == ""
 
 
 def _sourced(line: str) -> Program:

@@ -122,3 +122,14 @@ def test_a_program_that_its_text_cannot_say_is_printed() -> None:
 def test_nothing_to_change_changes_nothing() -> None:
     program = parse_text(TEXT)
     assert rewritten(TEXT, program, program) == TEXT
+
+
+def test_line_ends_of_windows_stay() -> None:
+    text = TEXT.replace("\n", "\r\n")
+    before = parse_text(text)
+    edit = Edit("after", "y", "all_reduce", (("mesh_dim", "tp"), ("reduce", "sum")))
+    after = apply(before, edit)
+    assert isinstance(after, Program)
+    out = rewritten(text, before, after)
+    assert out is not None
+    assert out.count("\n") == out.count("\r\n") == text.count("\n") + 1

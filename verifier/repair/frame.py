@@ -69,7 +69,7 @@ def own_part(own: Program, composed: Program, edited: Program) -> Program | None
     the edits are not to be said of the owner's program alone.
     """
     fixed = contract_values(composed)
-    if not fixed:
+    if not fixed or own == composed:
         return edited
     names = _back(own, composed)
     outputs = _own_outputs(own, composed, edited, fixed, names)

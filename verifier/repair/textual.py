@@ -46,6 +46,8 @@ def rewritten(text: str, before: Program, after: Program) -> str | None:
     try:
         changes = list(_Scoped(text, before, after, spans(text)).changes())
         out = _applied(text, changes)
+        if out is not None and "\n" in text and text.count("\n") == text.count("\r\n"):
+            out = out.replace("\r\n", "\n").replace("\n", "\r\n")
         again = parse_text(out) if out is not None else None
     except IRError:
         return None
