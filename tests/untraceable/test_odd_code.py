@@ -82,6 +82,13 @@ CODE = {
         "return self.part(self.w(x)) + self.other(self.v(x)).sum(-1, keepdim=True)",
         "self.v = nn.Linear(6, 2, bias=False)\nself.other = Part()",
     ),
+    "other settings": model(
+        "return self.soft(self.w(self.part(x)))",
+        "class Soft(Part):\n    def __init__(self, acts):\n        super().__init__()\n"
+        "        self.acts = nn.Sequential(*acts)\n"
+        "    def forward(self, x): return Twice.apply(self.acts(x))\n"
+        "self.part, self.soft = Soft([nn.ReLU()]), Soft([nn.Tanh()])",
+    ),
     "alike": model(
         "return self.part(self.w(self.other(x)))", "self.other = Part()"
     ),
@@ -231,6 +238,15 @@ def test_parts_that_are_alike_are_asked_for_once(odd: dict[str, Observed | str])
     report = asked(found, PART)
     assert isinstance(report.end, Bound), report
     assert sum(n.op == "mul_scalar" for n in report.end.forward.nodes) == 2
+
+
+def test_parts_of_other_settings_are_asked_for_each(odd: dict[str, Observed | str]) -> None:
+    found = odd["other settings"]
+    assert isinstance(found, Observed)
+    assert [p.alike for p in found.parts] == [("part",), ("soft",)]
+    part = PART.replace("Part", "Soft").replace("= mul_scalar %x", "= mul_scalar %a")
+    texts = [part.replace("  %y", f"  %a = {op} %x\n  %y") for op in ("relu", "tanh")]
+    assert isinstance(asked(found, *texts).end, Bound)
 
 
 def test_an_argument_that_is_changed_is_told(odd: dict[str, Observed | str]) -> None:

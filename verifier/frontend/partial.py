@@ -57,13 +57,9 @@ class Seen:
 
     def key(self) -> tuple[Any, ...]:
         """Equal for modules that are the same code at the same sizes."""
-        own = {
-            k: v
-            for k, v in vars(self.module).items()
-            if isinstance(v, (int, float, str, bool, tuple)) and k != "training"
-        }
+        own = [(path, type(m), _own(m)) for path, m in self.module.named_modules()]
         shapes = [(n, tuple(p.shape)) for n, p in self.module.named_parameters()]
-        return (type(self.module), str(own), str(shapes), str(self.types(self.args)))
+        return (*own, str(shapes), str(self.types(self.args)))
 
     @staticmethod
     def types(tree: Any) -> list[Any]:
@@ -71,6 +67,16 @@ class Seen:
             (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x
             for x in pytree.tree_leaves(tree)
         ]
+
+
+def _own(module: nn.Module) -> str:
+    """What a module was told, without what every module has."""
+    plain = (int, float, str, bool, tuple, list, dict, type(None))
+    found = {k: v for k, v in vars(module).items() if isinstance(v, plain) and k not in _EVERY}
+    return str(found)
+
+
+_EVERY = frozenset(vars(nn.Module()))
 
 
 def watch_calls(model: nn.Module) -> dict[str, Seen]:
