@@ -16,8 +16,15 @@ _NAMES = re.compile(
 _LOOKS_LIKE_A_KEY = re.compile(
     r"\b(?:(?:sk|pk|rk|xai|glpat)-[-_A-Za-z0-9]{12,}"
     r"|(?:gsk|hf|ghp|gho|ghs)_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[-_A-Za-z0-9]{30,})"
+    r"|AKIA[0-9A-Z]{16}|AIza[-_A-Za-z0-9]{30,}|xox[a-z]-[-A-Za-z0-9]{10,}"
+    r"|eyJ[-_A-Za-z0-9]{8,}\.eyJ[-_A-Za-z0-9]{8,})"
 )
+_HOLDS_A_KEY = re.compile(
+    r"(^|_)(API_?KEY|SECRETS?|PASS(WORD|WD|PHRASE)|CREDENTIALS?|(ACCESS|AUTH|API|BEARER)_?TOKEN)"
+    r"(_|$)",
+    re.IGNORECASE,
+)
+"""Names in source whose strings are not sent. A `key` or a `token` alone is a word of models."""
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[-._~+/A-Za-z0-9]{8,}=*")
 MASK = "***"
 
@@ -51,6 +58,11 @@ def redacted(text: str, *secrets: Secret) -> str:
         if len(secret.reveal()) >= 4:
             text = text.replace(secret.reveal(), MASK)
     return _BEARER.sub(rf"\1 {MASK}", _LOOKS_LIKE_A_KEY.sub(MASK, text))
+
+
+def holds_a_key(name: str) -> bool:
+    """Whether a name in source is one that a credential is given to."""
+    return bool(_HOLDS_A_KEY.search(name))
 
 
 def clean_environ(environ: Mapping[str, str] | None = None, **extra: str) -> dict[str, str]:

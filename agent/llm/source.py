@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from agent.errors import InputError
 from agent.llm.hygiene import clean, one_line
-from agent.llm.secret import redacted
+from agent.llm.secret import holds_a_key, redacted
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Source
 
@@ -104,22 +104,68 @@ def _start(node: ast.expr) -> tuple[int, int]:
 def _strings(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
     """Strings to replace, and what by; none inside another."""
     todo: list[ast.AST] = [tree]
+    hidden: set[int] = set()
     while todo:
         node = todo.pop()
+        hidden |= {id(part) for value in _given_to_keys(node) for part in ast.walk(value)}
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             if isinstance(node.value.value, str | bytes):
                 yield node.value, CUT
             continue
         if isinstance(node, ast.JoinedStr):
-            if _extent(node) > LONGEST_STRING:
+            joined = "".join(_said(part) for part in node.values)
+            if _extent(node) > LONGEST_STRING or id(node) in hidden or _secret(joined):
                 yield node, f'"{CUT}"'
             continue
         if isinstance(node, ast.Constant):
-            if isinstance(node.value, str | bytes) and _extent(node) > LONGEST_STRING:
+            text = isinstance(node.value, str | bytes)
+            odd = id(node) in hidden or _extent(node) > LONGEST_STRING
+            # parts of a key that Python joins are one here, and were not on their lines
+            if text and (odd or _secret(_said(node))):
                 prefix = "b" if isinstance(node.value, bytes) else ""
                 yield node, f'{prefix}"{CUT}"'
             continue
         todo += ast.iter_child_nodes(node)
+
+
+def _given_to_keys(node: ast.AST) -> Iterator[ast.expr]:
+    """What is assigned or passed to a name that a credential is given to."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            pairs = [(_name(t), value) for t in targets]
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            pairs = [(_name(target), value)]
+        case ast.keyword(arg=str() as name, value=value):
+            pairs = [(name, value)]
+        case ast.Dict(keys=keys, values=values):
+            pairs = [(_said(k), v) for k, v in zip(keys, values, strict=True)]
+        case ast.arguments(kwonlyargs=more, defaults=defaults, kw_defaults=kw_defaults):
+            plain = [*node.posonlyargs, *node.args]
+            last = plain[len(plain) - len(defaults) :]
+            both = [*zip(last, defaults, strict=True), *zip(more, kw_defaults, strict=True)]
+            pairs = [(a.arg, v) for a, v in both if v is not None]
+        case _:
+            return
+    yield from (value for name, value in pairs if holds_a_key(name))
+
+
+def _name(target: ast.expr) -> str:
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=part):
+            return _said(part)
+        case _:
+            return ""
+
+
+def _said(node: ast.expr | None) -> str:
+    value = node.value if isinstance(node, ast.Constant) else ""
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _secret(text: str) -> bool:
+    return redacted(text) != text
 
 
 def _extent(node: ast.expr) -> int:

@@ -111,6 +111,31 @@ def test_hidden_characters_and_keys_in_source_are_not_sent() -> None:
 
 @pytest.mark.parametrize(
     "source",
+    [
+        'k = "sk-" "abcdefghijklmnopqrst"',
+        "k = b'sk-abcdefghijklmnopqrst'",
+        'k = f"xoxb-123456789012-abcdefghijkl{1}"',
+        'k = f"sk-{1}" f"abcdefghijklmnopqrst"',
+        'password = "abcdefghijkl"',
+        'self.db_password: str = "abcdefghijkl"',
+        'login(api_key="abcdefghijkl")',
+        'c = {"secret": "abcdefghijkl"}',
+        'c["access_token"] = f"abcdefghijkl{1}"',
+        'def f(a, passphrase="abcdefghijkl", *, api_token=("abcdefghijkl",)): pass',
+    ],
+)
+def test_keys_in_all_forms_of_strings_are_not_sent(source: str) -> None:
+    assert "abcdefghijkl" not in prepared(source, "m.py", 1000).text
+
+
+def test_words_of_models_are_no_keys() -> None:
+    source = 'key = "bqd,bkd->bqk"\npad_token = "<pad>"\nqkv = torch.einsum("bd,de->be", x, w)'
+    text = prepared(source, "m.py", 1000).text
+    assert all(line in text for line in source.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "source",
     ["x = '", "\x00", "(" * 5000, "def f(:", "x = 1\n\x80", "if 1:\npass", "x" * 3_000_000],
 )
 def test_source_that_cannot_be_read_is_one_located_error(source: str) -> None:
