@@ -18,6 +18,10 @@ _WORDS = (
     (re.compile(r"\bshardproof resume --list"), "/resume lists them"),
     (re.compile(r"\bshardproof translate\b"), "/translate"),
 )
+HINTS = {
+    "the patch is applied already": "/undo takes it back; /load reads the file as it is now",
+}
+"""What to try after an error that says nothing of it."""
 
 
 def in_session(error: Exception) -> Exception:
@@ -30,7 +34,7 @@ def in_session(error: Exception) -> Exception:
         where=_said(ours.where),
         expected=_said(ours.expected),
         got=ours.got,
-        hint=_said(ours.hint),
+        hint=_said(ours.hint or HINTS.get(ours.what, "")),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,37 @@ def test_a_state_folder_that_cannot_be_written_is_one_error(home: Path) -> None:
     parsed = [json.loads(line) for line in done.stdout.splitlines()]
     assert [e["event"] for e in parsed] == ["run.started", "error", "run.completed"]
     assert "XDG_STATE_HOME" in parsed[1]["hint"]
+
+
+KILLED = """
+import os, pathlib, signal, sys
+real = pathlib.Path.replace
+def replace(self, target):
+    real(self, target)
+    if str(target).endswith("home/wrong.txt"):
+        os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path.replace = replace
+from agent.cli import main
+main()
+"""
+
+
+def test_a_kill_inside_apply_loses_that_step_alone(home: Path) -> None:
+    before = (home / "wrong.txt").read_bytes()
+    env = environment(home.parent)
+
+    def run(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
+        argv = (sys.executable, "-c", code) if code else COMMAND
+        given = [*argv, *words]
+        return subprocess.run(given, cwd=home, env=env, capture_output=True, text=True, timeout=60)
+
+    killed = run("-p", LOAD, "-p", "/repair", "-p", "/apply --yes", code=KILLED)
+    assert killed.returncode == -9, killed.stderr
+    assert (home / "wrong.txt").read_bytes() != before, "killed after the file was replaced"
+    on = run("resume", "-p", "/diff")
+    assert "a step that never ended: /apply --yes" in on.stderr
+    assert "standing" in on.stderr or "proved" in on.stdout, "the repair is not lost"
+    again = run("resume", "-p", "/apply --yes")  # it was written whole, or is taken back first
+    assert again.returncode == 0 or "/undo takes it back" in again.stderr
+    assert run("resume", "-p", "/undo").returncode == 0
+    assert (home / "wrong.txt").read_bytes() == before

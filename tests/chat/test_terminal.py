@@ -256,3 +256,17 @@ def test_someone_new_plans_pins_applies_undoes_and_goes_on_after_a_kill(home: Pa
     )
     assert log.stdout == " M mlp.py\n", "nothing else in the tree, nothing staged"
     assert chat.leave() == 0
+
+
+def test_commands_pasted_together_run_one_after_the_other(home: Path) -> None:
+    chat = Terminal(home)
+    assert "/help lists what can be done" in chat.text
+    chat.child.send("\x1b[200~" + LOAD + "\n/frob\n/verify\x1b[201~")
+    time.sleep(0.3)
+    shown = chat("", "1 more not run")
+    assert "next: /verify" in shown
+    assert "no command /frob" in shown
+    assert "refuted" not in shown
+    chat.child.send("exit\r")
+    chat.child.expect("kept: shardproof resume")
+    chat.child.expect(pexpect.EOF)
