@@ -28,6 +28,9 @@ def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
         place, root = _program_directory(session)
     else:
         place, root = _plan_directory(session)
+    stopped = patching.recover(root, session.state_dir)  # before it is read what files hold
+    if stopped is not None:
+        session.run.warn(str(stopped))
     with session.run.phase("preview") as phase:
         seen = patching.preview(place, root)
         phase.summary = ", ".join(f"{f.path} +{f.added} -{f.removed}" for f in seen.files)
