@@ -15,8 +15,8 @@ from verifier.ops import REGISTRY
 from verifier.samples import forms
 
 STEP = 1e-6
-ROUNDS = {"quantize"}
-"""Piecewise constant: their gradient passes straight through and is no slope."""
+ROUNDS = {"quantize", "detach"}
+"""Their gradient is no slope: it passes straight through a rounding, and not at all a detach."""
 COMPOSITES = sorted(
     n
     for n, op in REGISTRY.items()

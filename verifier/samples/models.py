@@ -31,6 +31,7 @@ _STEP: Attrs = {"lr": Fraction(1, 100)}
 MODELS: dict[str, Forms] = {
     "scan": _composite("b", "ib", attrs={"length": 3, "carry": 1, "xs": 1}),
     "mean": _composite("ab", attrs={"dims": (1,), "keepdim": True}),
+    "detach": _composite("ij"),
     "softmax": _composite("ij"),
     "softmax_backward": _composite("ij", "ij"),
     "log_softmax": _composite("ij"),
