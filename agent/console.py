@@ -131,6 +131,8 @@ class Console:
         self._say(event.verdict, event.message, colour)
         if event.where:
             self._say("  at", event.where)
+        for assumption in event.assumptions:
+            self._say("  given", assumption, "")
         for relation in event.relations:
             self._say("  is", relation, "")
 

@@ -7,6 +7,7 @@ live in Z3's main context, so one thread asks at a time.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -122,7 +123,8 @@ class Solver:
         if self.keep:
             self.archive.append(str(solver.to_smt2()))
         begin = time.perf_counter()
-        result = solver.check()
+        with _query():
+            result = solver.check()
         self.stats.queries += 1
         self.stats.seconds += time.perf_counter() - begin
         self.stats.steps += _steps(solver)
@@ -134,9 +136,39 @@ class Solver:
         return result, Undecided(str(solver.reason_unknown()))
 
 
+class _Queries:
+    """Queries under way, and whether one was told to end."""
+
+    def __init__(self) -> None:
+        self.lock, self.running, self.told = threading.Lock(), 0, False
+
+
+_QUERIES = _Queries()
+
+
+@contextmanager
+def _query() -> Generator[None]:
+    """A query that `interrupt` ends. One that comes as the query ends would cancel the next call to
+    Z3, whatever it is; a query of nothing takes it away."""
+    with _QUERIES.lock:
+        _QUERIES.running += 1
+    try:
+        yield
+    finally:
+        with _QUERIES.lock:
+            _QUERIES.running -= 1
+            told, _QUERIES.told = _QUERIES.told, False
+        if told:
+            z3.Solver().check()
+
+
 def interrupt() -> None:
-    """Make the query that runs in another thread return at once, undecided."""
-    z3.main_ctx().interrupt()
+    """Make the query that runs in another thread return at once, undecided; nothing where none
+    runs."""
+    with _QUERIES.lock:
+        if _QUERIES.running:
+            _QUERIES.told = True
+            z3.main_ctx().interrupt()
 
 
 def prove(goal: Term, premises: Iterable[Term] = (), rlimit: int = RLIMIT) -> Answer:

@@ -41,6 +41,7 @@ def apply(
     Raises:
         InputError: it may not be applied, or not to this tree, or nobody said yes.
     """
+    tree.recover(root, state_dir)
     seen = tree.preview(patch, root)
     _emit(run, seen, "preview")
     tree.check_ready(seen, unsafe=unsafe)

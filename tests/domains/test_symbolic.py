@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -58,3 +59,32 @@ def test_truth_values_of_terms_are_not_guessed() -> None:
 def test_laws_that_do_not_exist_are_refused() -> None:
     with pytest.raises(ValueError, match="no laws of 'tan'"):
         Symbolic(("tan",))
+
+
+def test_an_interrupt_without_a_query_cancels_nothing_later() -> None:
+    x = smt.integer("x")
+    smt.interrupt()
+    assert isinstance(smt.prove(x + 1 > x), smt.Valid)
+
+
+def test_interrupts_during_and_after_a_query_end_that_query_alone() -> None:
+    a, b, c, n = smt.integers("a b c n")
+    hard = smt.implies(
+        smt.conj(a > 0, b > 0, c > 0, n > 2), a * a * a * n + b * b * b * n != c * c * c * n
+    )
+    stop = threading.Event()
+
+    def nag() -> None:
+        while not stop.wait(0.002):
+            smt.interrupt()
+
+    nagging = threading.Thread(target=nag)
+    nagging.start()
+    try:
+        for _ in range(20):
+            assert isinstance(smt.prove(hard), smt.Undecided | smt.Valid)
+    finally:
+        stop.set()
+        nagging.join()
+    for _ in range(3):
+        assert isinstance(smt.prove(a + 1 > a), smt.Valid)

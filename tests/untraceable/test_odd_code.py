@@ -160,11 +160,15 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Observed | str]:
     return dict(zip(CODE, try_all(targets, runs), strict=True))
 
 
+def silent(*said: object) -> None:
+    del said
+
+
 def asked(found: Observed | str, *programs: str) -> Report:
     assert isinstance(found, Observed), found
     replies = [json.dumps({"program": p, "unsupported": []}) for p in programs]
     trial = Trial(found, "M", (InputSpec("x", (4, 6)),))
-    return trial.run(Scripted(replies), lambda *_: None)
+    return trial.run(Scripted(replies), silent)
 
 
 def whole(rest: str = "", out: str = "y", value: str = "2") -> str:
