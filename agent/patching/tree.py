@@ -19,7 +19,7 @@ from agent.patching.disk import (
 )
 from agent.patching.facts import Applied, Entry, FileChange, Preview, Recovered
 from agent.patching.record import Digest, Recorded, read, sha256
-from agent.patching.store import Doing, Image, Record, Store, default_state, locked
+from agent.patching.store import Doing, Image, Record, Store, default_state, key, locked
 
 
 def preview(patch: Path, root: Path) -> Preview:
@@ -240,7 +240,12 @@ def history(root: Path, state_dir: Path | None = None) -> tuple[Entry, ...]:
 
 
 def recover(root: Path, state_dir: Path | None = None) -> Recovered | None:
-    """Take back what a run that was stopped in the middle had replaced; every command does so."""
+    """Take back what a run that was stopped in the middle had replaced; every command does so.
+
+    A tree that was never changed is left without a state.
+    """
+    if not (state_dir or default_state()).joinpath(key(resolved_root(root))).is_dir():
+        return None
     with locked(resolved_root(root), state_dir) as (_, recovered):
         return recovered
 
