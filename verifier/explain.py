@@ -21,6 +21,11 @@ def show(node: Node) -> str:
     return f"{left} = {node.op} {right}" + (f" {{{attrs}}}" if attrs else "")
 
 
+def place(node: Node, reason: str) -> Location:
+    """A node as the place of what is wrong."""
+    return Location(node.op, show(node), reason, node.source)
+
+
 def locate(
     one: Sequential,
     distributed: Program,

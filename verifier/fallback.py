@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from verifier.contract import Contract
 from verifier.domains.base import Array
+from verifier.explain import place
 from verifier.ir.program import Program
 from verifier.refute import Difference
-from verifier.relate import Rules, relate_peeled
+from verifier.relate import Rules, Sequential, initial, relate, relate_peeled, satisfied
 from verifier.verdict import Proof
 
 if TYPE_CHECKING:
-    from verifier.resize import Declined, SmallDifference
+    from verifier.resize import SmallDifference
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,25 @@ class Unrelated:
     """The outputs for which one was found."""
     values: frozenset[str] = frozenset()
     """The values for which one was found."""
+    walked: tuple[Sequential, Rules] | None = None
+    """The one-device program as terms, cut as needed, and the rules that were applied."""
+
+    def relates(self, one: Program, many: Program, contract: Contract) -> frozenset[str]:
+        """The values of a distributed program for which there is a relation."""
+        if many is self.distributed:
+            return self.values
+        facts = relate_peeled(one, many, contract, Rules(many.mesh))[1].facts
+        return frozenset(name for name, found in facts.items() if found)
+
+    def holds(self, one: Program, many: Program, contract: Contract) -> bool:
+        """Whether every output is related."""
+        if one is self.sequential and self.walked is not None:
+            terms, rules = self.walked
+            rules.peeling = False
+            related = relate(terms, many, initial(contract, terms, many), contract, rules)
+        else:
+            terms, related, _ = relate_peeled(one, many, contract, Rules(many.mesh))
+        return not satisfied(terms, many, related, contract)
 
 
 def decide_small(given: Unrelated) -> Proof | Difference | str:
@@ -58,34 +78,29 @@ def decide_small(given: Unrelated) -> Proof | Difference | str:
             return f"element by element: {reason}"
 
 
-def resized_difference(given: Unrelated) -> SmallDifference | Declined | None:
-    """A difference of the programs at small extents, with what there is to say against it."""
-    from verifier.resize import refute_resized
-
-    return refute_resized(
-        given.sequential,
-        given.distributed,
-        given.contract,
-        given.consts or None,
-        relates=lambda one, many, contract: (
-            given.values if many is given.distributed else _related(one, many, contract)
-        ),
-        proved=given.related,
-    )
-
-
 def refute_large(given: Unrelated) -> Difference | str:
     """The programs at small extents, run on numbers."""
-    from verifier.resize import Declined
+    from verifier.resize import Declined, refute_resized
+    from verifier.resize.replaced import proved_otherwise, shows_too
 
-    found = resized_difference(given)
+    triple = given.sequential, given.distributed, given.contract
+    other = proved_otherwise(*triple, given.holds)
+    found = refute_resized(
+        *triple,
+        given.consts or None,
+        relates=None if other else given.relates,
+        proved=given.related,
+    )
     if found is None:
         return "the programs are too large to run, and equal on numbers at smaller extents"
     if isinstance(found, Declined):
         return f"the programs are too large to run on numbers: {found}"
-    if found.caveats:
-        return f"the programs differ {found}, which need not mean much: {'; '.join(found.caveats)}"
-    return as_witnessed(found)
+    if other is not None and shows_too(found, other, given.holds):
+        return replace(as_witnessed(found), place=place(other.nodes[0], str(other)))
+    if other is None and not found.caveats:
+        return as_witnessed(found)
+    why = "; ".join(found.caveats) or "with another number they may be too"
+    return f"the programs differ {found}, which need not mean much: {why}"
 
 
 def as_witnessed(found: SmallDifference) -> Difference:
@@ -107,9 +122,3 @@ def smallest(one: Program, many: Program, contract: Contract, found: Difference)
     rank = ", ".join(f"{name}={at}" for name, at in w.rank.items())
     shown = f"{w.output}{list(w.index)} on rank {rank}: got {w.got:.6g}, expected {w.expected:.6g}"
     return f"{shown} {small}"
-
-
-def _related(one: Program, many: Program, contract: Contract) -> set[str]:
-    """The values for which there is a relation."""
-    facts = relate_peeled(one, many, contract, Rules(many.mesh))[1].facts
-    return {name for name, found in facts.items() if found}

@@ -41,10 +41,17 @@ class BudgetError(Exception):
 
 
 class Arrays:
-    """Arrays by number, and what each computation on them gave."""
+    """Arrays by number, and what each computation on them gave, in one run or in several.
+
+    Args:
+        domain: what the ops compute on.
+        budget: how many unlike computations are done.
+    """
 
     def __init__(self, domain: Domain, budget: int) -> None:
         self.domain, self.left = domain, budget
+        self.bodies: dict[int, Program] = {}
+        """Blocks are told apart by identity; here they stay alive."""
         self.arrays: list[Array] = []
         self.numbers: dict[Hashable, int] = {}
         self.known: dict[Hashable, Any] = {}
@@ -77,25 +84,23 @@ class Arrays:
 def simulate(
     program: Program,
     ranks: Sequence[Mapping[str, Array]],
-    domain: Domain,
-    budget: int,
+    known: Arrays,
 ) -> list[dict[str, Array]]:
     """The outputs of a program in primitive ops on all ranks of its mesh, by value.
 
     Args:
         program: in primitive ops (`verifier.inline`).
         ranks: the inputs of each rank.
-        domain: what the ops compute on.
-        budget: how many unlike computations are done.
+        known: what was computed before, in runs of programs on the same mesh.
 
     Raises:
         IRError: a node that some rank cannot run.
-        BudgetError: more unlike computations than the budget.
+        BudgetError: more unlike computations than `known` has left.
     """
     places = regions(program)
     for fault in places.faults():
         raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
-    run = _Run(program, Arrays(domain, budget))
+    run = _Run(program, known)
     values: dict[str, Ids] = {}
     for item in program.inputs:
         values[item.name] = run.absent()
@@ -129,10 +134,10 @@ def run_both(
         BudgetError: more unlike computations than `BUDGET`.
     """
     mesh, names = distributed.mesh, [i.name for i in distributed.inputs]
-    whole = simulate(sequential, [inputs], domain, BUDGET)[0]
+    whole = simulate(sequential, [inputs], Arrays(domain, BUDGET))[0]
     pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
     given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
-    ranks = simulate(distributed, given, domain, BUDGET)
+    ranks = simulate(distributed, given, Arrays(domain, BUDGET))
     values = {output_key(o): whole[o.value] for o in sequential.outputs}
     return {
         output_key(o): (values[output_key(o)], [local.get(o.value) for local in ranks])
@@ -174,6 +179,7 @@ class _Run:
         self.groups: dict[tuple[str, ...], Ids] = {}
         self.stills: dict[tuple[int, int], _Still] = {}
         self.bodies: dict[tuple[int, int], Regions] = {}
+        self.regions: dict[int, int] = {}
 
     def absent(self) -> Ids:
         return np.full(self.size, ABSENT, np.int64)
@@ -218,6 +224,13 @@ class _Run:
         if key not in self.bodies:
             self.bodies[key] = places.inside(node)
         return self.bodies[key]
+
+    def alike(self, inside: Regions) -> int:
+        """A number for the ranks of the values in a body, which say those of all inner ones."""
+        if id(inside) not in self.regions:
+            key = "regions", frozenset(inside.values.items())
+            self.regions[id(inside)] = self.arrays.calls.setdefault(key, len(self.arrays.calls))
+        return self.regions[id(inside)]
 
     def node(self, node: Node, values: dict[str, Ids], places: Regions) -> None:
         """Run one node on all ranks, adding its results to `values`."""
@@ -286,7 +299,8 @@ class _Run:
         given = [values[v] for v in node.inputs]
         attrs = tuple(sorted(node.attrs.items()))
         inside = self.inside(node, places)
-        key = id(body), id(inside), attrs, tuple(ids.tobytes() for ids in given)
+        self.arrays.bodies[id(body)] = body
+        key = id(body), self.alike(inside), attrs, tuple(ids.tobytes() for ids in given)
         made = self.arrays.known.get(key)
         if made is None:
             made = self.arrays.known[key] = self._steps(node, body, given, inside)

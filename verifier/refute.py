@@ -25,7 +25,7 @@ from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
 from verifier.regions import Regions, regions
 from verifier.scatter import copies, gather, piece, scatter
-from verifier.verdict import Witness
+from verifier.verdict import Location, Witness
 
 Pair = tuple[Array, list[Array | None]]
 """What one device computes, and what each rank holds (None: nothing)."""
@@ -61,6 +61,8 @@ class Difference:
     outputs: tuple[str, ...]
     inputs: Mapping[str, Array] = field(default_factory=dict[str, Array])
     """Of the one-device program, all of them."""
+    place: Location | None = None
+    """What is wrong, where that is known for certain."""
 
 
 def elements(program: Program, copies: int = 1) -> int:

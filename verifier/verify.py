@@ -161,7 +161,14 @@ def _decide(
         keys = {output_key(o) for o in distributed.outputs} - set(wrong)
         held = frozenset(name for name, facts in related.facts.items() if facts)
         open_ = Unrelated(
-            sequential, distributed, contract, consts or {}, tuple(wrong), tuple(sorted(keys)), held
+            sequential,
+            distributed,
+            contract,
+            consts or {},
+            tuple(wrong),
+            tuple(sorted(keys)),
+            held,
+            (one, rules),
         )
         second = decide_small(open_) if ran else refute_large(open_)
         stats["decide_s"] = time.perf_counter() - start
@@ -175,7 +182,7 @@ def _decide(
     return Counterexample(
         str(distributed.mesh),
         difference.witness,
-        location,
+        difference.place or location,
         difference.outputs,
         offered,
         stats,

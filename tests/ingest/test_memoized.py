@@ -61,7 +61,7 @@ def _alike(program: Program, ranks: Sequence[Mapping[str, Array]]) -> bool:
     domain = Floats()
     with np.errstate(all="ignore"):
         want = simulate(program, ranks, domain)
-        got = memoized.simulate(inline(program), ranks, domain, memoized.BUDGET)
+        got = memoized.simulate(inline(program), ranks, memoized.Arrays(domain, 1000))
     for local, mine in zip(want, got, strict=True):
         for out in program.outputs:
             assert _same(local.get(out.value), mine.get(out.value)), out.value
@@ -104,4 +104,4 @@ def test_a_budget_is_kept() -> None:
     cut = {n: scatter(drawn[n], step.contract.inputs[n], mesh, Floats(), rng) for n in drawn}
     ranks = [{n: p[r] for n, p in cut.items()} for r in range(mesh.size)]
     with pytest.raises(memoized.BudgetError), np.errstate(all="ignore"):
-        memoized.simulate(many, ranks, Floats(), 20)
+        memoized.simulate(many, ranks, memoized.Arrays(Floats(), 20))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from fractions import Fraction
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from verifier.ir.types import Affine
 
 FEW = 3
 """A class of ranks that deviate is so many times smaller than the class they belong to."""
-_FACTOR = re.compile(r"(?<=\bvalue=)[^,}\s]+")
 ALIKE = 0.5
 """So much of its lines, at least, are also those of the class it belongs to."""
 
@@ -91,20 +88,6 @@ def _values(number: int | Affine, owner: TextClass, grid: Grid) -> Ints:
 
 def _unnamed(tokens: tuple[str, ...]) -> tuple[str, ...]:
     return tuple("%" if t[0] == "%" else t for t in tokens)
-
-
-def other_factor(want: str, got: str) -> tuple[Fraction, Fraction] | None:
-    """The numbers `value=` of two lines that differ in these alone."""
-    if len(_FACTOR.findall(want)) != 1 or _FACTOR.split(want) != _FACTOR.split(got):
-        return None
-    try:
-        return _number(_FACTOR.findall(want)[0]), _number(_FACTOR.findall(got)[0])
-    except (ValueError, OverflowError, ZeroDivisionError):
-        return None
-
-
-def _number(text: str) -> Fraction:
-    return Fraction(text) if "/" in text else Fraction(float(text))
 
 
 def first_difference(

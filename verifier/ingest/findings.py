@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 
 from verifier.ir.program import Program
@@ -30,9 +29,6 @@ class Finding:
     coords: dict[str, int] = field(default_factory=dict[str, int])
     expected: str = ""
     got: str = ""
-    factor: tuple[Fraction, Fraction] | None = None
-    """Of a rank that deviates: where all that it has otherwise is one number of one op, `value=`,
-    what the ranks around it have there, and what it has."""
 
     def __str__(self) -> str:
         at = "" if self.rank is None else f"rank {self.rank}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verifier.ingest.build import UnwrittenError, build
 from verifier.ingest.classes import TextClass, actual, split
 from verifier.ingest.container import Section, open_ranks
-from verifier.ingest.deviation import adopt, first_difference, hosts, other_factor
+from verifier.ingest.deviation import adopt, first_difference, hosts
 from verifier.ingest.findings import (
     Finding,
     Ingested,
@@ -240,8 +240,7 @@ def _deviations(read: _Read, classes: list[TextClass]) -> Iterator[Finding]:
             told += 1
             lines = "1 line" if count == 1 else f"{count} lines"
             what = f"{lines} unlike the {len(owner.host.ranks)} ranks around it, this one first"
-            found = read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
-            yield replace(found, factor=other_factor(want, got) if count == 1 else None)
+            yield read.finding("deviates", owner, row, j, what, f"`{want}`", f"`{got}`")
     if left:
         yield Finding("deviates", f"{left} more ranks deviate")
 

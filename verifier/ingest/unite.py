@@ -22,12 +22,11 @@ from verifier.ingest.whole import (
     Value,
     Whole,
     alike,
-    frozen,
     joins,
-    shape,
 )
 from verifier.ir.errors import MalformedError
 from verifier.ir.program import IN_ORDER, Node
+from verifier.ir.shape import frozen, shape
 from verifier.ir.types import Attr, TensorType
 from verifier.ops import lookup
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from verifier.contract import Contract, ContractError
 from verifier.domains.base import Array
-from verifier.ingest.factor import refuted_by_factor
 from verifier.ingest.findings import Finding, Ingested
 from verifier.ingest.read import Progress, read_ranks
 from verifier.ir.errors import IRError
@@ -72,13 +71,6 @@ def judged(
         return Unknown("no program of all ranks was found", stats=read.stats)
     deviant = read.of_kind("deviates")
     try:
-        if len(deviant) == 1 and deviant[0].factor is not None and deviant[0].rank is not None:
-            rank, numbers = deviant[0].rank, deviant[0].factor
-            given = sequential, read.program, contract, consts
-            found = refuted_by_factor(*given, rank, numbers)
-            if found is not None:
-                stats = {**read.stats, **found.stats}
-                return replace(found, location=_location(deviant[0]), stats=stats)
         verdict = verify(sequential, read.program, contract, consts=consts, progress=progress)
     except (IRError, ContractError) as error:
         return Unknown(f"the programs do not fit: {error}", stats=read.stats)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from verifier.ingest.symbolic import LineError, Step
 from verifier.ir.program import Input, Node, Program
-from verifier.ir.types import Attr, TensorType
+from verifier.ir.types import TensorType
 from verifier.ops import lookup
 
 Piece = tuple[int, int]
@@ -100,29 +100,4 @@ def _signature(body: Program | None) -> Hashable:
     return (
         tuple((i.role, i.type) for i in body.inputs),
         tuple((o.role, body.types[o.value]) for o in body.outputs),
-    )
-
-
-def frozen(attrs: Mapping[str, Attr]) -> Hashable:
-    """Attributes that can be compared; true is not 1."""
-    return tuple(sorted(((k, type(v).__name__, v) for k, v in attrs.items()), key=lambda i: i[0]))
-
-
-def shape(body: Program | None) -> Hashable:
-    """A repeated block up to the names of its values."""
-    if body is None:
-        return None
-    number: dict[str, int] = {}
-    for item in body.inputs:
-        number[item.name] = len(number)
-    nodes: list[Hashable] = []
-    for node in body.nodes:
-        operands = tuple(number[v] for v in node.inputs)
-        nodes.append((node.op, operands, frozen(node.attrs), shape(node.body), node.timing))
-        for out in node.outputs:
-            number[out] = len(number)
-    return (
-        tuple((i.role, i.type) for i in body.inputs),
-        tuple(nodes),
-        tuple((o.role, number[o.value]) for o in body.outputs),
     )

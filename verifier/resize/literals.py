@@ -30,7 +30,8 @@ ONE_SIDED = "only one of the programs has the factors"
 ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
-def _literal(node: Node) -> Fraction | None:
+def literal(node: Node) -> Fraction | None:
+    """The number that a node has as an attribute."""
     name = SCALARS.get(node.op)
     value = node.attrs.get(name) if name else None
     if isinstance(value, int | Fraction) and not isinstance(value, bool):
@@ -45,8 +46,9 @@ def _counts(scope: Program, node: Node) -> bool:
     out = node.outputs[0]
     if scope.types[out].dtype not in FLOATS:
         return scope.types[out].dtype != "bool"
-    reads = [n.op for n in scope.nodes if out in n.inputs]
-    return node.op in ("full", "add_scalar") and any(op in ORDERS for op in reads)
+    if node.op not in ("full", "add_scalar"):
+        return False
+    return any(n.op in ORDERS and out in n.inputs for n in scope.nodes)
 
 
 class Literals:
@@ -58,7 +60,7 @@ class Literals:
 
     def attrs(self, scope: Program, node: Node) -> dict[str, Attr]:
         """The attributes of a node with its literal at the new extents."""
-        value = _literal(node)
+        value = literal(node)
         if value is None or value.denominator != 1 or not _counts(scope, node):
             return dict(node.attrs)
         return {**node.attrs, SCALARS[node.op]: Fraction(self._index(node, int(value)))}
@@ -87,7 +89,7 @@ def factors(program: Program) -> set[Fraction]:
     """The literals that multiply, add to or are raised to, among floats; without sign."""
     out: set[Fraction] = set()
     for scope, node in program.walk():
-        value = _literal(node)
+        value = literal(node)
         if value and abs(value) != 1 and not _counts(scope, node):
             out.add(abs(value))
     return out

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from verifier.ingest.whole import frozen, shape
 from verifier.ir.program import Node, Program
+from verifier.ir.shape import frozen, shape
 from verifier.ir.types import Mesh
 from verifier.ir.where import Where, common, joined
 from verifier.ops import lookup
@@ -28,17 +28,17 @@ def _folded(program: Program, mesh: Mesh) -> Program | None:
     known: dict[Hashable, list[int]] = {}
     nodes: list[Node] = []
     wheres: list[list[Where]] = []
-    for node in program.nodes:
-        inputs = tuple(names.get(v, v) for v in node.inputs)
-        if node.op == "merge" and len(set(inputs)) == 1:
-            names[node.outputs[0]] = inputs[0]
+    for old in program.nodes:
+        node = renamed(old, names)
+        if node.op == "merge" and len(set(node.inputs)) == 1:
+            names[node.outputs[0]] = node.inputs[0]
             continue
-        body = node.body
-        if body is not None:
-            body = _folded(body, mesh)
+        if node.body is not None:
+            body = _folded(node.body, mesh)
             if body is None:
                 return None
-        key = node.op, inputs, frozen(node.attrs), node.timing, shape(body)
+            node = with_body(node, body)
+        key = node.op, node.inputs, frozen(node.attrs), node.timing, shape(node.body)
         alike = known.setdefault(key, []) if lookup(node.op).kind not in APART else []
         place = next((i for i in alike if _apart(node.where, wheres[i])), None)
         if place is not None:
@@ -46,7 +46,7 @@ def _folded(program: Program, mesh: Mesh) -> Program | None:
             names |= zip(node.outputs, nodes[place].outputs, strict=True)
             continue
         alike.append(len(nodes))
-        nodes.append(replace(node, inputs=inputs, body=body))
+        nodes.append(node)
         wheres.append([node.where])
     for i, parts in enumerate(wheres):
         if len(parts) > 1:
@@ -54,9 +54,27 @@ def _folded(program: Program, mesh: Mesh) -> Program | None:
             if where is None:
                 return None
             nodes[i] = replace(nodes[i], where=where)
+    if not names and same(nodes, program.nodes):
+        return program
     outputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in program.outputs)
     types = {v: t for v, t in program.types.items() if v not in names}
     return replace(program, nodes=tuple(nodes), outputs=outputs, types=types)
+
+
+def renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with its operands renamed; itself where none is."""
+    inputs = tuple(names.get(v, v) for v in node.inputs)
+    return node if inputs == node.inputs else replace(node, inputs=inputs)
+
+
+def with_body(node: Node, body: Program) -> Node:
+    """The node with this block; itself where it has it."""
+    return node if body is node.body else replace(node, body=body)
+
+
+def same(nodes: Sequence[Node], others: Sequence[Node]) -> bool:
+    """Whether nothing was changed."""
+    return len(nodes) == len(others) and all(a is b for a, b in zip(nodes, others, strict=True))
 
 
 def _apart(where: Where, parts: Sequence[Where]) -> bool:

@@ -16,7 +16,7 @@ from verifier.contract import Contract
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.ir.program import Node, Program
-from verifier.memoized import BUDGET, simulate
+from verifier.memoized import BUDGET, Arrays, simulate
 from verifier.ops import lookup
 from verifier.refute import INDEX_OPS, TOLERANCE
 from verifier.scatter import scatter
@@ -121,13 +121,14 @@ def shows_in_both(
     names = [i.name for i in wrong.inputs]
     pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
     given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
+    known = Arrays(domain, 4 * BUDGET)
     for place in (0, 1):
         a, b = (_chosen(p, s, place) for p, s in zip((wrong, right), seeds, strict=True))
         if a is None or b is None:
             return False
         if a is wrong and b is right:
             return True
-        found = [simulate(p, given, domain, BUDGET) for p in (a, b)]
+        found = [simulate(p, given, known) for p in (a, b)]
         paths = [{(o.role, o.path): o.value for o in p.outputs} for p in (a, b)]
         pairs = (
             (x.get(paths[0][key]), y.get(paths[1][key]))
