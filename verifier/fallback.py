@@ -85,22 +85,27 @@ def refute_large(given: Unrelated) -> Difference | str:
 
     triple = given.sequential, given.distributed, given.contract
     other = proved_otherwise(*triple, given.holds)
-    found = refute_resized(
-        *triple,
-        given.consts or None,
-        relates=None if other else given.relates,
-        proved=given.related,
-    )
-    if found is None:
-        return "the programs are too large to run, and equal on numbers at smaller extents"
-    if isinstance(found, Declined):
-        return f"the programs are too large to run on numbers: {found}"
-    if other is not None and shows_too(found, other, given.holds):
-        return replace(as_witnessed(found), place=place(other.nodes[0], str(other)))
-    if other is None and not found.caveats:
-        return as_witnessed(found)
-    why = "; ".join(found.caveats) or "with another number they may be too"
-    return f"the programs differ {found}, which need not mean much: {why}"
+    why = ""
+    for counting in dict.fromkeys(((), other.counting)) if other else ((),):
+        found = refute_resized(
+            *triple,
+            given.consts or None,
+            relates=None if other else given.relates,
+            proved=given.related,
+            counting=counting,
+        )
+        if found is None:
+            why = "the programs are too large to run, and equal on numbers at smaller extents"
+        elif isinstance(found, Declined):
+            why = f"the programs are too large to run on numbers: {found}"
+        elif other is not None and shows_too(found, other, given.holds):
+            return replace(as_witnessed(found), place=place(other.nodes[0], str(other)))
+        elif other is None and not found.caveats:
+            return as_witnessed(found)
+        else:
+            doubts = "; ".join(found.caveats) or "with another number they may be too"
+            why = f"the programs differ {found}, which need not mean much: {doubts}"
+    return why
 
 
 def as_witnessed(found: SmallDifference) -> Difference:

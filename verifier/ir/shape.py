@@ -10,7 +10,9 @@ from verifier.ir.types import Attr
 
 def frozen(attrs: Mapping[str, Attr]) -> Hashable:
     """Attributes that can be compared; true is not 1."""
-    return tuple(sorted(((k, type(v).__name__, v) for k, v in attrs.items()), key=lambda i: i[0]))
+    return tuple(
+        sorted(((k, isinstance(v, bool), v) for k, v in attrs.items()), key=lambda i: i[0])
+    )
 
 
 def shape(body: Program | None) -> Hashable:

@@ -9,7 +9,7 @@ in all, as they would be there. Where it goes away, it says nothing about the gi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -20,6 +20,23 @@ from verifier.resize.literals import FEW, SCALARS
 
 MOST = 4
 """Places of one factor that are tried each for itself."""
+
+
+def counting(given: Mesh, small: Mesh, factors: Collection[Fraction]) -> dict[Fraction, Fraction]:
+    """Those factors that may count ranks of the given mesh, with what they are on another."""
+    out: dict[Fraction, Fraction] = {}
+    for before, after in _products(given, small):
+        for factor, other in ((before, after), (1 / before, 1 / after)):
+            if factor in factors:
+                out.setdefault(factor, other)
+    return out
+
+
+def rescaled_all(program: Program, others: Mapping[Fraction, Fraction]) -> Program:
+    """A program with other factors in the place of some."""
+    for factor, other in others.items():
+        program = _with(program, factor, other, lambda _: True)
+    return program
 
 
 def rescaled(program: Program, mesh: Mesh) -> Iterator[tuple[Fraction, Program]]:
@@ -34,14 +51,20 @@ def rescaled(program: Program, mesh: Mesh) -> Iterator[tuple[Fraction, Program]]
 def _counts(given: Mesh, small: Mesh) -> dict[Fraction, Fraction]:
     """Numbers of ranks along some mesh dims, and one over them, with what they are on fewer."""
     out: dict[Fraction, Fraction] = {}
+    for before, after in _products(given, small):
+        if before != after and before > FEW:
+            out.setdefault(before, after)
+            out.setdefault(1 / before, 1 / after)
+    return out
+
+
+def _products(given: Mesh, small: Mesh) -> Iterator[tuple[Fraction, Fraction]]:
     for length in range(1, len(given.names) + 1):
         for names in combinations(given.names, length):
-            before = math.prod(given[n] for n in names)
-            after = math.prod(small[n] for n in names)
-            if before != after and before > FEW:
-                out.setdefault(Fraction(before), Fraction(after))
-                out.setdefault(Fraction(1, before), Fraction(1, after))
-    return out
+            yield (
+                Fraction(math.prod(given[n] for n in names)),
+                Fraction(math.prod(small[n] for n in names)),
+            )
 
 
 def _factor(node: Node) -> Fraction | None:
@@ -51,8 +74,8 @@ def _factor(node: Node) -> Fraction | None:
     return None
 
 
-def _place(scope: Program, node: Node) -> Hashable:
-    """Alike for copies of one statement, as for layers or micro-batches written out."""
+def place(scope: Program, node: Node) -> Hashable:
+    """Where a number is written: alike for copies of one statement, as layers written out are."""
     if node.source != NOWHERE:
         return node.op, str(node.source)
     if not node.inputs:
@@ -65,7 +88,7 @@ def _places(program: Program, factor: Fraction) -> Iterator[Hashable]:
     for scope, node in program.walk():
         found = _factor(node)
         if found is not None and abs(found) == factor:
-            yield _place(scope, node)
+            yield place(scope, node)
 
 
 def _with(
@@ -76,7 +99,7 @@ def _with(
         found = _factor(node)
         if node.body is not None:
             node = replace(node, body=_with(node.body, factor, other, chosen))
-        elif found is not None and abs(found) == factor and chosen(_place(program, node)):
+        elif found is not None and abs(found) == factor and chosen(place(program, node)):
             node = replace(node, attrs={**node.attrs, "value": found / factor * other})
         nodes.append(node)
     return replace(program, nodes=tuple(nodes))

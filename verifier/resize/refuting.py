@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -19,7 +20,8 @@ from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.memoized import BudgetError, run_both
 from verifier.refute import Difference, compare, elements, index_bounds, refute, sample, too_large
-from verifier.resize.counted import rescaled
+from verifier.resize.counted import counting as counted
+from verifier.resize.counted import rescaled, rescaled_all
 from verifier.resize.resized import Resized, resize, smaller_mesh
 from verifier.resize.roots import under_roots
 from verifier.resize.system import Declined
@@ -69,6 +71,7 @@ def refute_resized(
     *,
     relates: Relates | None = None,
     proved: Collection[str] = (),
+    counting: Collection[Fraction] = (),
     seed: int = 0,
 ) -> SmallDifference | Declined | None:
     """A difference of the programs at small extents, None where there is none.
@@ -80,6 +83,8 @@ def refute_resized(
         relates: finds relations. What is related at the given extents must be related at the small
             ones, or the small programs are not the same ones.
         proved: keys of the outputs that are related at the given extents; none of them may differ.
+        counting: factors of the distributed program that count ranks. They follow the mesh; which
+            became what is told in `Resized.counted`.
     """
     sequential, distributed = inline(sequential), inline(distributed)
     small = resize(sequential, distributed, contract)
@@ -89,6 +94,10 @@ def refute_resized(
             small = resize(sequential, distributed, contract, least)
     if isinstance(small, Declined):
         return small
+    if counting:
+        others = counted(distributed.mesh, small.distributed.mesh, counting)
+        changed = rescaled_all(small.distributed, others)
+        small = replace(small, distributed=changed, counted=others)
     pair = small.sequential, small.distributed, small.contract
     if relates is not None:
         lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))

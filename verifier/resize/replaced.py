@@ -8,7 +8,7 @@ stands in the place of one that is right there. docs/soundness.md gives the argu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -20,6 +20,7 @@ from verifier.ir.where import common
 from verifier.memoized import BudgetError
 from verifier.regions import Regions, regions
 from verifier.resize.choices import loses_nothing, shows_in_both
+from verifier.resize.counted import counting, place
 from verifier.resize.fold import folded, renamed, same, with_body
 from verifier.resize.literals import ONE_SIDED, SCALARS, counts_entries, factors, literal
 from verifier.resize.refuting import SmallDifference
@@ -40,6 +41,10 @@ class Replacement:
     """That have the number, at the given extents; at others they are called the same."""
     odd: Fraction
     other: Fraction
+    beside: bool = False
+    """Whether other ranks have the other number in the same place."""
+    counting: tuple[Fraction, ...] = ()
+    """Numbers that only the distributed program has besides and that may count ranks."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -63,27 +68,38 @@ def proved_otherwise(
         return None
     for tried in others:
         right = _exchanged(distributed, tried)
-        if right is None or factors(sequential) != factors(right):
+        if right is None:
             continue
-        if _held(sequential, right, tried, contract, holds):
-            return tried if loses_nothing(distributed, _having(tried.names, tried.odd)) else None
+        if not _held(sequential, right, tried, contract, holds):
+            continue
+        if not loses_nothing(distributed, _having(tried.names, tried.odd)):
+            return None
+        more = factors(right) - factors(sequential)
+        return replace(tried, counting=tuple(counting(distributed.mesh, distributed.mesh, more)))
     return None
 
 
 def shows_too(found: SmallDifference, tried: Replacement, holds: Holds) -> bool:
     """Whether the small programs are related once the other number stands there, and those at hand
-    differ from them in any choice; and whether nothing else speaks against the difference."""
+    differ from them in any choice; and whether nothing else speaks against the difference.
+
+    Args:
+        found: what differs at small extents.
+        tried: the number, and what stands in its place.
+        holds: decides by relations.
+    """
     small = found.resized
+    tried = replace(tried, odd=small.counted.get(tried.odd, tried.odd))
     right = _exchanged(small.distributed, tried)
     if right is None or not all(caveat.startswith(ONE_SIDED) for caveat in found.caveats):
         return False
     if not _held(small.sequential, right, tried, small.contract, holds):
         return False
     seeds = _having(tried.names, tried.odd), _having(tried.names, tried.other)
-    given = small.distributed, right, seeds, small.contract, found.difference.inputs
     try:
         with np.errstate(all="ignore"):
-            return shows_in_both(*given)
+            inputs = found.difference.inputs
+            return shows_in_both(small.distributed, right, seeds, small.contract, inputs)
     except BudgetError:
         return False
 
@@ -93,18 +109,30 @@ def _others(one: Program, many: Program) -> Iterator[Replacement]:
     what other ranks have in the same place, what one device has in no other, or nothing."""
     ours, theirs = factors(one), factors(many)
     for odd in sorted(theirs - ours)[:MAX_ODD]:
-        places = [(scope, n) for scope, n in many.walk() if abs(literal(n) or 0) == odd]
-        if len({n.op for _, n in places}) != 1 or len({literal(n) for _, n in places}) != 1:
-            continue
-        nodes = tuple(n for _, n in places)
-        first = places[0][1]
-        value = literal(first)
-        assert value is not None
-        sign = 1 if value > 0 else -1
-        nothing = NOTHING.get(first.op, sign)
-        tried = dict.fromkeys((*_beside(*places[0]), *(sign * f for f in ours - theirs), nothing))
-        for other in list(tried)[:MAX_ODD]:
-            yield Replacement(nodes, value, Fraction(other))
+        places: dict[Hashable, list[tuple[Program, Node]]] = {}
+        for scope, node in many.walk():
+            value = literal(node)
+            if value is not None and abs(value) == odd:
+                places.setdefault((value, node.op, place(scope, node)), []).append((scope, node))
+        alone = list(places.values()) if len(places) > 1 else []
+        together = [found for group in places.values() for found in group]
+        for chosen in (together, *alone[:MAX_ODD]):
+            yield from _in_place(chosen, ours - theirs)
+
+
+def _in_place(
+    chosen: Sequence[tuple[Program, Node]], missing: Collection[Fraction]
+) -> Iterator[Replacement]:
+    nodes = tuple(n for _, n in chosen)
+    first, value = nodes[0], literal(nodes[0])
+    if value is None or any(n.op != first.op or literal(n) != value for n in nodes):
+        return
+    sign = 1 if value > 0 else -1
+    nothing = Fraction(NOTHING.get(first.op, sign))
+    beside = _beside(*chosen[0])
+    tried = dict.fromkeys((*beside, *(sign * f for f in missing), nothing))
+    for other in list(tried)[:MAX_ODD]:
+        yield Replacement(nodes, value, other, other in beside)
 
 
 def _beside(scope: Program, node: Node) -> list[Fraction]:
@@ -121,9 +149,12 @@ def _having(names: Collection[str], value: Fraction) -> Callable[[Node], bool]:
 def _held(
     one: Program, right: Program, tried: Replacement, contract: Contract, holds: Holds
 ) -> bool:
-    """Whether the program is related, what ranks do alike written once."""
-    whole = folded(_plain(right, regions(right), _having(tried.names, tried.other)))
-    return whole is not None and holds(one, whole, contract)
+    """Whether the program is related, what ranks do alike written once: with the other number as it
+    stands, or without the nodes that then change nothing."""
+    plain = _plain(right, regions(right), _having(tried.names, tried.other))
+    versions = (right,) if plain is right else (right, plain) if tried.beside else (plain, right)
+    wholes = map(folded, versions)
+    return any(whole is not None and holds(one, whole, contract) for whole in wholes)
 
 
 def _exchanged(program: Program, tried: Replacement) -> Program | None:

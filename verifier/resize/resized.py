@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import cast
 
 from verifier.contract import Contract, ContractError, check, output_key
@@ -69,6 +70,8 @@ class Resized:
     """Why a difference at these extents need not be one at the given extents."""
     kept: Kept = field(default_factory=dict[str, tuple[int, ...]])
     """By mesh dim the given coordinates that are left, in order."""
+    counted: Mapping[Fraction, Fraction] = field(default_factory=dict[Fraction, Fraction])
+    """Factors that count ranks of the given mesh, with what they are on this one."""
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sizes)) or "the extents given"
