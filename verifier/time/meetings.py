@@ -49,10 +49,11 @@ def dims_of(node: Node) -> tuple[str, ...]:
 
 def enough(program: Program, few: int) -> Mesh:
     """The mesh, with a few ranks for all along dims on which all ranks do the same."""
-    kept: set[str] = set()
-    for inner, node in program.walk():
+    kept = {name for item in program.inputs for name, _ in item.where}
+    for _, node in program.walk():
         kept.update(name for name, _ in node.where)
-        kept.update(name for item in inner.inputs for name, _ in item.where)
+        if node.body is not None:
+            kept.update(name for item in node.body.inputs for name, _ in item.where)
         if lookup(node.op).kind == "movement" and "mesh_dim" in node.attrs:
             kept.update(dims_of(node))
     return Mesh(tuple((n, size if n in kept else min(size, few)) for n, size in program.mesh.dims))
