@@ -27,7 +27,7 @@ def draw(curves: Mapping[str, Sequence[tuple[int, float]]]) -> tuple[bytes, str]
     wide = 4
     high = -(-len(curves) // wide)
     figure: Any
-    figure, grid = plt.subplots(high, wide, figsize=(13, 2.9 * high), squeeze=False, sharey=True)  # pyright: ignore[reportUnknownMemberType]
+    figure, grid = plt.subplots(high, wide, figsize=(13, 2.9 * high), squeeze=False, sharey=True)
     top = 1.1 * max(s for points in curves.values() for _, s in points)
     panels: list[Any] = [panel for line in grid for panel in line]
     for panel, (name, points) in zip(panels, curves.items(), strict=False):

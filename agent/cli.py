@@ -38,7 +38,7 @@ def _version(asked: bool) -> None:
 @app.callback(epilog=EXITS)
 def shardproof(
     context: typer.Context,
-    prompts: sessions.Prompts = [],  # noqa: B006
+    prompts: sessions.Prompts = [],
     json: Json = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -136,7 +136,7 @@ def bench(
             help="Repair by the model alone, told so much: none, message, relation, witness, "
             "fixes or all. Repeatable.",
         ),
-    ] = [],  # noqa: B006
+    ] = [],
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:

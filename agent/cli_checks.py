@@ -139,16 +139,16 @@ def lift(
     mesh: Annotated[str, typer.Option(help="Also prove it on ranks: tp=2 or dp=2,tp=2.")] = "",
     place: Annotated[
         list[str], typer.Option(help="How an input is placed: A:tp=S(1). Repeatable.")
-    ] = [],  # noqa: B006
+    ] = [],
     output: Annotated[
         list[str], typer.Option(help="How an output must be: C:tp=R. Repeatable.")
-    ] = [],  # noqa: B006
+    ] = [],
     collective: Annotated[
         list[str], typer.Option(help="After a buffer is made: C:all_reduce(tp). Repeatable.")
-    ] = [],  # noqa: B006
+    ] = [],
     extent: Annotated[
         list[str], typer.Option(help="Value of a symbolic extent: M=128. Repeatable.")
-    ] = [],  # noqa: B006
+    ] = [],
     func: Annotated[
         str | None, typer.Option(help="Which function, where there are several.")
     ] = None,

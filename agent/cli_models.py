@@ -29,8 +29,8 @@ def parallelize(
     target: Target,
     mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
     out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
-    config: Config = [],  # noqa: B006  (typer reads the default, nothing mutates it)
-    inputs: Inputs = [],  # noqa: B006
+    config: Config = [],
+    inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
     execute: Annotated[
@@ -44,10 +44,10 @@ def parallelize(
     hardware: Annotated[
         str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
     ] = "h100",
-    pin: Pin = [],  # noqa: B006
-    ban: Ban = [],  # noqa: B006
+    pin: Pin = [],
+    ban: Ban = [],
     memory: Memory = None,
-    constrain: Constrain = [],  # noqa: B006
+    constrain: Constrain = [],
     llm: Annotated[
         str,
         typer.Option(
@@ -114,8 +114,8 @@ def step(
     micro_batches: Annotated[
         int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
     ] = 1,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
+    config: Config = [],
+    inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
     hardware: Annotated[str, typer.Option(help="Cluster that the cost model assumes.")] = "h100",
@@ -151,8 +151,8 @@ def step(
 
 def capture(
     target: Target,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
+    config: Config = [],
+    inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
     full_depth: FullDepth = False,
@@ -184,8 +184,8 @@ def capture(
 
 def translate(
     target: Target,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
+    config: Config = [],
+    inputs: Inputs = [],
     reply: Annotated[
         list[Path],
         typer.Option(
@@ -193,7 +193,7 @@ def translate(
             help="A reply written beforehand: the program, or JSON of the form. Repeatable; "
             "without one the model is asked.",
         ),
-    ] = [],  # noqa: B006
+    ] = [],
     out: Annotated[Path | None, typer.Option(help="Write the program that was bound.")] = None,
     show_prompt: Annotated[
         bool, typer.Option("--show-prompt", help="Print what would be sent, and send nothing.")

@@ -27,15 +27,15 @@ def candidates(
     target: Target,
     mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
     count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
+    config: Config = [],
+    inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
     hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
-    pin: Pin = [],  # noqa: B006
-    ban: Ban = [],  # noqa: B006
+    pin: Pin = [],
+    ban: Ban = [],
     memory: Memory = None,
-    constrain: Constrain = [],  # noqa: B006
+    constrain: Constrain = [],
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
@@ -77,15 +77,15 @@ def why_not(
             "--bare", help="Also take the style at its word: without the collectives around it."
         ),
     ] = False,
-    config: Config = [],  # noqa: B006
-    inputs: Inputs = [],  # noqa: B006
+    config: Config = [],
+    inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
     hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
-    pin: Pin = [],  # noqa: B006
-    ban: Ban = [],  # noqa: B006
+    pin: Pin = [],
+    ban: Ban = [],
     memory: Memory = None,
-    constrain: Constrain = [],  # noqa: B006
+    constrain: Constrain = [],
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agent import events, outdir
 from agent.errors import Exit, InputError
@@ -192,7 +192,7 @@ def _object(text: str) -> dict[str, Any]:
     data: Any = json.loads(text)
     if not isinstance(data, dict):
         raise ValueError("expected an object")
-    return data  # pyright: ignore[reportUnknownVariableType]  (JSON objects have string keys)
+    return cast("dict[str, Any]", data)
 
 
 def _read(path: Path, parse: Callable[[str], T]) -> T:

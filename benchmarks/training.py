@@ -15,7 +15,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import training_step
@@ -40,7 +40,7 @@ class Plan:
 
 
 def plan(model: str, **degrees: int | bool) -> Plan:
-    return Plan(model, Degrees(**{"scan_layers": True, **degrees}))  # type: ignore[arg-type]
+    return Plan(model, replace(Degrees(scan_layers=True), **degrees))
 
 
 PLANS = (

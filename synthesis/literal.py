@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import cast
 
 from synthesis.assign import PlanError, split
@@ -211,7 +212,7 @@ class _Scope:
         if node.op in ("reshape", "take", "slice"):
             attrs = next(localize(node, layouts, Reading(whole_shape)), attrs)
         elif node.op == "mul_scalar" and node.inputs[0] in self.summed:
-            attrs["value"] = attrs["value"] * self.setting.size  # pyright: ignore[reportOperatorIssue]
+            attrs["value"] = cast("int | Fraction", attrs["value"]) * self.setting.size
         made = self.builder.add_node(
             node.op,
             [name for name, _ in entered],

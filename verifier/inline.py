@@ -8,6 +8,7 @@ from dataclasses import replace
 from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
 from verifier.ir.program import IN_ORDER, Node, Program
+from verifier.ir.types import Attr
 from verifier.ops import lookup
 from verifier.ops.composites import results
 
@@ -103,14 +104,14 @@ class _Expansion(Builder):
         self.target, self.reserved = target, reserved
         self.types = target.types
 
-    def add(self, op: str, *inputs: str, **attrs: object) -> str:
+    def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         declared = lookup(op)
         if declared.expand is not None:
             return declared.expand(self, *inputs, **declared.with_defaults(attrs))
         name = self.target.fresh("v")
         while name in self.reserved:
             name = self.target.fresh("v")
-        self.target.add_node(op, inputs, attrs, outputs=(name,))  # type: ignore[arg-type]
+        self.target.add_node(op, inputs, attrs, outputs=(name,))
         return name
 
 

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from agent.bench_repair.programs import Wrong
-from agent.llm.client import Model
+from agent.llm.answers import Answer
+from agent.llm.client import Form, Message, Model
 from agent.loop import Mended, Question, Settings, mend
 from verifier.ir.program import Node, Program
 
@@ -61,9 +62,9 @@ class Counted:
         self.model = model
         self.calls = 0
 
-    def ask(self, *question: object, **more: object):
+    def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
         self.calls += 1
-        return self.model.ask(*question, **more)  # type: ignore[arg-type]
+        return self.model.ask(messages, form)
 
 
 def repaired(part: str, given: Wrong, settings: Settings, model: Model | None = None) -> Outcome:

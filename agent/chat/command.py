@@ -82,7 +82,7 @@ def resume(
     session: Annotated[
         str, typer.Argument(metavar="[ID]", help="A session, or how its name begins.")
     ] = "",
-    prompts: Prompts = [],  # noqa: B006  (typer reads the default, nothing mutates it)
+    prompts: Prompts = [],
     listing: Annotated[bool, typer.Option("--list", help="List the sessions that are kept.")] = (
         False
     ),

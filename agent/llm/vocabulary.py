@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import cast
 
 from verifier.ops import REGISTRY, REQUIRED, Op
 from verifier.repair import KINDS
@@ -55,7 +56,7 @@ def _shown(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, tuple):
-        return "[]" if default == () else str(list(default))  # pyright: ignore[reportUnknownArgumentType]
+        return str(list(cast("tuple[object, ...]", default)))
     return str(float(default)) if isinstance(default, Fraction) else str(default)
 
 

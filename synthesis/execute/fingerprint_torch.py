@@ -46,7 +46,7 @@ def _row_sum(words: torch.Tensor, base: torch.Tensor, key: torch.Tensor) -> torc
 
 @functools.cache
 def _compiled() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
-    return torch.compile(_row_sum, dynamic=True)  # pyright: ignore[reportUnknownMemberType]
+    return torch.compile(_row_sum, dynamic=True)  # pyright: ignore[reportUnknownMemberType]  (torch has no type for it)
 
 
 @functools.cache

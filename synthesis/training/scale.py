@@ -85,7 +85,7 @@ class Row:
 
 def _degrees(**given: int | bool) -> Degrees:
     many = given.get("micro_batches", 1) > 1
-    return Degrees(**{"scan_layers": True, "scan_micro_batches": many, **given})  # type: ignore[arg-type]
+    return replace(Degrees(scan_layers=True, scan_micro_batches=many), **given)
 
 
 def _plan(name: str, size: str, published: float, target: float, **degrees: int | bool) -> Point:

@@ -24,7 +24,7 @@ from verifier.frontend.trace import Traced
 from verifier.ir.builder import Builder
 from verifier.ir.errors import IRError
 from verifier.ir.program import Program
-from verifier.ir.types import Mesh, Source, TensorType
+from verifier.ir.types import NO_MESH, Mesh, Source, TensorType
 
 DTYPES = {
     torch.float64: "f64",
@@ -71,7 +71,7 @@ class Lowering:
         provenance: Provenance,
         canonical: Mapping[str, str],
         name: str,
-        mesh: Mesh = Mesh(),  # noqa: B008
+        mesh: Mesh = NO_MESH,
         groups: Mapping[str, str] | None = None,
     ) -> None:
         self.traced = traced
@@ -241,7 +241,7 @@ def lower(
     provenance: Provenance,
     canonical: Mapping[str, str],
     name: str,
-    mesh: Mesh = Mesh(),  # noqa: B008
+    mesh: Mesh = NO_MESH,
     groups: Mapping[str, str] | None = None,
 ) -> Lowered:
     """`canonical` maps the second names of tied parameters to their first.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -99,7 +100,7 @@ def _depths(
         if depth is None:
             continue
         override = depths.shorter_config(config, depth)
-        short = depths.build_whole(lambda: target.build(**override))  # noqa: B023
+        short = depths.build_whole(partial(target.build, **override))
         short_config: Any = short.config
         if depths.same_kinds(kinds, depths.layer_kinds(short, depth.layers, short_config), depth):
             options.append(depth)

@@ -143,7 +143,10 @@ class Index:
         if scale != 1:
             value = (value * np.uint64(_lift(scale))) % _P
         for layout in self.layouts(value.shape, first.shape, names):
-            if all(np.array_equal(piece(value, layout, self.coords[r]), parts[r]) for r in ranks):  # pyright: ignore[reportArgumentType]
+            if all(
+                part is not None and np.array_equal(piece(value, layout, self.coords[r]), part)
+                for r, part in ((r, parts[r]) for r in ranks)
+            ):
                 return layout.with_partial((n, "sum") for n in names)
         return None
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations, permutations
+from typing import cast
 
 from verifier.contract import output_key
 from verifier.ir.attrs import named_mesh_dims
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Affine, Attr, Mesh
-from verifier.ir.where import ranks_where
+from verifier.ir.where import Where, ranks_where
 from verifier.ops import lookup
 from verifier.repair.edits import Attrs, Edit
 
@@ -158,7 +159,7 @@ def _pairs(node: Node, declared: dict[str, Attr], shape: tuple[int, ...]) -> Ite
         assert isinstance(cut, tuple)
         for order in list(permutations(cut))[:6]:
             if order != cut:
-                yield Edit("set", name, attrs=(("shape", order),))  # pyright: ignore[reportArgumentType]
+                yield Edit("set", name, attrs=(("shape", cast("tuple[int, ...]", order)),))
 
 
 def offsets(now: object, program: Program, node: Node) -> Iterator[Attr]:
@@ -323,14 +324,14 @@ def _after(program: Program, node: Node) -> set[str]:
 
 def messages(program: Program, node: Node) -> Iterator[Edit]:
     """A send or a receive that is missing, as others in the program have it."""
-    known: dict[tuple[str, Attrs, object], None] = {}
+    known: dict[tuple[str, Attrs, Where], None] = {}
     for other in program.nodes:
         if other.op in ("send", "recv", "only"):
             known[other.op, tuple(sorted(other.attrs.items())), other.where] = None
     for op, attrs, where in known:
-        yield Edit("after", node.outputs[0], op, attrs, where=where)  # pyright: ignore[reportArgumentType]
+        yield Edit("after", node.outputs[0], op, attrs, where=where)
         for value in node.inputs:
-            yield Edit("after", value, op, attrs, uses=(node.outputs[0],), where=where)  # pyright: ignore[reportArgumentType]
+            yield Edit("after", value, op, attrs, uses=(node.outputs[0],), where=where)
 
 
 def returned(program: Program, wrong: set[str]) -> Iterator[Edit]:

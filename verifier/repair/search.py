@@ -212,9 +212,9 @@ class _Search:
             self.numbers = Numbers(q.sequential, q.distributed, q.contract, q.consts, seed)
             state = self.numbers.machine.run(q.distributed, self.numbers.empty)
             wrong = self.numbers.wrong(state)
-            if wrong:
-                break
-        return state, wrong  # pyright: ignore[reportPossiblyUnboundVariable]
+            if wrong or seed == SEEDS[-1]:
+                return state, wrong
+        raise AssertionError("no seeds")
 
     def _best_first(self, start: _Point) -> Repaired | NotRepaired:
         """Chunks of edits at the most promising programs; fewer edits get more of the time."""

@@ -89,7 +89,7 @@ def _group(
             f"the binding of axis {first.name} over {points} iterations is too large to check",
             expected="digits such as i0 * 32 + i1, or smaller extents",
         )
-    grid: list[Ints] = np.unravel_index(np.arange(points), tuple(loops.values())) if loops else []  # pyright: ignore[reportAssignmentType]
+    grid = np.unravel_index(np.arange(points), tuple(loops.values())) if loops else ()
     env: dict[str, Ints] = dict(zip(loops, grid, strict=True))
     keep = np.ones(max(points, 1), bool)
     try:

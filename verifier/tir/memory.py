@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from verifier.ir.builder import Builder
 from verifier.ir.program import Node
-from verifier.ir.types import FLOATS
+from verifier.ir.types import FLOATS, Attr
 
 Box = tuple[tuple[int, int], ...]
 """Per dim the first index and the one after the last."""
@@ -43,9 +43,9 @@ class Views:
     def shape(self, value: str) -> tuple[int, ...]:
         return self.b.types[value].shape
 
-    def add(self, op: str, *inputs: str, **attrs: object) -> str:
+    def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         name = self.b.fresh(self.hint)
-        self.b.add_node(op, inputs, attrs, outputs=(name,))  # pyright: ignore[reportArgumentType]
+        self.b.add_node(op, inputs, attrs, outputs=(name,))
         self.made[name] = self.b.nodes[-1]
         return name
 

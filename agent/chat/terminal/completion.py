@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import Completer, Completion, PathCompleter
@@ -106,8 +106,7 @@ def _classes(path: str) -> list[str]:
     import ast
 
     try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:  # noqa: PTH123, PTH111
-            tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError):
+        tree = ast.parse(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError, RuntimeError):
         return []
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -62,15 +62,15 @@ def roll(
             stop = s.start + s.period * s.traced
             middle = [i for i in entries if s.start <= i < stop]
             found = find_run(Blocks(program, prefix, backward), middle)
+            total = max(total, s.start + s.period * s.count)
+            group = Group(prefix, s.start, s.period, s.count, total, s.traced)
             made = None
             if found and len(found[0].steps) == s.traced and found[0].period == s.period:
-                total = max(total, s.start + s.period * s.count)
-                group = Group(prefix, s.start, s.period, s.count, total, s.traced)
                 made = Roll(program, *found, group).build()
             if made is None:
                 raise NotRolledError(f"{prefix}: entries {s.start} to {stop - 1} are not alike")
             program = made
-            groups.append(group)  # pyright: ignore[reportPossiblyUnboundVariable]
+            groups.append(group)
             done.append(prefix)
             pending = [[i for i in entries if i < s.start], [i for i in entries if i >= stop]]
         while pending:
