@@ -16,11 +16,14 @@ from synthesis.training.step import Step
 from synthesis.training.strategies import Strategy
 from verifier.campaign.mutants import mutations
 from verifier.campaign.rewrites import apply, kinds
+from verifier.contract import Contract
 from verifier.incremental import Base, proved_again
 from verifier.ir.errors import IRError
 from verifier.ir.program import Node, Program
+from verifier.ir.text import parse_text
+from verifier.layout import Layout
 from verifier.ops.registry import REGISTRY
-from verifier.verdict import Proof
+from verifier.verdict import Counterexample, Proof
 from verifier.verify import verify
 
 WRITTEN = Degrees(tp=2, sequence_parallel=True)
@@ -168,3 +171,43 @@ def test_a_value_defined_twice_or_too_late_is_left_to_the_whole() -> None:
     assert proved_again(base, twice) is None
     late = replace(step.distributed, nodes=(nodes[-1], *nodes[:-1]))
     assert proved_again(base, late) is None
+
+
+CROSSING = """
+program p mesh(pp=2, tp=2)
+  input %x: f32[4]
+  %a = relu %x ON
+  %b = tanh %x on(tp=1)
+  %s1 = send %a {mesh_dim=pp, src=0, dst=1}
+  %s2 = send %b {mesh_dim=pp, src=1, dst=0}
+  %r1 = recv %s1 {mesh_dim=pp, src=0, dst=1}
+  %r2 = recv %s2 {mesh_dim=pp, src=1, dst=0}
+  %o1 = only %r1 on(pp=1, tp=0)
+  return %o1 "a", %r2 "b"
+"""
+
+
+def test_messages_of_other_ranks_than_before_are_judged_in_time_again() -> None:
+    """Sent on all ranks, the first message meets the second one: both wait for ever."""
+    one = parse_text("""
+program p
+  input %x: f32[4]
+  %a = relu %x
+  %b = tanh %x
+  return %a, %b
+""")
+    asked = Contract(
+        {"x": Layout.replicate((4,))},
+        dict.fromkeys(("output:a", "output:b"), Layout.replicate((4,))),
+        wanted={
+            "output:a": (("pp", (1,)), ("tp", (0,))),
+            "output:b": (("pp", (0,)), ("tp", (1,))),
+        },
+    )
+    kept: list[Base] = []
+    before = parse_text(CROSSING.replace("ON", "on(tp=0)"))
+    assert isinstance(verify(one, before, asked, remember=kept), Proof)
+    assert proved_again(kept[0], parse_text(CROSSING.replace("ON", "on(tp=[0])"))) is not None
+    after = parse_text(CROSSING.replace("ON", ""))
+    assert isinstance(verify(one, after, asked), Counterexample)
+    assert proved_again(kept[0], after) is None

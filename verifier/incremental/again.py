@@ -134,6 +134,10 @@ def _redo(walk: _Walk, level: _Level, new: Program) -> dict[str, Made]:
             break
         if any(_other_type(level, found, v, made[v]) for v in lost):
             raise _NotHere
+        moved = {v for v in lost if _elsewhere(level, found, v, made[v])}
+        for node in (new.nodes[i] for i in reached):
+            if moved.intersection(node.inputs):
+                _silent(walk.base, node)
         changed |= reached
     walk.again += len(changed)
     outputs: dict[str, Made] = {}
@@ -169,6 +173,12 @@ def _timeless(base: Base, node: Node) -> None:
         return
     if not base.quiet or meets(node, base.meeting):
         raise _NotHere
+
+
+def _silent(base: Base, node: Node) -> None:
+    """Raises _NotHere: on other ranks than before, the node may meet others out of their order."""
+    if base.meeting is not None:
+        _timeless(base, node)
 
 
 def _block(walk: _Walk, level: _Level, old: Node, new: Node) -> None:
@@ -265,6 +275,11 @@ def _as_before(level: _Level, found: Alignment, value: str, made: Made) -> bool:
 def _other_type(level: _Level, found: Alignment, value: str, made: Made) -> bool:
     twin = found.twins.get(value)
     return twin is not None and level.old[twin] != made.type
+
+
+def _elsewhere(level: _Level, found: Alignment, value: str, made: Made) -> bool:
+    twin = found.twins.get(value)
+    return twin is not None and level.made(twin).where != made.where
 
 
 def _holds(old: Made, new: Made) -> bool:
