@@ -60,9 +60,9 @@ CLASSES = frozenset(
         ("verifier.relate.facts", "Scan"),
         ("verifier.relate.facts", "Sequential"),
         ("verifier.peel", "Peel"),
-        ("verifier.terms", "Ref"),
-        ("verifier.terms", "Term"),
-        ("verifier.terms", "Terms"),
+        ("verifier.terms.refs", "Ref"),
+        ("verifier.terms.refs", "Term"),
+        ("verifier.terms.table", "Terms"),
     }
 )
 """All that an object may be made of, besides Python's own plain values."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from verifier.ir.types import Affine
 from verifier.ops.random import row_major, strides_of
+from verifier.terms.refs import Ref
 
 if TYPE_CHECKING:
-    from verifier.terms import Ref, Terms
+    from verifier.terms.table import Terms
 
 
 def cumsum(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
@@ -54,17 +55,9 @@ def mask_window(t: Terms, x: Ref, dim: int, kept: range) -> Ref | None:
         "strides": (*strides[:dim], strides[dim] * kept.step, *strides[dim + 1 :]),
     }
     made = dropout_mask(t, list(flat.args), attrs, ())
-    return type(x)(x.coef * made.coef, made.id)
+    return Ref(x.coef * made.coef, made.id)
 
 
 def round_to(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     """The value does not depend on what becomes of its gradient."""
     return t.mapped("round_to", args, (attrs["format"],))
-
-
-BUILD = {
-    "cumsum": cumsum,
-    "topk_mask": topk_mask,
-    "dropout_mask": dropout_mask,
-    "round_to": round_to,
-}

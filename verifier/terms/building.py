@@ -1,0 +1,54 @@
+"""Which term an op is on whole operands. A map op that is not named here is a term of itself."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from verifier.ops.registry import ONE
+from verifier.terms import arithmetic, indexing, parts, rows
+from verifier.terms.refs import Build, Ref
+
+BUILD: dict[str, Build] = {
+    "neg": lambda t, a, k, d: Ref(-a[0].coef, a[0].id),
+    "mul_scalar": lambda t, a, k, d: t.combine([(Fraction(k["value"]), a[0])]),
+    "add_scalar": lambda t, a, k, d: t.combine(
+        [(ONE, a[0]), (Fraction(k["value"]), t.ones(t.shape(a[0])))]
+    ),
+    "add": lambda t, a, k, d: t.combine([(ONE, a[0]), (ONE, a[1])]),
+    "sub": lambda t, a, k, d: t.combine([(ONE, a[0]), (-ONE, a[1])]),
+    "mul": lambda t, a, k, d: t.product(a),
+    "div": lambda t, a, k, d: t.product([a[0], t.reciprocal(a[1])]),
+    "reciprocal": lambda t, a, k, d: t.reciprocal(a[0]),
+    "pow": arithmetic.power,
+    "cast": arithmetic.cast,
+    "where": arithmetic.where,
+    "maximum": arithmetic.sorted_map("maximum"),
+    "minimum": arithmetic.sorted_map("minimum"),
+    "eq": arithmetic.sorted_map("eq"),
+    "ne": arithmetic.sorted_map("ne"),
+    "logical_and": arithmetic.sorted_map("logical_and"),
+    "logical_or": arithmetic.sorted_map("logical_or"),
+    "gt": arithmetic.flipped("lt"),
+    "ge": arithmetic.flipped("le"),
+    "mm": arithmetic.matmul,
+    "bmm": arithmetic.matmul,
+    "sum": lambda t, a, k, d: t.reduce("sum", a[0], tuple(k["dims"]), k["keepdim"]),
+    "amax": lambda t, a, k, d: t.reduce("amax", a[0], tuple(k["dims"]), k["keepdim"]),
+    "reshape": lambda t, a, k, d: t.reshape(a[0], tuple(k["shape"])),
+    "permute": lambda t, a, k, d: t.permute(a[0], tuple(k["dims"])),
+    "expand": lambda t, a, k, d: t.expand(a[0], tuple(k["shape"])),
+    "slice": parts.sliced,
+    "concat": parts.concat,
+    "pad": parts.pad,
+    "flip": parts.flip,
+    "take": indexing.take,
+    "take_along": indexing.take_along,
+    "index_add": indexing.index_add,
+    "put_along": indexing.put_along,
+    "full": lambda t, a, k, d: t.full(tuple(k["shape"]), Fraction(k["value"])),
+    "iota": indexing.iota,
+    "cumsum": rows.cumsum,
+    "topk_mask": rows.topk_mask,
+    "dropout_mask": rows.dropout_mask,
+    "round_to": rows.round_to,
+}

@@ -1,0 +1,217 @@
+"""The table of terms, and the constructors that bring them to normal form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from verifier.ops import lookup
+from verifier.ops.registry import ONE
+from verifier.terms.building import BUILD
+from verifier.terms.refs import Ref, Shape, Term, times
+
+
+class Terms:
+    """A table of terms. Ids grow; a term is never changed."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Term] = []
+        self._ids: dict[Term, int] = {}
+
+    def __getitem__(self, id: int) -> Term:
+        return self.nodes[id]
+
+    def shape(self, ref: Ref) -> Shape:
+        return self.nodes[ref.id].shape
+
+    def intern(self, op: str, args: Sequence[Ref], attrs: tuple[Any, ...], shape: Shape) -> Ref:
+        term = Term(op, tuple(args), attrs, shape)
+        found = self._ids.get(term)
+        if found is None:
+            found = len(self.nodes)
+            self.nodes.append(term)
+            self._ids[term] = found
+        return Ref(ONE, found)
+
+    def var(self, name: str, shape: Shape) -> Ref:
+        """An input of the one-device program."""
+        return self.intern("var", (), (name,), shape)
+
+    def ones(self, shape: Shape) -> Ref:
+        return self.intern("ones", (), (), shape)
+
+    def full(self, shape: Shape, value: Fraction) -> Ref:
+        return Ref(Fraction(value), self.ones(shape).id)
+
+    def is_zero(self, ref: Ref) -> bool:
+        return ref.coef == 0
+
+    def apply(
+        self, op: str, args: Sequence[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]
+    ) -> Ref:
+        """The term of an op on whole operands; `dtypes` are those of the operands."""
+        build = BUILD.get(op)
+        if build is not None:
+            return build(self, list(args), attrs, dtypes)
+        if lookup(op).kind == "map":
+            return self.mapped(op, list(args), _key(attrs))
+        raise KeyError(f"op {op} has no term")
+
+    # structure
+
+    def strip(self, ref: Ref) -> Ref:
+        """Read through a broadcast: elementwise ops see the smaller tensor."""
+        term = self.nodes[ref.id]
+        if term.op == "expand":
+            inner = term.args[0]
+            return Ref(times(ref.coef, inner.coef), inner.id)
+        if term.op == "ones" and term.shape != ():
+            return Ref(ref.coef, self.ones(()).id)
+        return ref
+
+    def fit(self, ref: Ref, shape: Shape) -> Ref:
+        """Broadcast back to the shape an elementwise op really has."""
+        return ref if self.shape(ref) == shape else self.expand(ref, shape)
+
+    def mapped(self, op: str, args: list[Ref], attrs: tuple[Any, ...]) -> Ref:
+        shape = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
+        small = [self.strip(a) for a in args]
+        inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in small)))
+        return self.fit(self.intern(op, small, attrs, inner), shape)
+
+    def expand(self, ref: Ref, shape: Shape) -> Ref:
+        term = self.nodes[ref.id]
+        if term.shape == shape:
+            return ref
+        if ref.coef == 0 or term.op == "ones":
+            return Ref(ref.coef, self.ones(shape).id)
+        if term.op == "expand":
+            ref = Ref(ref.coef * term.args[0].coef, term.args[0].id)
+            if self.shape(ref) == shape:
+                return ref
+        return Ref(ref.coef, self.intern("expand", [Ref(ONE, ref.id)], (), shape).id)
+
+    def reshape(self, ref: Ref, shape: Shape) -> Ref:
+        term = self.nodes[ref.id]
+        if term.shape == shape:
+            return ref
+        if ref.coef == 0 or term.op == "ones":
+            return Ref(ref.coef, self.ones(shape).id)
+        if term.op == "reshape":
+            inner = term.args[0]
+            return self.reshape(Ref(ref.coef * inner.coef, inner.id), shape)
+        return Ref(ref.coef, self.intern("reshape", [Ref(ONE, ref.id)], (), shape).id)
+
+    def permute(self, ref: Ref, dims: tuple[int, ...]) -> Ref:
+        term = self.nodes[ref.id]
+        shape = tuple(term.shape[d] for d in dims)
+        if dims == tuple(range(len(dims))):
+            return ref
+        if ref.coef == 0 or term.op == "ones":
+            return Ref(ref.coef, self.ones(shape).id)
+        if term.op == "permute":
+            inner: tuple[int, ...] = term.attrs[0]
+            return self.permute(Ref(ref.coef, term.args[0].id), tuple(inner[d] for d in dims))
+        moving = [d for d in dims if term.shape[d] != 1]
+        if moving == sorted(moving):
+            return self.reshape(ref, shape)
+        return Ref(ref.coef, self.intern("permute", [Ref(ONE, ref.id)], (dims,), shape).id)
+
+    # linear combinations and products
+
+    def combine(self, parts: Sequence[tuple[Fraction, Ref]]) -> Ref:
+        """A linear combination, broadcasting as `add` does."""
+        shape = tuple(np.broadcast_shapes(*(self.shape(r) for _, r in parts)))
+        total: dict[int, Fraction] = {}
+        for weight, ref in parts:
+            ref = self.strip(ref)
+            coef = times(weight, ref.coef)
+            term = self.nodes[ref.id]
+            entries = term.args if term.op == "lin" else (Ref(ONE, ref.id),)
+            for entry in entries:
+                part, before = times(coef, entry.coef), total.get(entry.id)
+                total[entry.id] = part if before is None else before + part
+        items = sorted((i, c) for i, c in total.items() if c)
+        if not items:
+            return self.full(shape, Fraction(0))
+        if len(items) == 1:
+            return self.fit(Ref(items[0][1], items[0][0]), shape)
+        lead = items[0][1]
+        args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
+        inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
+        made = self.intern("lin", args, (), inner)
+        return self.fit(Ref(lead, made.id), shape)
+
+    def product(self, args: Sequence[Ref]) -> Ref:
+        shape = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
+        coef, powers = ONE, dict[int, int]()
+        for ref in args:
+            ref = self.strip(ref)
+            coef = times(coef, ref.coef)
+            term = self.nodes[ref.id]
+            if term.op == "prod":
+                for entry, power in zip(term.args, term.attrs, strict=True):
+                    powers[entry.id] = powers.get(entry.id, 0) + power
+            elif term.op != "ones":
+                powers[ref.id] = powers.get(ref.id, 0) + 1
+        if coef == 0:
+            return self.full(shape, Fraction(0))
+        if not powers:
+            return self.full(shape, coef)
+        items = sorted(powers.items())
+        if items[0][1] == 1 and len(items) == 1:
+            return self.fit(Ref(coef, items[0][0]), shape)
+        factors = [Ref(ONE, i) for i, _ in items]
+        inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in factors)))
+        made = self.intern("prod", factors, tuple(p for _, p in items), inner)
+        return self.fit(Ref(coef, made.id), shape)
+
+    def reciprocal(self, ref: Ref) -> Ref:
+        shape = self.shape(ref)
+        ref = self.strip(ref)
+        if self.nodes[ref.id].op == "ones" and ref.coef:
+            return self.full(shape, 1 / ref.coef)
+        if ref.coef == 0:
+            return self.fit(self.intern("reciprocal", [ref], (), self.shape(ref)), shape)
+        made = self.intern("reciprocal", [Ref(ONE, ref.id)], (), self.shape(ref))
+        return self.fit(Ref(1 / ref.coef, made.id), shape)
+
+    def linear(self, op: str, args: Sequence[Ref], attrs: tuple[Any, ...], shape: Shape) -> Ref:
+        """An op linear in its first operand: its rational factor comes out."""
+        first = args[0]
+        if first.coef == 0:
+            return self.full(shape, Fraction(0))
+        made = self.intern(op, [Ref(ONE, first.id), *args[1:]], attrs, shape)
+        return Ref(first.coef, made.id)
+
+    def reduce(self, op: str, ref: Ref, dims: tuple[int, ...], keepdim: bool) -> Ref:
+        shape = self.shape(ref)
+        kept = tuple(1 if i in dims else n for i, n in enumerate(shape))
+        bare = tuple(n for i, n in enumerate(shape) if i not in dims)
+        real = tuple(sorted(d for d in dims if shape[d] != 1))
+        if not real:
+            return self.reshape(ref, kept if keepdim else bare)
+        inner = tuple(n for i, n in enumerate(shape) if i not in real)
+        if op == "sum":
+            term = self.nodes[ref.id]
+            if term.op == "ones":
+                out = self.full(inner, ref.coef * math.prod(shape[d] for d in real))
+            elif term.op == "sum":
+                before: tuple[int, ...] = term.attrs[0]
+                source = term.args[0]
+                left = [i for i in range(len(self.shape(source))) if i not in before]
+                merged = tuple(sorted((*before, *(left[d] for d in real))))
+                out = self.linear("sum", [Ref(ref.coef, source.id)], (merged,), inner)
+            else:
+                out = self.linear("sum", [ref], (real,), inner)
+        else:
+            out = self.intern(op, [ref], (real,), inner)
+        return self.reshape(out, kept if keepdim else bare)
+
+
+def _key(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(sorted(attrs.items()))
