@@ -18,12 +18,14 @@ from synthesis.training.include import Part
 from synthesis.training.microbatch import Joint, added, repeated
 from synthesis.training.model import Optimizer, TrainingError
 from synthesis.training.optimizer import State, adamw, clip_factor, squares
+from synthesis.training.staged import PIPELINE
 from synthesis.training.step import Step
 from synthesis.training.sync import over
 from verifier.contract import Balanced, Contract, output_key
 from verifier.ir.builder import Builder
 from verifier.ir.program import Input, Program
 from verifier.ir.types import TensorType
+from verifier.ir.where import EVERYWHERE, Where
 from verifier.layout import Layout, whole
 
 
@@ -95,19 +97,22 @@ class _Pass:
         for item in self.learnt:
             for moment in ("first", "second"):
                 kind = TensorType(types[item.name].type.shape)
-                b.input(f"{item.name}.{moment}", kind, "input", f"{item.path}.{moment}")
+                name, path = f"{item.name}.{moment}", f"{item.path}.{moment}"
+                b.input(name, kind, "input", path, types[item.name].where)
         joint = Joint(_learning(program), len(program.nodes))
         if apart:
             sums = self._written_out(b, joint)
         else:
             sums = repeated(b, joint, self.count, self.batch)
         share = Fraction(1, self.count)
-        loss = sums[output_key(self.losses[0])]
-        b.output(b.add("mul_scalar", loss, value=share), "loss", self.losses[0].path)
+        loss = b.add("mul_scalar", sums[output_key(self.losses[0])], value=share)
+        b.output(_everywhere(b, loss), "loss", self.losses[0].path)
         means = {
             i.name: b.add("mul_scalar", sums[f"grad:{i.path}"], value=share) for i in self.learnt
         }
         norm2 = self._norm_squared(b, means, {} if whole_tensors else self.layouts)
+        for item in self.learnt:
+            means[item.name] = _moved(b, means[item.name], types[item.name].where)
         factor = clip_factor(b, norm2, opt)
         for item in self.learnt:
             state = State(item.name, means[item.name], f"{item.name}.first", f"{item.name}.second")
@@ -131,18 +136,38 @@ class _Pass:
         self, b: Builder, grads: Mapping[str, str], layouts: Mapping[str, Layout]
     ) -> str:
         """Each element of each whole gradient once: pieces are summed over the dims that split."""
-        groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        groups: dict[tuple[Where, tuple[str, ...]], list[str]] = defaultdict(list)
         for item in self.learnt:
             split = layouts[item.name].sharded if item.name in layouts else ()
-            order = [n for n in b.mesh.names if n in split]
-            groups[tuple(order)].append(grads[item.name])
-        total = ""
-        for names, values in groups.items():
+            order = tuple(n for n in b.mesh.names if n in split)
+            groups[b.held[grads[item.name]], order].append(grads[item.name])
+        totals: dict[Where, str] = {}
+        for (where, names), values in groups.items():
             share = squares(b, values)
             if names:
                 share = b.add("all_reduce", share, mesh_dim=over(names), reduce="sum")
-            total = b.add("add", total, share) if total else share
-        return total
+            totals[where] = b.add("add", totals[where], share) if where in totals else share
+        if EVERYWHERE in totals:
+            return totals[EVERYWHERE]
+        return b.add(
+            "all_reduce", b.add("merge", *totals.values()), mesh_dim=PIPELINE, reduce="sum"
+        )
+
+
+def _everywhere(b: Builder, value: str) -> str:
+    """What one stage has, on all of them."""
+    stages = dict(b.held[value]).get(PIPELINE)
+    if stages is None:
+        return value
+    return b.add("broadcast", value, mesh_dim=PIPELINE, index=stages[0])
+
+
+def _moved(b: Builder, value: str, where: Where) -> str:
+    """What one stage has, on these."""
+    if b.held[value] == where:
+        return value
+    whole_line = _everywhere(b, value)
+    return whole_line if not where else b.add_node("only", [whole_line], where=where)[0]
 
 
 def _learning(program: Program) -> Program:
@@ -170,19 +195,25 @@ def _contract(found: _Pass, contract: Contract, count: int) -> Contract:
         inputs[item.name] = layout
     for name in optimizer.SCALARS:
         inputs[name] = Layout.replicate(())
+    held = dict(contract.held)
+    wanted: dict[str, Where] = {}
     outputs = {output_key(found.losses[0]): contract.outputs[output_key(found.losses[0])]}
     for item in found.learnt:
         layout = contract.inputs[item.name]
-        inputs |= {f"{item.name}.{moment}": layout for moment in ("first", "second")}
-        for ending in ("new", "first.new", "second.new"):
-            outputs[f"output:{item.path}.{ending}"] = layout
+        moments = [f"{item.name}.{moment}" for moment in ("first", "second")]
+        endings = [f"output:{item.path}.{e}" for e in ("new", "first.new", "second.new")]
+        inputs |= dict.fromkeys(moments, layout)
+        outputs |= dict.fromkeys(endings, layout)
+        if item.name in contract.held:
+            held |= dict.fromkeys(moments, contract.held[item.name])
+            wanted |= dict.fromkeys(endings, contract.held[item.name])
     balanced: list[Balanced] = []
     for item in contract.balanced:
         balanced += [
             replace(item, value=f"{_prefix(m)}{item.value}", why=_each(item.why, m, count))
             for m in range(count)
         ]
-    return Contract(inputs, outputs, tuple(balanced), contract.assumptions)
+    return Contract(inputs, outputs, tuple(balanced), contract.assumptions, held, wanted)
 
 
 def _each(why: str, micro_batch: int, count: int) -> str:

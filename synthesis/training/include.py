@@ -58,6 +58,8 @@ class Part:
                 node.attrs,
                 outputs=named,
                 body=node.body,
+                where=node.where or None,
+                timing=node.timing,
             )
             self.names.update(zip(node.outputs, named, strict=True))
 

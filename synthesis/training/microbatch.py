@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from synthesis.training.blocks import row
 from synthesis.training.include import Part
+from verifier.contract import output_key
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
+from verifier.ir.types import Attr, TensorType
+from verifier.ir.where import Where
+from verifier.regions import regions
 
 BATCH = ("ids", "labels", "weight")
 """Inputs with a leading dim of micro-batches."""
@@ -47,15 +51,16 @@ def repeated(
 ) -> dict[str, str]:
     """A scan over the micro-batches that carries the sums, which start at zero."""
     inner = Builder("micro_batch", joint.program.mesh)
-    kept = {f"{o.role}:{o.path}": joint.program[o.value] for o in joint.program.outputs}
+    places = regions(joint.program).values
+    kept = {output_key(o): (joint.program[o.value], places[o.value]) for o in joint.program.outputs}
     inner.reserve(joint.program.types)
-    sums = {key: inner.input(f"sum.{key}", type, "carry") for key, type in kept.items()}
+    sums = {k: inner.input(f"sum.{k}", t, "carry", where=where) for k, (t, where) in kept.items()}
     for item in joint.program.inputs:
         if item.name in batch:
-            inner.input(item.name, item.type, "xs")
+            inner.input(item.name, item.type, "xs", where=item.where)
     for item in joint.program.inputs:
         if item.name not in batch:
-            inner.input(item.name, item.type, "const")
+            inner.input(item.name, item.type, "const", where=item.where)
     part = Part(joint.program, joint.forward, "")
     part.bind({i.name: i.name for i in joint.program.inputs})
     part.forward(inner)
@@ -65,15 +70,17 @@ def repeated(
     names = [i.name for i in joint.program.inputs]
     xs = [n for n in names if n in batch]
     consts = [n for n in names if n not in batch]
-    zeros = [_zero(b, type.shape, type.dtype) for type in kept.values()]
+    zeros = [_zero(b, type, where) for type, where in kept.values()]
     results = b.add_node(
         "scan",
         [*zeros, *xs, *consts],
         {"length": count, "carry": len(zeros), "xs": len(xs), "reverse": False},
         body=inner.build(),
     )
+    b.held |= {name: where for name, (_, where) in zip(results, kept.values(), strict=True)}
     return dict(zip(kept, results, strict=True))
 
 
-def _zero(b: Builder, shape: Sequence[int], dtype: str) -> str:
-    return b.add("full", shape=tuple(shape), value=Fraction(0), dtype=dtype)
+def _zero(b: Builder, type: TensorType, where: Where) -> str:
+    attrs: dict[str, Attr] = {"shape": type.shape, "value": Fraction(0), "dtype": type.dtype}
+    return b.add_node("full", (), attrs, where=where or None)[0]

@@ -111,6 +111,8 @@ class Related:
     rules: dict[str, int] = field(default_factory=dict[str, int])
     wanted: list[Peel] = field(default_factory=list[Peel])
     """How the one-device program may be cut so that repeated blocks have their like."""
+    covered: set[str] = field(default_factory=set[str])
+    """Blocks of the distributed program that a wanted cut has its like for."""
 
 
 def describe(sequential: Sequential, fact: Fact) -> str:

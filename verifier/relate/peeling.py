@@ -58,9 +58,11 @@ def want_peel(
     Carries, and some of the xs, may be without a fact: they may come from a step that is written
     out, or from a block that has to be cut too.
     """
+    if node.outputs[0] in out.covered:
+        return
     used = {scan.node.outputs[0] for scan, _ in out.bodies.values()}
     used |= {peel.block for peel in out.wanted}
-    found = _wanted(sequential, scope, node, operands, used)
+    found = _wanted(sequential, scope, node, operands, used, out)
     if found is not None:
         out.wanted.append(found)
 
@@ -71,6 +73,7 @@ def _wanted(
     node: Node,
     operands: list[list[Fact]],
     used: set[str],
+    out: Related,
 ) -> Peel | None:
     """`used` names the blocks that other scans were related to."""
     length = node.attrs["length"]
@@ -92,6 +95,8 @@ def _wanted(
             if _same_slices(sequential, scan, node, operands, start):
                 runs = _runs(scope, node, reverse)
                 shift = start - runs[0][0]
+                if len(runs) == 1:
+                    runs, shift = _runs_of_parts(sequential, scan, scope, node, out, start), 0
                 kept = sorted((a + shift, b + shift) for a, b in runs)
                 return Peel(scan.node.outputs[0], tuple(kept))
     return None
@@ -151,6 +156,31 @@ def _runs(scope: Program, node: Node, reverse: bool) -> list[tuple[int, int]]:
         if value != root or not after:
             break
         runs.append((begin, begin + count))
+    return runs
+
+
+def _runs_of_parts(
+    sequential: Sequential, scan: Scan, scope: Program, node: Node, out: Related, start: int
+) -> list[tuple[int, int]]:
+    """This scan and those after it that repeat its body over values that are the next slices of the
+    xs of the one-device block, as far as is known of them now."""
+    reverse = bool(node.attrs.get("reverse"))
+    theirs, length = scan.node.attrs["length"], node.attrs["length"]
+    assert isinstance(theirs, int)
+    assert isinstance(length, int)
+    runs = [(start, start + length)]
+    after = scope.nodes[scope.nodes.index(node) + 1 :]
+    for other in (n for n in after if n.body is not None and _alike(n.body, node.body)):
+        count = other.attrs["length"]
+        assert isinstance(count, int)
+        begin = runs[-1][0] - count if reverse else runs[-1][1]
+        operands = [out.facts.get(v, []) for v in other.inputs]
+        _, xs, _ = scan_parts(other.attrs, len(other.inputs))
+        fits = begin >= 0 and begin + count <= theirs and any(operands[xs])
+        if not fits or not _same_slices(sequential, scan, other, operands, begin):
+            break
+        runs.append((begin, begin + count))
+        out.covered.add(other.outputs[0])
     return runs
 
 
