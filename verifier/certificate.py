@@ -3,7 +3,8 @@
 JSON-able. `claims` lists for each value of the distributed program its facts: the value of the
 one-device program and the exact factor it is a multiple by (neither for a term of its own), the
 layout, and which facts of the operands it came from. Bodies of repeated blocks have claims of
-their own. Facts that no output rests on are left out. `seal` is a digest of the rest.
+their own. Facts that no output rests on are left out. `laws` names outputs whose term is the one
+asked for by laws of tensor algebra; the checker applies them anew. `seal` is a digest of the rest.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ def certificate(
     one: Sequential,
     related: Related,
     peels: Sequence[Peel] = (),
+    equal: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The certificate of a proof. The programs are in primitive ops.
 
-    `peels` say which steps of repeated blocks of the one-device program are written out in `one`.
+    `peels` say which steps of repeated blocks of the one-device program are written out in `one`,
+    `equal` which facts laws take to what is asked of an output.
     """
+    equal = equal or {}
     used = {name: set[int]() for name in distributed.types}
     proved: dict[str, tuple[str, int]] = {}
     values = {output_key(o): o.value for o in distributed.outputs}
@@ -47,7 +51,9 @@ def certificate(
         facts = related.facts[values[key]]
         wanted, layout = one.values[out.value], contract.outputs[key]
         where = contract.wanted.get(key, EVERYWHERE)
-        index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
+        index = equal.get(key, -1)
+        if index < 0:
+            index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
         used[values[key]].add(index)
         proved[key] = (values[key], index)
     claims, kept = _claims(distributed, one, related, used, {})
@@ -62,6 +68,8 @@ def certificate(
     }
     if peels:
         document["peels"] = [[p.block, [list(run) for run in p.kept]] for p in peels]
+    if equal:
+        document["laws"] = sorted(equal)
     return {**document, "seal": seal(document)}
 
 

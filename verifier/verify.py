@@ -17,7 +17,7 @@ from verifier.inline import inline
 from verifier.ir.program import Program
 from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
-from verifier.relate import Rules, relate_peeled, satisfied
+from verifier.relate import Rules, lawful, relate_peeled, satisfied
 from verifier.repair import repairs
 from verifier.verdict import Counterexample, Proof, Relation, Unknown, Verdict
 from verifier.wellformed import shared, well_formed
@@ -123,6 +123,10 @@ def _decide(
         named += every_relation(one, distributed, related)
     stats["relate_s"] = time.perf_counter() - start
     stats["rules_applied"], stats["rules_reused"] = rules.applied, rules.reused
+    equal: dict[str, int] = {}
+    if wrong and difference is None:
+        equal = lawful(one, contract, wrong) or {}
+        wrong = {} if equal else wrong
     location = locate(one, distributed, related, contract, wrong) if wrong or difference else None
     offered: tuple[str, ...] = ()
     if wrong and fixes and stats["relate_s"] < REPAIR_RELATE_S:
@@ -133,11 +137,11 @@ def _decide(
             return replace(stuck, stats=stats)
         assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
         start = time.perf_counter()
-        proof = certificate(sequential, distributed, contract, one, related, peels)
+        proof = certificate(sequential, distributed, contract, one, related, peels, equal)
         stats["certificate_s"] = time.perf_counter() - start
         stats["outputs"] = len({output_key(o) for o in distributed.outputs})
         scope = _scope(sequential, distributed)
-        if remember is not None and not peels:
+        if remember is not None and not peels and not equal:
             from verifier.incremental.base import base
 
             found = one, related, scope, assumed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ from verifier.ops.control import scan_parts
 from verifier.peel import Peel, PeelError, peeled
 from verifier.regions import Regions, regions
 from verifier.relate import Sequential, as_terms
+from verifier.segments import same_terms
 from verifier.terms import Ref
 from verifier.wellformed import shared, well_formed
 
@@ -86,7 +87,8 @@ def check(
         one = as_terms(_cut(at, sequential))
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
-        _outputs(at["outputs"], one, distributed, contract, known)
+        laws = {item.text() for item in at["laws"].items()} if "laws" in at else set[str]()
+        _outputs(at["outputs"], one, distributed, contract, known, laws)
         return Accepted(walk.count)
     except _BrokenError as broken:
         return broken.rejected
@@ -143,7 +145,7 @@ def _comparable(sequential: Program, distributed: Program) -> None:
 
 
 def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
-    keys = ("sequential", "distributed", "mesh", "contract", "claims", "outputs", "peels")
+    keys = ("sequential", "distributed", "mesh", "contract", "claims", "outputs", "peels", "laws")
     at.only("version", *keys, "seal")
     expected = {
         "version": VERSION,
@@ -180,9 +182,17 @@ def _pair(at: Cursor) -> tuple[Cursor, Cursor]:
 
 
 def _outputs(
-    at: Cursor, one: Sequential, program: Program, contract: Contract, known: Known
+    at: Cursor,
+    one: Sequential,
+    program: Program,
+    contract: Contract,
+    known: Known,
+    laws: Set[str],
 ) -> None:
-    """Each output of the one-device program is there, as the contract asks."""
+    """Each output of the one-device program is there, as the contract asks.
+
+    Those in `laws` may be another term, if laws of tensor algebra take it to the one asked for.
+    """
     keys = [output_key(o) for o in one.program.outputs]
     values = {output_key(o): o.value for o in program.outputs}
     at.only(*keys)
@@ -196,7 +206,8 @@ def _outputs(
         if not 0 <= chosen < len(claims):
             raise at[key].fail("no such claim")
         claim = claims[chosen]
-        if not same(one.terms, claim.ref, ref):
+        lawful = key in laws and same_terms(one.terms, claim.ref, ref)
+        if not lawful and not same(one.terms, claim.ref, ref):
             raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
         if not within(contract.wanted.get(key, EVERYWHERE), claim.where):

@@ -15,6 +15,7 @@ from verifier.relate.facts import (
     describe,
 )
 from verifier.relate.goal import assumptions, initial, satisfied
+from verifier.relate.lawful import lawful
 from verifier.relate.peeling import relate_peeled
 from verifier.relate.rules import Rules
 from verifier.relate.walk import relate
@@ -30,6 +31,7 @@ __all__ = [
     "assumptions",
     "describe",
     "initial",
+    "lawful",
     "relate",
     "relate_peeled",
     "satisfied",
