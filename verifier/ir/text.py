@@ -10,7 +10,7 @@
 Types of results may be left out; where they are written they are checked. A `scan` has its body
 in braces after its attributes. `#` starts a comment. Attribute values: integers, decimals (the
 double they denote, exactly), rationals `1/3`, `true`, names, strings, lists, and integers that are
-affine in mesh coordinates, `4*tp+1`.
+affine in mesh coordinates, `4*tp+cp+1`.
 
 After its attributes a node may say which ranks run it, `on(pp=0)` or `on(pp=[0, 1], tp=0)`, and
 how it runs in time: `async` (its result is in flight until a `wait` reads it), `stream(NAME)`,
@@ -25,6 +25,7 @@ from fractions import Fraction
 
 from verifier.ir import source_note
 from verifier.ir.assemble import Assembly, mesh_of, near, tensor_type
+from verifier.ir.attrs import KINDS, OFFSET
 from verifier.ir.errors import MalformedError
 from verifier.ir.printing import to_text
 from verifier.ir.program import IN_ORDER, INPUT_ROLES, Program, Timing
@@ -313,8 +314,12 @@ def _attr(tokens: Tokens, name: str) -> Attr:
         number = tokens.integer(f"attribute {name}")
         tokens.expect(")", f"attribute {name}")
         return Affine(number)
+    if tokens.kind == "word" and KINDS.get(name) is OFFSET:
+        return _affine(tokens, name)
     if tokens.kind == "word":
         return tokens.advance()
+    if tokens.text == "-":
+        raise tokens.fail(f"value of attribute {name}", "a finite number; what masks is -1e30")
     tokens.expect("[", f"value of attribute {name}")
     return _list(tokens, name)
 
@@ -347,16 +352,23 @@ def _number(tokens: Tokens, name: str) -> Attr:
         raise MalformedError(
             f"attribute {name}", where=tokens.place(start), expected="a number", got=text[:40]
         ) from None
-    if tokens.text != "*":
+    if tokens.text not in ("*", "+") and not tokens.text.startswith("-"):
         return first
+    return _affine(tokens, name, first)
+
+
+def _affine(tokens: Tokens, name: str, first: int | None = None) -> Affine:
+    """A sum of numbers and of multiples of coordinates: `4*tp+cp+1`."""
     coeffs: dict[str, int] = {}
     const, number = 0, first
     while True:
-        if tokens.accept("*"):
+        if number is None and tokens.kind == "number":
+            number = tokens.integer(f"attribute {name}")
+        if number is None or tokens.accept("*"):
             mesh_dim = _word(tokens, f"a mesh dim in attribute {name}")
-            coeffs[mesh_dim] = coeffs.get(mesh_dim, 0) + number
+            coeffs[mesh_dim] = coeffs.get(mesh_dim, 0) + (1 if number is None else number)
         else:
             const += number
         if not tokens.accept("+") and not tokens.text.startswith("-"):
             return Affine.of(const, coeffs)
-        number = tokens.integer(f"attribute {name}")
+        number = None

@@ -296,7 +296,8 @@ ring_shift = _movement(
     _ring_place,
     _whole_groups,
     {"mesh_dim": REQUIRED, "shift": 1},
-    "Every rank gets the value of the coordinate `shift` before its own, around the ring.",
+    "Every rank gets the value of the coordinate `shift` before its own, around the ring; of one "
+    "after it where `shift` is negative.",
 )
 merge = _movement(
     "merge",

@@ -75,7 +75,7 @@ GROUPS: dict[str, Forms] = {
     "recv": _moved(src=(0,), dst=(0,)),
     "broadcast": _moved(index=(0,)),
     "reduce_to": _moved(index=(0,), reduce=REDUCES),
-    "ring_shift": _moved(shift=(1, 2)),
+    "ring_shift": _moved(shift=(1, 2, -1)),
     "gather": _moved(index=(0,), dim=(0, 1)),
     "scatter": _moved(index=(0,), dim=(0, 1)),
     **dict.fromkeys(("merge", "only", "wait"), _kept),
