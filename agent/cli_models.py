@@ -110,10 +110,13 @@ def parallelize(
 
 def step(
     target: Target,
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: pp=2,dp=2,tp=2.")],
     micro_batches: Annotated[
         int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
     ] = 1,
+    schedule: Annotated[
+        str, typer.Option(help="Order of the stages along pp: gpipe, 1f1b, zero_bubble.")
+    ] = "1f1b",
     config: Config = [],
     inputs: Inputs = [],
     batch: Batch = None,
@@ -133,7 +136,7 @@ def step(
     \b
     Examples:
       shardproof step examples/nanogpt.py:GPT --mesh dp=2,tp=2 --micro-batches 4
-      shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh tp=2 --out step/
+      shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh pp=2,tp=2
     """
     from agent.run import Outcome, Run, conduct
 
@@ -143,7 +146,9 @@ def step(
         from synthesis import hardware as clusters
 
         asked = pipeline.request(target, config, inputs, batch, seq, full_depth)
-        job = stepping.Job(asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out)
+        job = stepping.Job(
+            asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out, schedule
+        )
         return stepping.prove(run, job)
 
     return conduct("step", sys.argv[1:], work, json=json, timeout=timeout)

@@ -17,11 +17,14 @@ from synthesis.hardware import Cluster
 from synthesis.planner import synthesize
 from synthesis.training.captured import captured_step
 from synthesis.training.model import TrainingError
+from synthesis.training.staged import PIPELINE, staged
 from synthesis.training.step import Step
 from verifier.checker import Rejected, check
 from verifier.frontend.request import CaptureRequest
+from verifier.ir.errors import MalformedError
 from verifier.ir.text import to_text
 from verifier.ir.types import Mesh
+from verifier.schedules import Schedule, check_schedule, generate
 from verifier.verdict import Proof, Unknown
 from verifier.verify import verify
 
@@ -37,14 +40,18 @@ class Job:
     cluster: Cluster
     micro_batches: int
     out: Path | None = None
+    schedule: str = "1f1b"
+    """In which order the stages of a pipeline take the micro-batches."""
 
 
 def prove(run: Run, job: Job) -> Outcome:
-    """Capture, plan, put the step around the pass, and prove it.
+    """Capture, plan, cut into stages, put the step around the pass, and prove it.
 
     Raises:
-        InputError: a model without a loss, or an `out` that cannot be written.
+        InputError: a model without a loss, layers that cannot be cut into the stages asked for, an
+            unknown schedule, or an `out` that cannot be written.
     """
+    line = _pipeline(job)
     if job.out is not None:
         held = [name for name in FILES if (job.out / name).exists()]
         if held:
@@ -56,14 +63,15 @@ def prove(run: Run, job: Job) -> Outcome:
     captured = captured_in(run, job.request)
     with run.phase("plan") as phase:
         split = loss_obstacle(collect_facts(job.request)) is None
-        made = synthesize(captured.program, job.mesh, job.cluster, split_loss=split)
+        inner = Mesh(tuple(dim for dim in job.mesh.dims if dim[0] != PIPELINE))
+        made = synthesize(captured.program, inner, job.cluster, split_loss=split)
         phase.summary = strategy(made.plan)
     with run.phase("write") as phase:
         try:
-            lowered = made.lowered
-            step = captured_step(
-                made.sequential, lowered.program, lowered.contract, job.micro_batches
-            )
+            given = made.sequential, made.lowered.program, made.lowered.contract
+            if line is not None:
+                given = staged(*given, len(line.stages))
+            step = captured_step(*given, job.micro_batches)
         except TrainingError as error:
             raise InputError("no training step", where=job.request.target, got=str(error)) from None
         counts = (sum(1 for _ in p.walk()) for p in (step.sequential, step.distributed))
@@ -71,6 +79,12 @@ def prove(run: Run, job: Job) -> Outcome:
     with run.phase("verify") as phase:
         verdict = verify(step.sequential, step.distributed, step.contract)
         phase.facts.update(verdict.stats)
+    if line is not None:
+        with run.phase("schedule") as phase:
+            faults = check_schedule(line)
+            phase.summary = f"{line.name}: {len(faults) or 'no'} faults"
+            if faults:
+                verdict = Unknown(f"the schedule: {faults[0]}")
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:
             said = check(verdict.certificate, step.sequential, step.distributed, step.contract)
@@ -81,6 +95,16 @@ def prove(run: Run, job: Job) -> Outcome:
     if job.out is not None:
         _write(job.out, step, verdict.certificate if isinstance(verdict, Proof) else None)
     return verdicts.report(run, verdict)
+
+
+def _pipeline(job: Job) -> Schedule | None:
+    """The order of the stages, where there are several."""
+    if PIPELINE not in job.mesh:
+        return None
+    try:
+        return generate(job.schedule, job.mesh[PIPELINE], job.micro_batches)
+    except MalformedError as error:
+        raise InputError("no such schedule", where="--schedule", got=str(error)) from None
 
 
 def _write(out: Path, step: Step, certificate: object) -> None:
