@@ -59,7 +59,8 @@ class Call:
         """What all ranks of the call have to agree on."""
         size = f"[{self.extent}]" if self.extent >= 0 else ""
         how = f" {self.reduce}" if self.reduce else ""
-        return f"{self.op}{how} {self.dtype}{size}"
+        root = f" root {self.peer}" if self.peer >= 0 and self.op not in ("send", "recv") else ""
+        return f"{self.op}{how} {self.dtype}{size}{root}"
 
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
@@ -235,3 +236,9 @@ def process_group(name: str, args: tuple[Any, ...]) -> ProcessGroup:
 def read(name: str, args: tuple[Any, ...], me: int, n: int) -> Call:
     """What a call does, from its arguments; `me` of `n` ranks of the group."""
     return READERS[name][1](args, me, n)
+
+
+def device_of(call: Call) -> torch.device:
+    """Where the tensors of a call are."""
+    tensors = call.tensors
+    return tensors[0].device if tensors else torch.device("cpu")

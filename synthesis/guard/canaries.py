@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,45 +19,81 @@ WORDS = 64
 """8-byte words of colors that a rank sends."""
 
 
-def run(group: Any, me: int, n: int, seed: int, device: torch.device) -> str:
-    """All-gather, all-to-all and broadcast of colors, all-reduce and reduce-scatter of integers.
+@dataclass
+class Canary:
+    """All-gather, all-to-all and broadcast of colors, all-reduce and reduce-scatter of integers:
+    started before the first call of a group, and judged when they are complete.
 
-    Returns what is wrong on this rank, empty where nothing is. Sees wiring faults to the bit: ranks
-    in another order than they think, a rank left out or added twice. Does not see what happens in
-    any other call.
+    Sees wiring faults to the bit: ranks in another order than they think, a rank left out or added
+    twice. Does not see what happens in any other call.
     """
+
+    works: list[Any] = field(default_factory=list[Any])
+    sources: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    """What is sent, kept until it was."""
+    checks: list[Callable[[], str]] = field(default_factory=list[Callable[[], str]])
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can be judged. Never waits: members may not have come yet. The last call is
+        not asked (gloo's reduce-scatter is complete when it was waited for): a rank that started
+        the one before starts it at once."""
+        return all(work.is_completed() for work in self.works[:-1])
+
+    def verdict(self) -> str:
+        """What is wrong on this rank, empty where nothing is."""
+        for work in self.works:
+            work.wait()
+        return next(filter(None, (check() for check in self.checks)), "")
+
+
+def start(group: Any, me: int, n: int, seed: int, device: torch.device) -> Canary:
+    """Start the canary on this rank, `me` of `n`; every member has to."""
+    canary = Canary()
     salt = make_key(seed, "canary")
     whole = colors(Region.whole((n * WORDS,)), salt, "i8")
     rows = whole.reshape(n, WORDS)
 
     def put(x: np.ndarray[Any, Any]) -> torch.Tensor:
-        return torch.tensor(x, device=device)
+        canary.sources.append(torch.tensor(x, device=device))
+        return canary.sources[-1]
 
-    target = put(np.zeros_like(whole))
-    wire.all_gather(target, put(rows[me]), group)
-    if said := _moved("all_gather", target, whole, salt, n):
-        return said
+    def then(work: Any, check: Callable[[], str]) -> None:
+        canary.works.append(work)
+        canary.checks.append(check)
+
+    gathered = put(np.zeros_like(whole))
+    work = wire.start_all_gather(gathered, put(rows[me]), group)
+    then(work, lambda: _moved("all_gather", gathered, whole, salt, n))
+
     table = colors(Region.whole((n * n * 8,)), salt, "i8").reshape(n, n, 8)
-    target = put(np.zeros(n * 8, np.int64))
-    wire.all_to_all(target, put(table[me].reshape(-1)), group)
-    if not np.array_equal(target.cpu().numpy(), table[:, me].reshape(-1)):
-        return "all_to_all: pieces of colors in the wrong places"
+    exchanged = put(np.zeros(n * 8, np.int64))
+    work = wire.start_all_to_all(exchanged, put(table[me].reshape(-1)), group)
+    said = "all_to_all: pieces of colors in the wrong places"
+    then(work, lambda: _same(exchanged, table[:, me].reshape(-1), said))
+
     root = n - 1
-    target = put(rows[root] if me == root else np.zeros(WORDS, np.int64))
-    wire.broadcast(target, root, group)
-    if said := _moved("broadcast", target, rows[root], salt, n):
-        return said
+    told = put(rows[root] if me == root else np.zeros(WORDS, np.int64))
+    then(
+        wire.start_broadcast(told, root, group),
+        lambda: _moved("broadcast", told, rows[root], salt, n),
+    )
+
     payload = sum_canary((n * WORDS,), n, me, salt, "float32")
     want = expected_sum((n * WORDS,), n, salt, "float32")
-    target = put(payload)
-    wire.all_reduce(target, group)
-    if not np.array_equal(target.cpu().numpy(), want):
-        return "all_reduce: a sum of integers that is not exact: a rank missing or counted twice"
-    target = put(np.zeros(WORDS, np.float32))
-    wire.reduce_scatter(target, put(payload), group)
-    if not np.array_equal(target.cpu().numpy(), want.reshape(n, WORDS)[me]):
-        return "reduce_scatter: a sum of integers that is not this rank's part of it"
-    return ""
+    added = put(payload)
+    exact = "a sum of integers that is not exact: a rank missing or counted twice"
+    then(wire.start_all_reduce(added, group), lambda: _same(added, want, f"all_reduce: {exact}"))
+
+    part = put(np.zeros(WORDS, np.float32))
+    work = wire.start_reduce_scatter(part, put(payload), group)
+    mine = want.reshape(n, WORDS)[me]
+    then(work, lambda: _same(part, mine, f"reduce_scatter: {exact}"))
+    return canary
+
+
+def _same(target: torch.Tensor, want: np.ndarray[Any, Any], said: str) -> str:
+    return "" if np.array_equal(target.cpu().numpy(), want) else said
 
 
 def _moved(op: str, target: torch.Tensor, want: np.ndarray[Any, Any], salt: int, n: int) -> str:

@@ -38,24 +38,34 @@ def fits(call: Call, n: int) -> bool:
     )
 
 
-def sums_of(call: Call, group: Any, me: int, n: int, move: Move) -> tuple[Tensors, str]:
+def sums_of(
+    call: Call, group: Any, me: int, n: int, move: Move, seconds: float
+) -> tuple[Tensors, str]:
     """The sums of the terms in the order of the ranks, each added twice, and what went wrong.
 
     Of a reduce-scatter they are this rank's part.
+
+    Raises:
+        RuntimeError: a rank is gone, or did not come within `seconds`.
     """
     sums: Tensors = []
     fault = ""
+
+    def run(start: Callable[..., Any], target: torch.Tensor, source: torch.Tensor) -> None:
+        flat = target.view(-1)
+        wire.finish(start(flat, source, group), flat, seconds)
+
     for part, term in enumerate(call.terms):
         arrived, moved = exchange_terms(term, group, me, n)
         source = torch.cat([t for _, t in moved.sent])
-        move(part, 0, moved, lambda a=arrived, s=source: wire.all_to_all(a.view(-1), s, group))
+        move(part, 0, moved, lambda a=arrived, s=source: run(wire.start_all_to_all, a, s))
         pieces = list(arrived.unbind(0))
         chunk, again = ordered(pieces), ordered(pieces)
         if not torch.equal(flat_bytes(chunk), flat_bytes(again)):
             fault = "two sums of the same terms differ"
         if call.op == "all_reduce":
             whole, gathered = gather_sums(chunk, group, me, n)
-            move(part, 1, gathered, lambda w=whole, c=chunk: wire.all_gather(w.view(-1), c, group))
+            move(part, 1, gathered, lambda w=whole, c=chunk: run(wire.start_all_gather, w, c))
             chunk = whole.reshape(-1)[: term.numel()].reshape(term.shape)
         sums.append(chunk)
     return sums, fault

@@ -76,11 +76,15 @@ class Exchange:
         source = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
         target = torch.empty(size * self.size, dtype=torch.uint8)
         try:
-            wire.all_gather(target, source, self.group)
+            wire.finish(wire.start_all_gather(target, source, self.group), target)
         except RuntimeError as error:
             raise GuardError(self.explain(f"{what} was not exchanged", error)) from None
         raw = target.numpy().tobytes()
         return [raw[i * size : (i + 1) * size] for i in range(self.size)]
+
+    def room(self, name: str) -> Any:
+        """A part of the store."""
+        return private.part(self.store, name)
 
     def tell(self, why: str) -> None:
         """Leave a reason for the ranks that this one will not speak to any more."""

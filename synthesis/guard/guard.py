@@ -7,28 +7,23 @@ import contextlib
 import json
 import secrets
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ProcessGroup
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from synthesis.guard import canaries, exact_sums, kernels, meeting, private
+from synthesis.guard import kernels
 from synthesis.guard.alarm import Alarm
-from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, process_group, read
 from synthesis.guard.diagnose import answer, diagnose
 from synthesis.guard.errors import FaultError, GuardError
 from synthesis.guard.exchange import Exchange
-from synthesis.guard.flights import Flight, versions
-from synthesis.guard.groups import Group, group_of
 from synthesis.guard.journal import Journal
-from synthesis.guard.judge import UNJUDGED, WRONG, Ledger, Suspect, pack
+from synthesis.guard.judge import Ledger, Suspect, pack
+from synthesis.guard.meeting import Meeting
+from synthesis.guard.observer import Observer
+from synthesis.guard.ours import ours, thread
 from synthesis.guard.settings import Settings
-from verifier.fingerprint.mix import key as make_key
 
 _active: Guard | None = None
 
@@ -54,7 +49,8 @@ class Guard(Settings):
       those of reduce and reduce-scatter, are found where they touch one of `samples` places by more
       than rounding (T2). `level="T3"` finds every one, to the bit, for sums of floats: terms are
       moved and added in the order of the ranks, and the backend gets terms that it cannot round.
-    * descriptors: ranks that meet in calls of different op, dtype or size.
+    * descriptors: of ranks that are about to meet in calls of different op, dtype, size or root, in
+      the first `agree` calls of a group, no two ever call.
 
     It does not see what was wrong before the call, calls that are not sampled, `recv` from any
     source, or a result that the program changed before the guard could look (counted, `unjudged`).
@@ -70,25 +66,12 @@ class Guard(Settings):
         self._journal = Journal(
             Path(self.log) if self.log else None, Path(self.report) if self.report else None
         )
-        self.key = self.seed or 0
         self.alarms: list[Alarm] = []
         self.steps = 0
-        self.seen = 0
-        self.sampled = 0
-        self.unread = 0
         self.failed = ""
-        self.by_op: dict[str, int] = {}
         self._ledger = Ledger()
-        self._groups: dict[Any, Group | None] = {}
-        self._early = max(self.agree, int(self.canary))
-        self._flying: dict[int, Flight] = {}
-        self._landed: list[Flight] = []
-        self._recent: dict[int, Flight] = {}
-        self._tasks: set[int] = set()
-        self._since = 0
         self._updates = 0
-        self._lock = threading.RLock()
-        self._own = threading.local()
+        self._observer = Observer(self, self, 0, None)
         self._layer: kernels.Layer | None = None
         self._hook: Any = None
         self._exchange: Exchange | None = None
@@ -103,26 +86,27 @@ class Guard(Settings):
         if _active is not None:
             raise GuardError("Guard: another guard is on in this process; stop it first")
         settings = self.shared()
-        note = {"settings": settings, "seed": secrets.randbits(62)}
-        self._exchange = Exchange(self.timeout, note)
-        self._journal.rank = self._exchange.rank
-        people = self._exchange.people
-        for rank, person in enumerate(people):
-            if person["settings"] != people[0]["settings"]:
+        note = {"settings": settings, "run": secrets.randbits(62)}
+        self._exchange = exchange = Exchange(self.timeout, note)
+        self._journal.rank = exchange.rank
+        first = exchange.people[0]
+        for rank, person in enumerate(exchange.people):
+            if person["settings"] != first["settings"]:
                 raise GuardError(
                     f"Guard: rank {rank} was started with {person['settings']}, rank 0 with "
-                    f"{people[0]['settings']}; give all ranks the same"
+                    f"{first['settings']}; give all ranks the same"
                 )
-        self.key = int(people[0]["seed"]) if self.seed is None else self.seed
+        run = int(first["run"])
+        meeting = Meeting(exchange.room(f"{run:x}"), exchange.rank, self._fail)
+        self._observer = Observer(self, self, run if self.seed is None else self.seed, meeting)
         self.resume()
         atexit.register(self._at_exit)
         _active = self
-        self._journal.write({"event": "start", "ranks": self._exchange.size, **settings})
+        self._journal.write({"event": "start", "ranks": exchange.size, **settings})
         return self
 
     def stop(self) -> None:
         """Judge what is left, and put the kernels back. Every rank has to call it."""
-        global _active
         if self._layer is None:
             return
         if sys.exc_info()[0] is None and not self.failed and dist.is_initialized():
@@ -161,15 +145,31 @@ class Guard(Settings):
             self._hook.remove()
             kernels.unpatch_wait()
             self._layer = None
-            self._landed.clear()
-            self._flying.clear()
+            self._observer.tracker.clear()
 
     def resume(self) -> None:
         """Watch again."""
         if self._layer is None and self._exchange is not None:
-            self._layer = kernels.Layer(self._call, self._wait_tensor)
-            kernels.patch_wait(self._explained)
+            self._layer = kernels.Layer(self._observer.call, self._observer.wait_tensor)
+            kernels.patch_wait(self.explained)
             self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
+
+    # -- what it saw
+
+    @property
+    def by_op(self) -> dict[str, int]:
+        """Calls of this rank by the name of their c10d op."""
+        return self._observer.by_op
+
+    @property
+    def seen(self) -> int:
+        """Calls of this rank."""
+        return sum(self.by_op.values())
+
+    @property
+    def sampled(self) -> int:
+        """Calls that were looked at."""
+        return self._observer.sampled
 
     def summary(self) -> dict[str, Any]:
         """Numbers of this rank."""
@@ -179,95 +179,28 @@ class Guard(Settings):
             "sampled": self.sampled,
             "judged": self._ledger.judged,
             "unjudged": self._ledger.unjudged,
-            "unread": self.unread,
+            "unread": self._observer.unread,
             "alarms": len(self.alarms),
-            "by_op": dict(sorted(self.by_op.items())),
+            "by_op": self.by_op,
             "failed": self.failed,
         }
 
-    # -- calls
+    # -- errors
 
-    @contextlib.contextmanager
-    def _ourselves(self) -> Any:
-        """Calls in here are the guard's own, and go straight through."""
-        before = getattr(self._own, "on", False)
-        self._own.on = True
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self._own.on = before
-
-    @property
-    def busy(self) -> bool:
-        """Whether this thread is in a call of the guard's own."""
-        return bool(getattr(self._own, "on", False))
-
-    def _call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
-        if getattr(self._own, "on", False):
-            return proceed()
-        if name not in READERS:
-            self.unread += name != "barrier"
-            if name == ANY_SOURCE and (group := self._group(process_group(name, args))):
-                group.any_source = True
-            return self._run(proceed)
-        pg = process_group(name, args)
-        group = self._group(pg)
-        if group is None:
-            return proceed()
-        with self._lock:
-            self.seen += 1
-            self.by_op[name] = self.by_op.get(name, 0) + 1
-            if name in PAIRS:
-                ends = (group.me, args[2]) if name == "send" else (args[2], group.me)
-                seq, look = group.next_message(*ends, args[3])
-                tags: tuple[int | str, ...] = ("p2p", *ends, args[3], seq)
-            else:
-                seq = group.next_call()
-                look = group.draw.takes(seq)
-                tags = (seq,)
-                if seq < self._early:
-                    self._before(pg, group, seq, name, args)
-                if group.everyone:
-                    self._since += 1
-                    if self._since > self.calls:
-                        self.step()
-        if not look:
-            return self._run(proceed)
-        call = read(name, args, group.me, group.size)
-        return self._judged(call, group, make_key(group.uid, *tags), seq, args, proceed)
-
-    def _group(self, pg: Any) -> Group | None:
-        try:
-            return self._groups[pg]
-        except KeyError:
-            return self._groups.setdefault(pg, group_of(pg, self.key, self.every))
-
-    def _before(self, pg: Any, group: Group, seq: int, name: str, args: tuple[Any, ...]) -> None:
-        """What is done before the first collective calls of a group, the same on all ranks."""
-        call = read(name, args, group.me, group.size)
-        if seq < self.agree:
-            self._agree(call, pg, group, seq)
-        if seq == 0 and self.canary:
-            self._canary(call, pg, group)
-
-    def _run(self, proceed: kernels.Proceed, *args: Any) -> Any:
-        try:
-            return proceed(*args)
-        except GuardError:
-            raise
-        except RuntimeError as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: RuntimeError) -> RuntimeError:
-        """The error of a collective, with who is gone."""
-        assert self._exchange is not None
-        if isinstance(error, GuardError) or self.busy:
+    def explained(self, error: RuntimeError, what: str = "a collective failed") -> RuntimeError:
+        """The error of a collective, with who is gone; of the guard's own, and where the guard is
+        off, the error itself."""
+        if isinstance(error, GuardError) or thread.on or self._exchange is None:
             return error
-        with self._ourselves():
-            text = self._exchange.explain("a collective failed", error)
+        with ours():
+            text = self._verdict() or self._exchange.explain(what, error)
         self._fail(text)
         return GuardError(text)
+
+    def _verdict(self) -> str:
+        with contextlib.suppress(RuntimeError):
+            return self._observer.meeting.verdict() if self._observer.meeting else ""
+        return ""
 
     def _fail(self, text: str) -> None:
         assert self._exchange is not None
@@ -275,153 +208,6 @@ class Guard(Settings):
         self._exchange.tell(text)
         self._journal.write({"event": "failed", "text": text})
         self._journal.report(self.summary(), self.alarms)
-
-    def _agree(self, call: Call, pg: Any, group: Group, seq: int) -> None:
-        """One clear error on every member where they are about to meet in different calls."""
-        try:
-            with self._ourselves():
-                said = meeting.descriptions(call, pg, group.size)
-        except RuntimeError as error:
-            raise self._explained(error) from error
-        if len(set(said)) > 1:
-            each = ", ".join(f"rank {r}: {t}" for r, t in zip(group.ranks, said, strict=True))
-            what = f"ranks meet in different calls, call {seq} of group {group.name}: {each}"
-            self._fail(what)
-            raise GuardError(what)
-
-    def _canary(self, call: Call, pg: Any, group: Group) -> None:
-        try:
-            with self._ourselves():
-                device = meeting.device_of(call)
-                wrong = canaries.run(pg, group.me, group.size, group.uid, device)
-        except RuntimeError as error:
-            raise self._explained(error) from error
-        flight = self._flight(Call("canary", None), group, make_key(group.uid, "canary"), 0)
-        flight.done = True
-        if wrong:
-            flight.flags |= WRONG
-            flight.local = {"fault": wrong, "check": "canary"}
-        self._land(flight)
-
-    def _flight(self, call: Call, group: Group, uid: int, seq: int) -> Flight:
-        text = call.text().replace("send ", "p2p ").replace("recv ", "p2p ")
-        flight = Flight(
-            call, uid, make_key(uid, text), group.name, group.me, group.ranks, seq, self.steps,
-            self.key,
-        )  # fmt: skip
-        flight.samples = self.samples
-        return flight
-
-    def _judged(
-        self,
-        call: Call,
-        group: Group,
-        uid: int,
-        seq: int,
-        args: tuple[Any, ...],
-        proceed: kernels.Proceed,
-    ) -> Any:
-        self.sampled += 1
-        flight = self._flight(call, group, uid, seq)
-        if group.any_source and call.op == "recv":
-            flight.flags |= UNJUDGED
-        changed: tuple[Any, ...] = ()
-        with self._ourselves():
-            flight.begin(self.keep > 0)
-            if self.level == "T3" and exact_sums.fits(call, group.size):
-                changed = self._sum_exactly(flight, group, args)
-        result = self._run(proceed, *changed)
-        flight.work, flight.result = kernels.work_of(result), result
-        if changed:
-            flight.versions = versions(call.tensors)
-        with self._lock:
-            self._flying[id(flight)] = flight
-        if flight.work is not None:
-            kernels.watch_wait(flight.work, lambda _, wait: self._waited(flight, wait))
-        task = private.backward_task()
-        if task != -1 and flight.op != "p2p":
-            flight.task = task
-            if task not in self._tasks:
-                self._tasks.add(task)
-                private.after_backward(lambda: self._backward_ended(task))
-        return result
-
-    def _sum_exactly(self, flight: Flight, group: Group, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """T3: what the backend is to be given instead; the sums are then known to the bit."""
-        call = flight.call
-
-        def move(part: int, step: int, moved: Call, run: Callable[[], None]) -> None:
-            uid = make_key(flight.uid, "T3", part, step)
-            other = self._flight(moved, group, uid, flight.seq)
-            other.begin(self.keep > 0)
-            run()
-            other.finish(self.keep > 0, True)
-            self._land(other)
-
-        pg = ProcessGroup.unbox(call.group)
-        sums, fault = exact_sums.sums_of(call, pg, group.me, group.size, move)
-        if fault:
-            flight.flags |= WRONG
-            flight.local = {"fault": fault}
-        share = group.size if call.reduce == "avg" else 1
-        flight.expected = [s.reshape(t.shape) / share for s, t in zip(sums, call.sums, strict=True)]
-        new = exact_sums.stand_ins(call, sums, group.me, group.size)
-        if call.op == "all_reduce":
-            for t, value in zip(call.terms, new, strict=True):
-                t.detach().copy_(value)
-            return args
-        return (args[0], exact_sums.in_form_of(args[1], new), *args[2:])
-
-    def _waited(self, flight: Flight, wait: kernels.Proceed) -> Any:
-        try:
-            result = wait()
-        except RuntimeError as error:
-            raise self._explained(error) from error
-        self._finish(flight, True)
-        return result
-
-    def _wait_tensor(self, tensor: torch.Tensor, wait: kernels.Proceed) -> Any:
-        result = self._run(wait)
-        if self._flying and not self.busy:
-            at = tensor.untyped_storage().data_ptr()
-            with self._lock:
-                mine = [
-                    f for f in self._flying.values()
-                    if any(t.untyped_storage().data_ptr() == at for t in f.call.written)
-                ]  # fmt: skip
-            for flight in mine:
-                if flight.work is not None:
-                    kernels.forget_wait(flight.work)
-                self._finish(flight, True)
-        return result
-
-    def _finish(self, flight: Flight, seen: bool) -> None:
-        with self._ourselves():
-            flight.finish(self.keep > 0, seen)
-        self._land(flight)
-
-    def _land(self, flight: Flight) -> None:
-        with self._lock:
-            self._flying.pop(id(flight), None)
-            self._landed.append(flight)
-            self._recent[flight.uid] = flight
-            held = sum(f.kept_bytes for f in self._recent.values()) if self.keep else 0
-            for old in list(self._recent.values()):
-                if held <= self.keep:
-                    break
-                held -= old.kept_bytes
-                old.kept = {}
-
-    def _backward_ended(self, task: int) -> None:
-        """Calls of a backward pass that nobody waited for in Python: DDP waits in C++."""
-        self._tasks.discard(task)
-        with self._lock:
-            mine = [f for f in self._flying.values() if f.task == task]
-        for flight in mine:
-            if flight.work is not None:
-                kernels.forget_wait(flight.work)
-                self._run(flight.work.wait)
-            self._finish(flight, flight.work is not None)
 
     # -- steps
 
@@ -435,18 +221,16 @@ class Guard(Settings):
         """
         if self._exchange is None or self._layer is None:
             return []
-        with self._ourselves():
+        with ours():
             try:
-                suspects = self._judge()
-                found = [self._diagnosed(s) for s in suspects[:4]]
+                suspects = self._judge(self._exchange)
+                found = [self._diagnosed(s, self._exchange) for s in suspects[:4]]
             except GuardError as error:
                 self._fail(str(error))
                 raise
         now, self.steps = self.steps, self.steps + 1
-        self._since = 0
-        for uid, flight in list(self._recent.items()):
-            if flight.step < now - self._ledger.patience * self.between:
-                del self._recent[uid]
+        self._observer.since = 0
+        self._observer.tracker.forget(now - self._ledger.patience * self.between)
         self.alarms += found
         for alarm in found:
             self._journal.write(alarm.to_json())
@@ -464,7 +248,7 @@ class Guard(Settings):
         """What every rank says, on every rank. Raises GuardError where one does not come."""
         if self._exchange is None:
             raise GuardError("Guard: not started")
-        with self._ourselves():
+        with ours():
             return [json.loads(x) for x in self._exchange.gather(json.dumps(data).encode(), what)]
 
     def _before_optimizer(self, *_: object) -> None:
@@ -474,27 +258,15 @@ class Guard(Settings):
         else:
             self.steps += 1
 
-    def _judge(self) -> list[Suspect]:
-        assert self._exchange is not None
-        with self._lock:
-            late = list(self._flying.values())
-        for flight in late:
-            if flight.work is None:  # part of a coalesced call, whose own wait is another's
-                self._finish(flight, False)
-            elif flight.step < self.steps:  # waited for in C++, or not at all
-                kernels.forget_wait(flight.work)
-                flight.give_up()
-                self._land(flight)
-        with self._lock:
-            landed, self._landed = self._landed, []
+    def _judge(self, exchange: Exchange) -> list[Suspect]:
+        self._observer.judge_canaries()
+        landed = self._observer.tracker.take(self.steps)
         rows = [flight.record() for flight in landed]
         for flight in landed:
             flight.release()
-        told = self._exchange.gather(pack(rows), f"step {self.steps}")
-        return self._ledger.take(told)
+        return self._ledger.take(exchange.gather(pack(rows), f"step {self.steps}"))
 
-    def _diagnosed(self, suspect: Suspect) -> Alarm:
-        assert self._exchange is not None
-        mine = self._recent.get(suspect.uid)
-        rows = self._exchange.gather(answer(mine), f"step {self.steps}, what was kept of a call")
+    def _diagnosed(self, suspect: Suspect, exchange: Exchange) -> Alarm:
+        mine = self._observer.tracker.kept(suspect.uid)
+        rows = exchange.gather(answer(mine), f"step {self.steps}, what was kept of a call")
         return diagnose(suspect, rows)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,8 +26,9 @@ from synthesis.guard.calls import READERS, UNREAD
 
 Proceed = Callable[..., Any]
 Handler = Callable[[str, tuple[Any, ...], Proceed], Any]
-"""(name of the op, its arguments, what comes below) -> what the op returns."""
+"""(name of the op, its arguments, what comes below and takes them) -> what the op returns."""
 WaitHandler = Callable[[torch.Tensor, Proceed], Any]
+"""(the tensor, what comes below and takes it) -> what the functional wait returns."""
 _KEY = "BackendSelect"
 _layers: list[Layer] = []
 _libraries: list[Any] = []
@@ -63,51 +65,54 @@ def _install() -> None:
         functional.impl("wait_tensor", _wait_kernel(), _KEY, with_keyset=True)
 
 
-_seen: dict[int, tuple[Any, bool]] = {}
+Entry = tuple[Proceed, bool]
+"""What comes below a kernel, and whether that is a real backend (it is not for meta tensors)."""
 
 
-def _below(keys: Any) -> tuple[Any, bool]:
-    """The dispatch keys from the backend on, and whether that is a real one."""
-    raw = keys.raw_repr()
-    if raw not in _seen:
-        below = keys & private.BELOW
-        _seen[raw] = below, below.has(private.CPU) or below.has(private.CUDA)
-    return _seen[raw]
+def _entry(keys: Any, redispatch: Callable[..., Any]) -> Entry:
+    below = keys & private.BELOW
+    return partial(redispatch, below), below.has(private.CPU) or below.has(private.CUDA)
 
 
 def _kernel(name: str) -> Callable[..., Any]:
     redispatch = private.redispatcher(getattr(torch.ops.c10d, name).default)
+    entries: dict[int, Entry] = {}
 
     def kernel(keys: Any, *args: Any) -> Any:
-        below, real = _below(keys)
-        if not real:  # meta tensors
-            return redispatch(below, *args)
-
-        def backend(*changed: Any) -> Any:
-            return redispatch(below, *(changed or args))
-
+        raw = keys.raw_repr()
+        entry = entries.get(raw)
+        if entry is None:
+            entry = entries[raw] = _entry(keys, redispatch)
+        backend, real = entry
+        if not real:
+            return backend(*args)
         if len(_layers) == 1:
             return _layers[0].handler(name, args, backend)
 
         def at(depth: int) -> Proceed:
             if depth == 0:
                 return backend
-            return lambda *changed: _layers[depth - 1].handler(name, changed or args, at(depth - 1))
+            return lambda *given: _layers[depth - 1].handler(name, given, at(depth - 1))
 
-        return at(len(_layers))()
+        return at(len(_layers))(*args)
 
     return kernel
 
 
 def _wait_kernel() -> Callable[..., Any]:
     redispatch = private.redispatcher(torch.ops._c10d_functional.wait_tensor.default)
+    entries: dict[int, Entry] = {}
 
     def kernel(keys: Any, tensor: torch.Tensor) -> Any:
-        below, real = _below(keys)
+        raw = keys.raw_repr()
+        entry = entries.get(raw)
+        if entry is None:
+            entry = entries[raw] = _entry(keys, redispatch)
+        backend, real = entry
         for layer in reversed(_layers):
             if real and layer.on_wait is not None:
-                return layer.on_wait(tensor, lambda: redispatch(below, tensor))
-        return redispatch(below, tensor)
+                return layer.on_wait(tensor, backend)
+        return backend(tensor)
 
     return kernel
 
@@ -124,10 +129,10 @@ def work_of(result: Any) -> Any:
 _lock = threading.Lock()
 _waited: dict[int, tuple[Any, list[Callable[[Any, Proceed], Any]]]] = {}
 _wait: Any = None
-_explain: Callable[[RuntimeError], BaseException] | None = None
+_explain: Callable[[RuntimeError], RuntimeError] | None = None
 
 
-def patch_wait(explain: Callable[[RuntimeError], BaseException]) -> None:
+def patch_wait(explain: Callable[[RuntimeError], RuntimeError]) -> None:
     """Stand in for `Work.wait` as Python calls it; its errors are raised as `explain` says."""
     global _wait, _explain
     with _lock:
@@ -154,21 +159,21 @@ def forget_wait(work: Any) -> None:
 
 
 def _patched_wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-    wait, explain = _wait, _explain
-    chain: list[Callable[[Any, Proceed], Any]] = []
     if _waited:
         with _lock:
-            chain = _waited.pop(id(self), (self, chain))[1]
-    if chain:
+            _, chain = _waited.pop(id(self), (self, None))
+        if chain is not None:
+            at: Proceed = partial(_plain_wait, self, *args, **kwargs)
+            for then in chain:
+                at = partial(then, self, at)
+            return at()
+    return _plain_wait(self, *args, **kwargs)
 
-        def at(depth: int) -> Proceed:
-            if depth == 0:
-                return lambda: wait(self, *args, **kwargs)
-            return lambda: chain[depth - 1](self, at(depth - 1))
 
-        return at(len(chain))()
+def _plain_wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+    explain = _explain
     try:
-        return wait(self, *args, **kwargs)
+        return (_wait or Work.wait)(self, *args, **kwargs)
     except RuntimeError as error:
         if explain is None:
             raise

@@ -35,7 +35,12 @@ def after_backward(do: Callable[[], None]) -> None:
 
 def store(prefix: str) -> Any:
     """The store of the default process group, under a prefix."""
-    return dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
+    return part(dist.distributed_c10d._get_default_store(), prefix)
+
+
+def part(whole: Any, prefix: str) -> Any:
+    """A store, under a prefix."""
+    return dist.PrefixStore(prefix, whole)
 
 
 def new_group(**options: Any) -> Any:

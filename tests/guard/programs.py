@@ -29,6 +29,7 @@ from torch.distributed.tensor.parallel import (
 from synthesis.guard import FaultError, Guard, active, watch
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.inject import Fault, Injector
+from synthesis.guard.meeting import COURTESY
 
 LIMIT = 30.0
 
@@ -188,6 +189,57 @@ def another_op(r: int, n: int) -> Any:
         dist.all_reduce(torch.ones(4))
 
 
+def another_size_late(r: int, n: int) -> Any:
+    """Rank 1 comes long after the others stopped waiting for it: they are in the call already."""
+    Guard(timeout=8).start()
+    other = dist.new_group()
+    if r == 1:
+        time.sleep(COURTESY + 1)
+        work = dist.all_reduce(torch.ones(5), async_op=True)
+    elif r == 2:
+        total: Any = funcol.all_reduce(torch.ones(4), "sum", dist.group.WORLD) + 1
+        return total
+    else:
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+    work.wait()
+    return other
+
+
+def orders(r: int, n: int) -> Any:
+    """Calls over two groups, not waited for, that two ranks make in opposite orders; then one that
+    waits for a message which is sent after another was called."""
+    pairs = [dist.new_group(), dist.new_group()]
+    with Guard(seed=5, timeout=20) as guard:
+        start = time.monotonic()
+        for i in range(guard.agree + 2):
+            mine = [torch.full((8,), float(i)), torch.full((8,), float(i))]
+            order = (0, 1) if r else (1, 0)
+            works = [dist.all_reduce(mine[k], group=pairs[k], async_op=True) for k in order]
+            for work in works:
+                work.wait()
+            assert all(bool((t == n * i).all()) for t in mine)
+        t, message = torch.ones(4), torch.zeros(4)
+        if r:
+            dist.recv(message, 0)
+        work = dist.all_reduce(t, async_op=True)
+        if not r:
+            dist.send(message, 1)
+        work.wait()
+        seconds = time.monotonic() - start
+        guard.step()
+    return [seconds, guard.summary()]
+
+
+def orders_with_sums(r: int, n: int) -> Any:
+    """The same, with sums that the guard adds over the groups before the call."""
+    pairs = [dist.new_group(), dist.new_group()]
+    with Guard(level="T3", timeout=2):
+        order = (0, 1) if r else (1, 0)
+        works = [dist.all_reduce(torch.ones(4), group=pairs[k], async_op=True) for k in order]
+        for work in works:
+            work.wait()
+
+
 def other_settings(r: int, n: int) -> Any:
     Guard(every=1 + r).start()
 
@@ -246,11 +298,15 @@ def late(r: int, n: int) -> Any:
 SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     f.__name__: (2, f)
     for f in (
-        clean, odd_calls, faults, verdict_kept, another_dtype, another_op, other_settings,
-        right_plan, other_plans, uneven, too_few_rows, wrong_dim, killed, killed_in_a_call, late,
+        clean, odd_calls, faults, verdict_kept, another_dtype, another_op, another_size_late,
+        orders, orders_with_sums, other_settings, right_plan, other_plans, uneven, too_few_rows,
+        wrong_dim, killed, killed_in_a_call, late,
     )
 }  # fmt: skip
 SCENARIOS["killed"] = (3, killed)
+SCENARIOS["another_size_late"] = (3, another_size_late)
+SLOW = ("late", "another_size_late", "orders", "orders_with_sums")
+"""They wait more than they work: run beside the others."""
 
 
 def rank_main(name: str, rank: int, folder: Path) -> None:
@@ -272,8 +328,8 @@ def rank_main(name: str, rank: int, folder: Path) -> None:
     (folder / f"{name}{rank}.json").write_text(json.dumps(result))
 
 
-def run(name: str, folder: Path) -> None:
-    """Fork the ranks of a scenario; kill those that hang."""
+def begin(name: str, folder: Path) -> list[int]:
+    """Fork the ranks of a scenario."""
     pids: list[int] = []
     for rank in range(SCENARIOS[name][0]):
         pid = os.fork()
@@ -283,8 +339,13 @@ def run(name: str, folder: Path) -> None:
             finally:
                 os._exit(0)
         pids.append(pid)
-    end = time.monotonic() + LIMIT
-    while pids and time.monotonic() < end:
+    return pids
+
+
+def end(pids: list[int]) -> None:
+    """Wait for ranks; kill those that hang."""
+    stop = time.monotonic() + LIMIT
+    while pids and time.monotonic() < stop:
         pids = [p for p in pids if os.waitpid(p, os.WNOHANG)[0] == 0]
         time.sleep(0.02)
     for pid in pids:
@@ -294,5 +355,10 @@ def run(name: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in sys.argv[2:] or SCENARIOS:
-        run(name, Path(sys.argv[1]))
+    place, names = Path(sys.argv[1]), sys.argv[2:] or list(SCENARIOS)
+    asleep = [begin(name, place) for name in names if name in SLOW]
+    for name in names:
+        if name not in SLOW:
+            end(begin(name, place))
+    for pids in asleep:
+        end(pids)

@@ -103,6 +103,27 @@ def test_bad_input_is_one_error_on_every_rank(name: str, said: Any) -> None:
     assert len({rank["error"] for rank in ranks}) == 1
 
 
+def test_a_rank_that_comes_late_with_another_call_ends_those_that_called(said: Any) -> None:
+    """In the backend already, asynchronous and functional."""
+    errors = {rank["error"] for rank in said("another_size_late", 3)}
+    assert len(errors) == 1, errors
+    assert re.search(r"rank 1: all_reduce sum float32\[5\]", errors.pop())
+
+
+def test_calls_over_two_groups_may_come_in_opposite_orders(said: Any) -> None:
+    for rank in said("orders"):
+        assert "error" not in rank, rank["trace"]
+        seconds, seen = rank["value"]
+        assert seconds < 6  # of courtesy once, and no more
+        assert seen["judged"] > 2 * 18
+        assert seen["unjudged"] == 0
+
+
+def test_sums_over_two_groups_in_opposite_orders_end_in_an_error(said: Any) -> None:
+    for rank in said("orders_with_sums"):
+        assert "same order on all ranks" in rank["error"], rank
+
+
 def test_the_right_plan_passes(said: Any) -> None:
     assert [rank["value"] for rank in said("right_plan")] == [True, True]
 

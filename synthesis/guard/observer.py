@@ -1,0 +1,255 @@
+"""Sees every c10d call of this process, counts it, and looks at those that are drawn."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch._C._distributed_c10d import ProcessGroup
+
+from synthesis.guard import canaries, exact_sums, kernels
+from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, device_of, process_group, read
+from synthesis.guard.flights import Flight, versions
+from synthesis.guard.groups import Group, Lane, group_of
+from synthesis.guard.judge import UNJUDGED, WRONG
+from synthesis.guard.meeting import Meeting
+from synthesis.guard.ours import ours, thread
+from synthesis.guard.settings import Settings
+from synthesis.guard.tracking import Tracker
+from verifier.fingerprint.mix import key as make_key
+
+ORDER = (
+    "a sum could not be added again (with T3, calls over groups that share ranks have to come in "
+    "the same order on all ranks)"
+)
+
+
+class Guarding(Protocol):
+    """What the observer asks of its guard."""
+
+    steps: int
+
+    def explained(self, error: RuntimeError, what: str = ...) -> RuntimeError:
+        """The error of a collective, with who is gone."""
+        ...
+
+    def step(self) -> Any:
+        """Compare now."""
+        ...
+
+
+class Observer:
+    """The calls of this rank, from the kernels to the tracker.
+
+    A call that nothing is due for costs a look-up of its group and a count; what is due next in a
+    lane of calls is known before (`Lane.due`).
+    """
+
+    def __init__(
+        self, settings: Settings, guard: Guarding, key: int, meeting: Meeting | None
+    ) -> None:
+        self.settings, self.key, self.meeting = settings, key, meeting
+        self.tracker = Tracker(settings.keep, guard.explained)
+        self.sampled = 0
+        self.unread = 0
+        self.since = 0
+        """Calls of groups of all ranks since the last step."""
+        self._guard = guard
+        self._groups: dict[Any, Group | None] = {}
+        self._tally = dict.fromkeys(READERS, 0)
+        self._canaries: list[tuple[canaries.Canary, Flight]] = []
+        self._count = threading.Lock()
+        self._lock = threading.RLock()
+
+    @property
+    def by_op(self) -> dict[str, int]:
+        """Calls by the name of their op."""
+        return {name: n for name, n in sorted(self._tally.items()) if n}
+
+    def call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
+        """In place of a c10d call."""
+        if thread.on:
+            return proceed(*args)
+        reader = READERS.get(name)
+        if reader is None:
+            self._unread(name, args)
+            return self._run(proceed, args)
+        pg = ProcessGroup.unbox(args[reader[0]])
+        try:
+            group = self._groups[pg]
+        except KeyError:
+            group = self._met(pg)
+        if group is None:
+            return proceed(*args)
+        lane, counts = group.lane, group.everyone
+        if name in PAIRS:
+            lane, counts = group.messages(*_ends(name, args, group), args[3]), False
+        with self._count:
+            seq = lane.calls
+            lane.calls = seq + 1
+            self._tally[name] += 1
+            due = seq >= lane.due
+            if counts:
+                self.since += 1
+                due = due or self.since > self.settings.calls
+        if due:
+            return self._due(name, args, proceed, pg, group, lane, seq)
+        return self._run(proceed, args)
+
+    def _run(self, proceed: kernels.Proceed, args: tuple[Any, ...]) -> Any:
+        try:
+            return proceed(*args)
+        except RuntimeError as error:
+            raise self._guard.explained(error) from error
+
+    def _met(self, pg: Any) -> Group | None:
+        early = max(self.settings.agree, int(self.settings.canary))
+        found = group_of(pg, self.key, self.settings.every, early)
+        return self._groups.setdefault(pg, found)
+
+    def _unread(self, name: str, args: tuple[Any, ...]) -> None:
+        self.unread += name != "barrier"
+        if name != ANY_SOURCE:
+            return
+        pg = process_group(name, args)
+        if group := self._groups.get(pg) or self._met(pg):
+            group.any_source = True
+
+    def _due(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        proceed: kernels.Proceed,
+        pg: Any,
+        group: Group,
+        lane: Lane,
+        seq: int,
+    ) -> Any:
+        """A call that is more than counted."""
+        settings = self.settings
+        tags: tuple[int | str, ...] = (seq,)
+        agree = canary = False
+        if lane is group.lane:
+            agree, canary = seq < settings.agree, seq == 0 and settings.canary
+        else:
+            tags = ("p2p", *_ends(name, args, group), args[3], seq)
+        with self._lock:
+            look = lane.looked_at(seq)
+            call = read(name, args, group.me, group.size) if agree or canary or look else None
+            if call is not None and agree:
+                self._agree(call, group, seq)
+            if call is not None and canary:
+                self._start_canary(call, pg, group)
+            if lane is group.lane and group.everyone and self.since > settings.calls:
+                self._guard.step()
+        if call is not None and look:
+            uid = make_key(group.uid, *tags)
+            result = self._judged(call, group, uid, seq, args, proceed)
+        else:
+            result = self._run(proceed, args)
+        if call is not None and agree and self.meeting is not None:
+            self.tracker.attend(kernels.work_of(result), call, self.meeting)
+        return result
+
+    def _agree(self, call: Call, group: Group, seq: int) -> None:
+        assert self.meeting is not None
+        try:
+            with ours():
+                self.meeting.come(call.text(), group, seq)
+        except RuntimeError as error:
+            raise self._guard.explained(error) from error
+
+    def _start_canary(self, call: Call, pg: Any, group: Group) -> None:
+        try:
+            with ours():
+                found = canaries.start(pg, group.me, group.size, group.uid, device_of(call))
+        except RuntimeError as error:
+            raise self._guard.explained(error) from error
+        flight = self._flight(Call("canary", None), group, make_key(group.uid, "canary"), 0)
+        self._canaries.append((found, flight))
+
+    def judge_canaries(self) -> None:
+        """Those that are complete; the others may wait for ranks that come later."""
+        for canary, flight in [x for x in self._canaries if x[0].complete]:
+            self._canaries.remove((canary, flight))
+            flight.done = True
+            if wrong := canary.verdict():
+                flight.flags |= WRONG
+                flight.local = {"fault": wrong, "check": "canary"}
+            self.tracker.land(flight)
+
+    def _flight(self, call: Call, group: Group, uid: int, seq: int) -> Flight:
+        text = call.text().replace("send ", "p2p ").replace("recv ", "p2p ")
+        flight = Flight(
+            call, uid, make_key(uid, text), group.name, group.me, group.ranks, seq,
+            self._guard.steps, self.key,
+        )  # fmt: skip
+        flight.samples = self.settings.samples
+        return flight
+
+    def _judged(
+        self,
+        call: Call,
+        group: Group,
+        uid: int,
+        seq: int,
+        args: tuple[Any, ...],
+        proceed: kernels.Proceed,
+    ) -> Any:
+        self.sampled += 1
+        flight = self._flight(call, group, uid, seq)
+        if group.any_source and call.op == "recv":
+            flight.flags |= UNJUDGED
+        exact = self.settings.level == "T3" and exact_sums.fits(call, group.size)
+        with ours():
+            flight.begin(self.settings.keep > 0)
+        if exact:
+            try:
+                with ours():
+                    args = self._sum_exactly(flight, group, args)
+            except RuntimeError as error:
+                raise self._guard.explained(error, ORDER) from error
+        result = self._run(proceed, args)
+        flight.work, flight.result = kernels.work_of(result), result
+        if exact:
+            flight.versions = versions(call.tensors)
+        self.tracker.follow(flight)
+        return result
+
+    def _sum_exactly(self, flight: Flight, group: Group, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """T3: what the backend is to be given instead; the sums are then known to the bit."""
+        call, keep = flight.call, self.settings.keep > 0
+
+        def move(part: int, step: int, moved: Call, run: Callable[[], None]) -> None:
+            uid = make_key(flight.uid, "T3", part, step)
+            other = self._flight(moved, group, uid, flight.seq)
+            other.begin(keep)
+            run()
+            other.finish(keep, True)
+            self.tracker.land(other)
+
+        pg = ProcessGroup.unbox(call.group)
+        seconds = self.settings.timeout
+        sums, fault = exact_sums.sums_of(call, pg, group.me, group.size, move, seconds)
+        if fault:
+            flight.flags |= WRONG
+            flight.local = {"fault": fault}
+        share = group.size if call.reduce == "avg" else 1
+        flight.expected = [s.reshape(t.shape) / share for s, t in zip(sums, call.sums, strict=True)]
+        new = exact_sums.stand_ins(call, sums, group.me, group.size)
+        if call.op == "all_reduce":
+            for t, value in zip(call.terms, new, strict=True):
+                t.detach().copy_(value)
+            return args
+        return (args[0], exact_sums.in_form_of(args[1], new), *args[2:])
+
+    def wait_tensor(self, tensor: torch.Tensor, wait: kernels.Proceed) -> Any:
+        """In place of a functional wait."""
+        return self.tracker.wait_tensor(tensor, wait)
+
+
+def _ends(name: str, args: tuple[Any, ...], group: Group) -> tuple[int, int]:
+    """Sender and receiver of a message, as ranks of the group."""
+    return (group.me, args[2]) if name == "send" else (args[2], group.me)
