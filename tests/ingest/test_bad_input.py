@@ -42,6 +42,13 @@ def _line(new: str) -> Callable[[Path], None]:
     return change
 
 
+def _word(rank: int, pattern: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        edit(folder, rank, pattern, new)
+
+    return change
+
+
 CASES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "missing": (_without(9), "", "rank 9 is missing"),
     "twice": (_twice, "rank-00004.sp:1", "rank 3 is here twice; first at rank-00003.sp:1"),
@@ -66,6 +73,22 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "not there": (_line("%y = mm %got, %v"), "rank-00017.sp:4", "%v is not defined"),
     "other ranks": (_line("%y = mm %got, %w on(pp=0)"), "rank-00017.sp:4", "on(...)"),
     "product": (_line("%y = iota {shape=[4], dim=0, offset=2*tp, dtype=f32}"), "", "plain"),
+    "alone": (_line("%y = neg %got {ranks=[17]}"), "rank-00017.sp:4", "no list of ranks"),
+    "alone in another place": (
+        _line("%y = on_coord %got {ranks=[17], index=1}"),
+        "rank-00017.sp:4",
+        "on_coord of one rank",
+    ),
+    "alone and scaled": (
+        _line("%y = all_reduce %got {ranks=[17], scale=2}"),
+        "rank-00017.sp:4",
+        "no attribute scale",
+    ),
+    "two receivers": (_word(3, "to=19", "to=[19, 23]"), "rank-00003.sp:6", "a send"),
+    "two values": (_word(3, r"send %h", "send %h, %part"), "rank-00003.sp:6", "a send"),
+    "sent and scaled": (_word(3, "to=19", "to=19, scale=2"), "rank-00003.sp:6", "a send"),
+    "received and scaled": (_word(19, "from=3", "from=3, scale=2"), "rank-00019.sp:3", "a recv"),
+    "received with a value": (_word(19, r"recv \{", "recv %w {"), "rank-00019.sp:3", "a recv"),
     "bytes": (_line('%y = mm %got, %w \\"\u00e9'), "rank-00017.sp:4", ""),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from verifier.ingest import wording
 from verifier.ingest.classes import Line, TextClass, chunks
 from verifier.ingest.form import HOLE, keys
 from verifier.ingest.groups import Grid
@@ -129,24 +130,22 @@ def _words(line: Line, op: str, grid: Grid, depth: int) -> tuple[list[str], str]
     words = [str(n) for n in line.numbers]
     if op == "send":
         _outermost(depth, "send")
+        wording.sent(tokens)
         if line.peer is None:
             raise _other("the peer of a send differs in several mesh dims, or in none", line)
         _timing(tokens)
-        if len(tokens) < 2 or tokens[1][0] != "%" or "to" not in names:
-            raise MalformedError("a send", expected="send %x {to=RANK}")
         return ["#", tokens[1]], "send"
     if op == "recv":
         _outermost(depth, "recv")
+        wording.received(tokens)
         if line.peer is None:
             raise _other("the peer of a recv differs in several mesh dims, or in none", line)
         _timing(tokens)
-        if "from" not in names or ":" not in tokens:
-            raise MalformedError("a recv", expected="%x = recv {from=RANK} : TYPE")
         return ["const", tokens[0], ":", *_type(line)], "recv"
     if op in ROOTED and not tokens[tokens.index("=") + 2].startswith("%"):
         _outermost(depth, op)
-        if ":" not in tokens:
-            raise MalformedError(f"a {op} without an operand says the type of its result")
+        wording.rootless(tokens, op)
+        _timing(tokens)
         return ["const", tokens[0], ":", *_type(line)], "collective"
     if "to" in names or "from" in names:
         raise MalformedError(f"{op or 'this line'} has a peer", expected="send or recv")
@@ -163,7 +162,9 @@ def _words(line: Line, op: str, grid: Grid, depth: int) -> tuple[list[str], str]
                 raise _other("the communicator is no group of mesh dims in rank order", line)
             dims = _named(line.group, grid)
             if not dims:
-                return [*tokens[: tokens.index("=") + 1], "only", *_operands(tokens)], "local"
+                wording.alone(tokens, dict(zip(names, line.numbers, strict=True)), op)
+                kind = [":", *_type(line)] if ":" in tokens[tokens.index("}") :] else []
+                return [tokens[0], "=", "only", tokens[3], *kind], "local"
             out.append(f"mesh_dim = [ {' , '.join(dims)} ]")
             if len(dims) == 1:
                 out[-1] = f"mesh_dim = {dims[0]}"
@@ -233,6 +234,7 @@ def _operands(tokens: tuple[str, ...]) -> list[str]:
 
 def _chunk(line: Line, names: tuple[str, ...], grid: Grid) -> list[str]:
     """A slice that takes chunks in turn, as the chunk of a mesh dim."""
+    wording.cut(line.tokens)
     named = dict(zip(names, line.numbers, strict=False))
     dims, _ = chunks(named["start"], named["stop"], grid)
     if not dims or named.get("step", 1) != 1 or "dim" not in named:
