@@ -25,6 +25,7 @@ NAMES = {
     "permute": ("dims",),
     "slice": ("dim", "start", "stop", "step"),
     "concat": ("dim",),
+    "pad": ("dim", "lo", "hi"),
     "pow": ("exponent",),
 }
 
@@ -46,6 +47,8 @@ def value(terms: Terms, ref: Ref, inputs: dict[str, Array], domain: Domain) -> A
                 return inputs[term.attrs[0]]
             case "ones":
                 return domain.full(term.shape, Fraction(1))
+            case "ramp":
+                return np.arange(term.shape[0])
             case "lin":
                 out = args[0]
                 for a in args[1:]:
@@ -101,6 +104,10 @@ def turn(op: Write, x: str) -> str:
 
 def row(op: Write, x: str, shape: tuple[int, ...]) -> str:
     return op("expand", op("sum", x, dims=(1,), keepdim=True), shape=shape)
+
+
+def number(op: Write, value: int) -> str:
+    return op("full", shape=(), value=value, dtype="i64")
 
 
 S = (4, 4)
@@ -257,6 +264,63 @@ PAIRS: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
         ),
         (S, S, (4, 8)),
     ),
+    "padding that is cut off": (
+        lambda op, a, b: part(op, op("mul", op("pad", a, dim=0, lo=0, hi=3), b), 0, 0, 3),
+        lambda op, a, b: op("mul", part(op, a, 0, 0, 3), part(op, b, 0, 0, 3)),
+        (S, (7, 4)),
+    ),
+    "padding within a product": (
+        lambda op, a, b: op("mm", op("pad", a, dim=1, lo=1, hi=2), b),
+        lambda op, a, b: op("mm", a, part(op, b, 0, 1, 5)),
+        (S, (7, 4)),
+    ),
+    "blocks in another shape": (
+        lambda op, a, b: op("reshape", op("concat", a, b, dim=0), shape=(2, 3, 2, 2)),
+        lambda op, a, b: op(
+            "concat",
+            op("reshape", a, shape=(1, 3, 2, 2)),
+            op("reshape", b, shape=(1, 3, 2, 2)),
+            dim=0,
+        ),
+        ((3, 4), (3, 4)),
+    ),
+    "heads that are cut off": (
+        lambda op, a: part(op, op("reshape", op("tanh", a), shape=(8, 3)), 0, 2, 6),
+        lambda op, a: op("tanh", op("reshape", part(op, a, 0, 1, 3), shape=(4, 3))),
+        ((4, 2, 3),),
+    ),
+    "entries marked by where they stand": (
+        lambda op, a, b: op(
+            "mul",
+            op("concat", a, b, dim=0),
+            op("cast", op("lt", op("iota", shape=(6,), dim=0), number(op, 4)), dtype="f32"),
+        ),
+        lambda op, a, b: op("pad", a, dim=0, lo=0, hi=2),
+        ((4,), (2,)),
+    ),
+    "heads that are cut off, turned": (
+        lambda op, a: part(op, turn(op, op("reshape", a, shape=(8, 3))), 1, 2, 6),
+        lambda op, a: turn(op, op("reshape", part(op, a, 0, 1, 3), shape=(4, 3))),
+        ((4, 2, 3),),
+    ),
+    "numbers of a part": (
+        lambda op, a: part(op, op("mul", op("iota", shape=(6,), dim=0, dtype="f32"), a), 0, 2, 6),
+        lambda op, a: op(
+            "mul", part(op, a, 0, 2, 6), op("iota", shape=(4,), dim=0, offset=2, dtype="f32")
+        ),
+        ((6,),),
+    ),
+    "a choice by where entries stand": (
+        lambda op, a, b: part(
+            op,
+            op("where", op("ge", op("iota", shape=(6,), dim=0), number(op, 4)), a, b),
+            0,
+            3,
+            6,
+        ),
+        lambda op, a, b: op("concat", part(op, b, 0, 3, 4), part(op, a, 0, 4, 6), dim=0),
+        ((6,), (6,)),
+    ),
 }
 WRONG: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
     "products do not commute": (
@@ -277,6 +341,20 @@ WRONG: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
             op("mm", part(op, a, 1, 1, 3), part(op, b, 0, 1, 3)),
         ),
         (S, S),
+    ),
+    "a mark that is off by one": (
+        lambda op, a, b: op(
+            "mul",
+            op("concat", a, b, dim=0),
+            op("cast", op("lt", op("iota", shape=(6,), dim=0), number(op, 5)), dtype="f32"),
+        ),
+        lambda op, a, b: op("pad", a, dim=0, lo=0, hi=2),
+        ((4,), (2,)),
+    ),
+    "blocks that are cut inside": (
+        lambda op, a: part(op, op("reshape", a, shape=(8, 3)), 0, 1, 5),
+        lambda op, a: op("reshape", part(op, a, 0, 1, 3), shape=(4, 3)),
+        ((4, 2, 3),),
     ),
     "a function of a sum": (
         lambda op, a, b: op("relu", op("add", a, b)),

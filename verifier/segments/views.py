@@ -16,7 +16,7 @@ def _slice_of_map(t: Terms, term: Term) -> Ref | None:
 
 
 @law("slice-of-broadcast", "a slice of a broadcast is a broadcast of the slice")
-def _slice_of_expand(t: Terms, term: Term) -> Ref | None:
+def slice_of_expand(t: Terms, term: Term) -> Ref | None:
     if term.op != "slice" or t[term.args[0].id].op != "expand":
         return None
     wide = t[term.args[0].id]
