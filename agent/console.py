@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, TextIO
 
 from agent import events
+from agent.alike import counted_up
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -131,7 +132,7 @@ class Console:
         self._say(event.verdict, event.message, colour)
         if event.where:
             self._say("  at", event.where)
-        for assumption in event.assumptions:
+        for assumption in counted_up(event.assumptions):
             self._say("  given", assumption, "")
         for relation in event.relations:
             self._say("  is", relation, "")
