@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from verifier.blame import blame
 from verifier.certificate import certificate
 from verifier.contract import Contract, check, output_key
 from verifier.domains.base import Array
@@ -182,6 +183,9 @@ def _decide(
             reason = f"no relation to the one-device program was found for every output; {second}"
             return Unknown(reason, location, tuple(wrong), offered, stats=stats)
         difference = second
+    if ran and difference.place is None:
+        broken = bool(related.breaks)
+        location = blame(sequential, distributed, contract, location, broken, consts or {})
     smaller = smallest(sequential, distributed, contract, difference) if fixes and ran else ""
     return Counterexample(
         str(distributed.mesh),
