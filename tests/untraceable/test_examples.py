@@ -187,7 +187,7 @@ def test_ways_that_were_not_gone_are_assumptions(trials: dict[str, Trial]) -> No
     assert any("triton_rms_norm.py:25 (if x.is_cuda:) true" in a for a in report.end.assumptions)
     both, _ = asked(trials["activation_clip"], "activation_clip.right")
     assert isinstance(both.end, Bound)
-    assert both.end.evidence[0].ways == 1
+    assert both.end.evidence[0].ways == 2  # the condition, and the limit of clamp
     assert not both.end.evidence[0].one_way
 
 

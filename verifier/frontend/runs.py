@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from verifier.frontend.observed import Handwritten, Value
 from verifier.frontend.request import InputSpec
 from verifier.frontend.target import TORCH_DTYPES
-from verifier.frontend.ways import MOST_STEPS
+from verifier.frontend.ways import MOST_STEPS, Ways
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = {"float", "half", "bfloat16"}
@@ -34,14 +34,18 @@ _WHICH = {"topk": 2, "sort": 1, "argsort": 1, "argmax": 1, "argmin": 1, "max": 1
 """Functions that name an entry, and where their dim stands: among equals PyTorch names any."""
 _STEPS = ("round", "floor", "ceil", "trunc", "sign", "threshold", "hardshrink")
 """Functions of floats to floats that jump."""
+_LIMITS = frozenset(
+    {"clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "minimum", "maximum"}
+)
+"""Functions that leave an entry as it is on one side of a limit."""
 
 
 class Watch(TorchFunctionMode):
     """Sees every torch function that the code calls.
 
     With `wide`, casts to floats of any kind go to `to` instead, and `torch.finfo` of float64 says
-    what that of `like` says. In `trail` comes what was decided by comparing or rounding, where it
-    is a list.
+    what that of `like` says. In `trail` comes what was decided by comparing, rounding or limiting,
+    where it is a list; `ways` is told how comparisons and limits came out.
     """
 
     def __init__(
@@ -52,8 +56,10 @@ class Watch(TorchFunctionMode):
         to: torch.dtype = torch.float64,
         trail: list[Any] | None = None,
         like: torch.dtype = torch.float32,
+        ways: Ways | None = None,
     ) -> None:
         super().__init__()
+        self.ways = ways
         self.root, self.wide, self.record = root, wide, record
         self.to, self.trail, self.like = to, trail, like
         self._finfo: Any = None
@@ -90,22 +96,47 @@ class Watch(TorchFunctionMode):
                 kwargs["eps"] = torch.finfo(args[0].dtype).eps
         if name in _WHICH and not self.tied:
             self.tied = _tied(name, args, kwargs)
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        limits = first is not None and name.rstrip("_") in _LIMITS
+        before = first.detach().clone() if limits and first is not None else None
         result = func(*args, **kwargs)
-        if self.trail is not None and len(self.trail) < MOST_STEPS and _decides(name, args, result):
-            self.trail.append((name, hash(array(result).tobytes())))
+        self._decided(name, args, before, result)
         if self.record:
             for t in result if isinstance(result, (tuple, list)) else (result,):
                 if isinstance(t, torch.Tensor):
                     self._keep(name, t)
         return result
 
+    def _decided(self, name: str, args: Any, before: torch.Tensor | None, result: Any) -> None:
+        """Note how a comparison, a step or a limit came out."""
+        if before is not None and isinstance(result, torch.Tensor):
+            how = before.broadcast_to(result.shape) != result.detach()
+        elif _decides(name, args, result):
+            how = result.detach()
+        else:
+            return
+        if self.trail is not None and len(self.trail) < MOST_STEPS:
+            self.trail.append((name, hash(array(how).tobytes())))
+        if self.ways is not None and self.ways.counting and how.dtype is torch.bool:
+            frame = self._frame()
+            if frame is not None:
+                what = f"{name} changes an entry" if before is not None else f"{name} of entries"
+                code, line, at = frame.f_code.co_filename, frame.f_lineno, frame.f_lasti
+                sides = bool(how.any()), not bool(how.all())
+                self.ways.note((code, line, -1 - at), what, *sides)
+
+    def _frame(self) -> Any:
+        """The innermost line of the user's that is being run."""
+        frame: Any = sys._getframe(2)
+        while frame is not None and not _own(frame.f_code.co_filename, self.root):
+            frame = frame.f_back
+        return frame
+
     def _keep(self, name: str, t: torch.Tensor) -> None:
         full = self.elements + t.numel() > MOST_ELEMENTS or len(self.values) >= MOST_VALUES
         if full or name.startswith("__get"):
             return
-        frame: Any = sys._getframe(2)
-        while frame is not None and not _own(frame.f_code.co_filename, self.root):
-            frame = frame.f_back
+        frame = self._frame()
         if frame is None:
             return
         self.elements += t.numel()

@@ -55,6 +55,8 @@ SEARCHED = tuple(
     for n, s in enumerate((0.03, 0.1, 0.3, 0.5, 2, 3, 5, 20, 50, 100, 0.01, 1e4))
 )
 """Tried where a condition only went one way."""
+COTANGENTS = {1: 1e3, 2: 1e-3}
+"""Their size by seed, where it is not 1: a backward may clip what it is given."""
 MOST_SLOPES = 32
 ALIKE = 1e-3
 """Of the largest magnitude: what the code's values in float32 may be off those in float64."""
@@ -87,7 +89,7 @@ class Order:
         """A watch over runs in a dtype, and over the trail that is being kept."""
         wide = dtype is torch.float64 or self.exact
         like = TORCH_DTYPES[self.dtype]
-        return Watch(self.root, wide, record, dtype, self.ways.trail, like)
+        return Watch(self.root, wide, record, dtype, self.ways.trail, like, self.ways)
 
 
 @dataclass
@@ -398,6 +400,7 @@ def _gradients(
         if not t.is_floating_point() or (loss is not None and name != loss):
             continue
         ct = torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype)
+        ct = ct * COTANGENTS.get(seed, 1.0)
         if loss is not None:
             ct = torch.ones_like(t)
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,18 @@ class Ways:
             else:
                 way.false += 1
         return value
+
+    def note(self, key: Key, what: str, true: bool, false: bool) -> None:
+        """How an op came out that decides entry by entry, in a line of a file below the root."""
+        if key not in self.seen:
+            text = linecache.getline(key[0], key[1]).strip()
+            path = Path(key[0])
+            shown = (
+                str(path.relative_to(self.root)) if path.is_relative_to(self.root) else path.name
+            )
+            self.seen[key] = Way(shown, key[1], f"{text}: {what}", False)
+        self.seen[key].true += true
+        self.seen[key].false += false
 
     def counts(self) -> dict[Key, tuple[int, int]]:
         return {key: (way.true, way.false) for key, way in self.seen.items()}
