@@ -86,24 +86,24 @@ def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None 
             what = f"{out.role} {out.path} is {found}, the code gives {fact.type}"
             return Differs(what, subject=_named(subject))
     try:
-        forward_and_back = _joint(program, subject, inputs=True)
-        joint = _joint(program, subject, inputs=False)
+        forward, both_ways = inline(program), inline(_joint(program, subject, inputs=True))
     except IRError as error:
-        return Differs(
-            f"the program has no gradient: {error}",
-            hints=("put `detach` where the code passes no gradient on",),
-            subject=_named(subject),
-        )
+        return _without_gradient(error, subject)
     worst = 0.0
     for sample in compared:
+        run = both_ways if sample.grads else forward
         try:
-            found = _compare(program, forward_and_back, subject, sample, given)
+            found = _compare(program, run, subject, sample, given)
         except (ValueError, IndexError, ArithmeticError) as error:
             what = f"the program cannot be run on the sample '{sample.label}': {error}"
             return Differs(what, subject=_named(subject))
         if isinstance(found, Differs | BackwardDiffers):
             return found
         worst = max(worst, found)
+    try:
+        joint = _joint(program, subject, inputs=False)
+    except IRError as error:
+        return _without_gradient(error, subject)
     evidence = _evidence(subject, compared, worst)
     return Bound(program, joint, (evidence,), given, Seal(program, joint))
 
@@ -122,6 +122,14 @@ def bind_whole(
 def _is_large(sample: Sample) -> bool:
     edge = sample.label.rpartition("edge ")[2] if "edge " in sample.label else "0"
     return sample.label in LARGE or float(edge) > LARGE_EDGE
+
+
+def _without_gradient(error: IRError, subject: Subject) -> Differs:
+    return Differs(
+        f"the program has no gradient: {error}",
+        hints=("put `detach` where the code passes no gradient on",),
+        subject=_named(subject),
+    )
 
 
 def _named(subject: Subject) -> str:
@@ -154,14 +162,13 @@ def values_of(program: Program, sample: Sample, consts: Mapping[str, Array]) -> 
 
 def _compare(
     program: Program,
-    joint: Program,
+    flat: Program,
     subject: Subject,
     sample: Sample,
     consts: Mapping[str, Array],
 ) -> float | Differs | BackwardDiffers:
-    """The largest error on one sample, or the first difference."""
-    run = joint if sample.grads else program
-    flat = inline(run)
+    """The largest error on one sample, or the first difference. `flat` is the program in primitive
+    ops, with its backward where the sample has gradients."""
     with np.errstate(all="ignore"):
         state = evaluate(flat, values_of(flat, sample, consts))
     tolerance = TOLERANCE_OF_LARGE if _is_large(sample) else TOLERANCE[subject.precision]

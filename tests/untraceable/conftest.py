@@ -1,4 +1,4 @@
-"""Observations of many targets, made by one process."""
+"""Observations of many targets, made by one process, once for all workers of a test run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from agent.translation.trial import Trial
 from verifier.frontend import observed
@@ -30,11 +31,23 @@ def last_class(path: Path) -> str:
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef)][-1]
 
 
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of a test run have in common."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 def try_all(targets: Sequence[str], folder: Path) -> list[observed.Observed | str]:
-    """What was observed of each target, or the message of its error."""
+    """What was observed of each target, or the message of its error.
+
+    The first that asks makes the folder; whoever else does reads it.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(HERE / "pool.py"), str(folder), *targets]
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
     out: list[observed.Observed | str] = []
     for number in range(len(targets)):
         report = json.loads((folder / str(number) / "report.json").read_text())
@@ -48,7 +61,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
     """A trial of every example, by name."""
     paths = [FILES / f"{name}.py" for name in NAMES]
     targets = [f"{path}:{last_class(path)}" for path in paths]
-    found = try_all(targets, tmp_path_factory.mktemp("examples"))
+    found = try_all(targets, shared(tmp_path_factory) / "untraceable")
     out: dict[str, Trial] = {}
     for name, path, made in zip(NAMES, paths, found, strict=True):
         assert not isinstance(made, str), f"{name}: {made}"

@@ -6,7 +6,9 @@ A wrong reply comes first and the right one after it: what is fed back in betwee
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,8 @@ from verifier.verdict import Proof
 from verifier.verify import verify
 
 pytestmark = pytest.mark.torch
+
+Asked = Callable[..., tuple[Report, Scripted]]
 
 REPLIES = Path(__file__).parent / "replies"
 WHY = {
@@ -64,9 +68,16 @@ def reply(name: str) -> str:
     return json.dumps({"program": text, "unsupported": []})
 
 
-def asked(trial: Trial, *names: str) -> tuple[Report, Scripted]:
-    model = Scripted([reply(name) for name in names])
-    return trial.run(model, lambda *_: None), model
+@pytest.fixture(scope="module")
+def asked(trials: dict[str, Trial]) -> Asked:
+    """What becomes of replies to an example, each list of them tried once."""
+
+    @functools.cache
+    def ask(*names: str) -> tuple[Report, Scripted]:
+        model = Scripted([reply(name) for name in names])
+        return trials[names[0].partition(".")[0]].run(model, lambda *_: None), model
+
+    return ask
 
 
 def test_the_examples_are_those_of_the_table() -> None:
@@ -95,8 +106,8 @@ def test_the_prompt_is_of_the_part_alone(name: str, trials: dict[str, Trial]) ->
 
 
 @pytest.mark.parametrize("name", WHY)
-def test_a_right_reply_is_bound_and_its_plan_proved(name: str, trials: dict[str, Trial]) -> None:
-    report, model = asked(trials[name], f"{name}.right")
+def test_a_right_reply_is_bound_and_its_plan_proved(name: str, asked: Asked) -> None:
+    report, model = asked(f"{name}.right")
     assert len(model.heard) == (2 if name == "low_memory_gelu" else 1)
     expected = ENDS.get(name, Bound)
     assert isinstance(report.end, expected), report
@@ -122,9 +133,9 @@ def test_a_right_reply_is_bound_and_its_plan_proved(name: str, trials: dict[str,
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_reply_is_found_and_fed_back(wrong: str, trials: dict[str, Trial]) -> None:
+def test_a_wrong_reply_is_found_and_fed_back(wrong: str, asked: Asked) -> None:
     name = wrong.partition(".")[0]
-    report, model = asked(trials[name], wrong, f"{name}.right")
+    report, model = asked(wrong, f"{name}.right")
     assert isinstance(report.end, ENDS.get(name, Bound))
     assert report.asked >= 2
     last = model.heard[1]
@@ -160,20 +171,20 @@ LINES = {
 
 
 @pytest.mark.parametrize("wrong", LINES)
-def test_the_first_wrong_op_is_named_with_its_line(wrong: str, trials: dict[str, Trial]) -> None:
-    report, _ = asked(trials[wrong.partition(".")[0]], wrong)
+def test_the_first_wrong_op_is_named_with_its_line(wrong: str, asked: Asked) -> None:
+    report, _ = asked(wrong, f"{wrong.partition('.')[0]}.right")
     suspect = report.differences[0].suspect
     assert suspect is not None
     assert (suspect.op, suspect.line) == LINES[wrong]
 
 
-def test_a_dropped_residual_is_named(trials: dict[str, Trial]) -> None:
-    report, _ = asked(trials["flash_import"], "flash_import.dropped_residual")
+def test_a_dropped_residual_is_named(asked: Asked) -> None:
+    report, _ = asked("flash_import.dropped_residual", "flash_import.right")
     assert "returns what line 28 makes" in " ".join(report.differences[0].hints)
 
 
-def test_a_wrong_backward_is_told_of_the_code(trials: dict[str, Trial]) -> None:
-    report, _ = asked(trials["low_memory_gelu"], "low_memory_gelu.right")
+def test_a_wrong_backward_is_told_of_the_code(asked: Asked) -> None:
+    report, _ = asked("low_memory_gelu.right")
     assert isinstance(report.end, BackwardDiffers)
     assert any(
         "low_memory_gelu.py:17: the backward of LowMemoryGELU" in s for s in report.end.lines()
@@ -181,18 +192,18 @@ def test_a_wrong_backward_is_told_of_the_code(trials: dict[str, Trial]) -> None:
     assert report.differences == ()
 
 
-def test_ways_that_were_not_gone_are_assumptions(trials: dict[str, Trial]) -> None:
-    report, _ = asked(trials["triton_rms_norm"], "triton_rms_norm.right")
+def test_ways_that_were_not_gone_are_assumptions(asked: Asked) -> None:
+    report, _ = asked("triton_rms_norm.right")
     assert isinstance(report.end, Bound)
     assert any("triton_rms_norm.py:25 (if x.is_cuda:) true" in a for a in report.end.assumptions)
-    both, _ = asked(trials["activation_clip"], "activation_clip.right")
+    both, _ = asked("activation_clip.right")
     assert isinstance(both.end, Bound)
     assert both.end.evidence[0].ways == 2  # the condition, and the limit of clamp
     assert not both.end.evidence[0].one_way
 
 
-def test_a_meant_backward_is_noted(trials: dict[str, Trial]) -> None:
-    report, _ = asked(trials["binary_weights"], "binary_weights.right")
+def test_a_meant_backward_is_noted(asked: Asked) -> None:
+    report, _ = asked("binary_weights.right")
     assert isinstance(report.end, Bound)
     assert any("the translation has the gradient that the code has" in a
                for a in report.end.assumptions)  # fmt: skip

@@ -155,9 +155,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Observed | str]:
         own.mkdir()
         (own / "m.py").write_text(text)
         targets.append(f"{own / 'm.py'}:M")
-    runs = folder / "runs"
-    runs.mkdir()
-    return dict(zip(CODE, try_all(targets, runs), strict=True))
+    return dict(zip(CODE, try_all(targets, folder / "runs"), strict=True))
 
 
 def silent(*said: object) -> None:

@@ -313,9 +313,11 @@ def _edges(order: Order, facts: _Facts, dtype: Any) -> list[Sample]:
         return []
     out: list[Sample] = []
     for ray, seed in (("edge", 40), ("negative edge", 41), ("edge", 42)):
+        fresh = _prepared(order, seed, dtype)
 
-        def trail(scale: float, ray: str = ray, seed: int = seed) -> Any:
-            model = _prepared(order, seed, dtype)
+        def trail(scale: float, ray: str = ray, seed: int = seed, fresh: Any = fresh) -> Any:
+            torch.manual_seed(seed)
+            model = copy.deepcopy(fresh)
             drawn = runs.draw(order.specs, f"{ray} {scale!r}", seed, dtype)
             order.ways.counting, order.ways.trail = False, []
             try:
@@ -429,13 +431,15 @@ def _slopes(order: Order, facts: _Facts, sample: Sample) -> dict[str, bool]:
     loss = next((o.path for o in facts.outputs if o.role == "loss"), None)
     out: dict[str, bool] = {}
     try:
+        fresh = _prepared(order, sample.seed, torch.float64)
         for name, grad in list(sample.grads.items())[:MOST_SLOPES]:
             kind, _, key = name.rpartition("input:")
             at = torch.from_numpy((sample.inputs if "input:" in name else sample.params)[key])
             del kind
 
             def value(x: Any, name: str = name, key: str = key) -> float:
-                model = _prepared(order, sample.seed, torch.float64)
+                torch.manual_seed(sample.seed)
+                model = copy.deepcopy(fresh)
                 given = {k: torch.from_numpy(v.copy()) for k, v in sample.inputs.items()}
                 with torch.no_grad():
                     if "input:" in name:
