@@ -1,0 +1,264 @@
+"""Keys of terms: equal keys are equal functions, and known spellings of one function are found."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from verifier.domains.floats import Floats
+from verifier.evaluate import evaluate
+from verifier.indexed import Keys
+from verifier.inline import inline
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.text import parse_text
+from verifier.ir.types import TensorType
+from verifier.relate import as_terms
+
+
+def F(*shape: int) -> TensorType:
+    return TensorType(shape, "f32")
+
+
+def random_program(seed: int, most: int = 24) -> Program:
+    """Views, sums, products and functions of two small inputs and an index."""
+    rng = random.Random(seed)
+    b = Builder("random")
+    n, m = rng.choice((2, 4)), rng.choice((2, 3))
+    floats = [b.input("x", F(n, m)), b.input("y", F(n, m)), b.input("v", F(n))]
+    index = b.input("i", TensorType((n,), "i64"))
+
+    def pick(rank: int | None = None) -> str:
+        fits = [f for f in floats if rank is None or len(b.types[f].shape) == rank]
+        return rng.choice(fits or floats)
+
+    for _ in range(rng.randint(6, most)):
+        x = pick()
+        shape = b.types[x].shape
+        like = [f for f in floats if b.types[f].shape == shape]
+        op = rng.choice(OPS)
+        dim = rng.randrange(len(shape)) if shape else 0
+        if op in ("add", "sub", "mul", "maximum"):
+            out = b.add(op, x, rng.choice(like))
+        elif op in ("exp", "gelu", "neg"):
+            out = b.add(op, b.add("mul_scalar", x, value=Fraction(1, 4)) if op == "exp" else x)
+        elif op == "scale":
+            out = b.add("mul_scalar", x, value=Fraction(rng.choice((-1, 2, 3)), rng.choice((1, 2))))
+        elif op == "shares" and shape:
+            e = b.add("exp", b.add("mul_scalar", x, value=Fraction(1, 8)))
+            out = b.add("div", e, b.add("sum", e, dims=(dim,), keepdim=True))
+        elif op == "where":
+            out = b.add("where", b.add("lt", x, rng.choice(like)), x, rng.choice(like))
+        elif op == "reshape":
+            size = int(np.prod(shape))
+            shapes = [(size,), (2, size // 2), (size // 2, 2)] if size % 2 == 0 else [(size,)]
+            out = b.add("reshape", x, shape=rng.choice(shapes))
+        elif op == "permute" and len(shape) > 1:
+            dims = list(range(len(shape)))
+            rng.shuffle(dims)
+            out = b.add("permute", x, dims=tuple(dims))
+        elif op == "cut" and shape and shape[dim] > 1:
+            at, step = rng.randint(1, shape[dim] - 1), rng.choice((1, 1, 2))
+            out = b.add("slice", x, dim=dim, start=0, stop=at, step=step)
+            floats.append(b.add("slice", x, dim=dim, start=at, stop=shape[dim]))
+        elif op == "concat" and shape:
+            fits = [f for f in floats if _joins(b.types[f].shape, shape, dim)]
+            out = b.add("concat", x, rng.choice(fits), dim=dim)
+        elif op == "pad" and shape:
+            out = b.add("pad", x, dim=dim, lo=rng.randint(0, 2), hi=rng.randint(0, 2))
+        elif op in ("sum", "amax") and shape:
+            out = b.add(op, x, dims=(dim,), keepdim=rng.random() < 0.4)
+        elif op == "cumsum" and shape:
+            out = b.add("cumsum", x, dim=dim)
+        elif op == "take" and shape:
+            out = b.add("take", x, index, dim=dim, offset=rng.choice((0, 1)))
+        elif op == "index_add" and shape and shape[0] == n:
+            out = b.add("index_add", x, index, size=rng.randint(2, 5), offset=rng.choice((0, 1)))
+        elif op == "mm" and len(shape) == 2:
+            other = pick(2)
+            if b.types[other].shape[0] != shape[1]:
+                other = b.add("permute", x, dims=(1, 0))
+            out = b.add("mm", x, other)
+        else:
+            continue
+        if b.types[out].size <= 64:
+            floats.append(out)
+    b.output(floats[-1])
+    return b.build()
+
+
+def _joins(a: tuple[int, ...], b: tuple[int, ...], dim: int) -> bool:
+    return (*a[:dim], *a[dim + 1 :]) == (*b[:dim], *b[dim + 1 :]) and len(a) == len(b)
+
+
+OPS = (
+    *("add", "sub", "mul", "maximum", "exp", "gelu", "neg", "scale", "shares", "where"),
+    *("reshape", "permute", "cut", "cut", "concat", "concat", "pad", "sum", "sum", "amax"),
+    *("cumsum", "take", "index_add", "mm", "mm", "reshape"),
+)
+
+
+def clashes(program: Program, seed: int) -> tuple[int, list[str]]:
+    """How many pairs of different terms have one key, and those whose numbers differ."""
+    one = as_terms(inline(program))
+    keys = Keys(one.terms)
+    rng = np.random.default_rng(seed)
+    values: dict[str, np.ndarray] = {}
+    for item in program.inputs:
+        if item.type.is_float:
+            values[item.name] = rng.normal(size=item.type.shape)
+        else:
+            values[item.name] = rng.integers(0, 3, item.type.shape)
+    numbers = evaluate(inline(program), values, Floats())
+    groups: dict[str, list[tuple[str, Fraction]]] = {}
+    for name, ref in one.values.items():
+        factor, text = keys.key(ref)
+        groups.setdefault(text, []).append((name, factor))
+    alike, wrong = 0, list[str]()
+    for members in groups.values():
+        first, factor = members[0]
+        for name, other in members[1:]:
+            alike += one.values[name].id != one.values[first].id
+            a = np.asarray(numbers[first], dtype=float) * float(other)
+            b = np.asarray(numbers[name], dtype=float) * float(factor)
+            if a.shape != b.shape or not np.allclose(a, b, rtol=1e-6, atol=1e-9):
+                wrong.append(f"{first} {name}")
+    return alike, wrong
+
+
+def test_equal_keys_are_equal_on_numbers() -> None:
+    alike = 0
+    for seed in range(60):
+        found, wrong = clashes(random_program(seed), seed)
+        assert not wrong, f"seed {seed}: {wrong}"
+        alike += found
+    assert alike > 3
+
+
+SPELLINGS = {
+    "distributes": (
+        "%s = add %x, %y\n %a = mm %s, %w",
+        "%p = mm %x, %w\n %q = mm %y, %w\n %b = add %q, %p",
+    ),
+    "flat": (
+        "%a = gelu %x",
+        "%f = reshape %x {shape=[48]}\n %g = gelu %f\n %b = reshape %g {shape=[8, 6]}",
+    ),
+    "chunks of a sum": (
+        "%t = permute %x {dims=[1, 0]}\n %a = mm %t, %y",
+        "%x0 = slice %x {dim=0, start=0, stop=3}\n %x1 = slice %x {dim=0, start=3, stop=8}\n"
+        " %y0 = slice %y {dim=0, start=0, stop=3}\n %y1 = slice %y {dim=0, start=3, stop=8}\n"
+        " %t0 = permute %x0 {dims=[1, 0]}\n %t1 = permute %x1 {dims=[1, 0]}\n"
+        " %g0 = mm %t0, %y0\n %g1 = mm %t1, %y1\n %b = add %g1, %g0",
+    ),
+    "uneven rows": (
+        "%h = mm %x, %w\n %a = sigmoid %h",
+        "%x0 = slice %x {dim=0, start=0, stop=3}\n %x1 = slice %x {dim=0, start=3, stop=8}\n"
+        " %h0 = mm %x0, %w\n %h1 = mm %x1, %w\n %s0 = sigmoid %h0\n %s1 = sigmoid %h1\n"
+        " %b = concat %s0, %s1 {dim=0}",
+    ),
+    "padded rows": (
+        "%h = mm %x, %w\n %a = sigmoid %h",
+        "%z = pad %x {dim=0, lo=1, hi=3}\n %h = mm %z, %w\n %s = sigmoid %h\n"
+        " %b = slice %s {dim=0, start=1, stop=9}",
+    ),
+    "shifted softmax": (
+        "%h = mm %x, %w\n %e = exp %h\n %t = sum %e {dims=[1], keepdim=true}\n %a = div %e, %t",
+        "%h = mm %x, %w\n %m = amax %h {dims=[1], keepdim=true}\n %c = sub %h, %m\n %e = exp %c\n"
+        " %t = sum %e {dims=[1], keepdim=true}\n %b = div %e, %t",
+    ),
+    "padded table": (
+        "%a = take %x, %i {dim=0}",
+        "%z = pad %x {dim=0, lo=2, hi=3}\n %b = take %z, %i {dim=0, offset=-2}",
+    ),
+    "chunks of a lookup": (
+        "%a = take %x, %i {dim=0}",
+        "%i0 = slice %i {dim=0, start=0, stop=2}\n %i1 = slice %i {dim=0, start=2, stop=5}\n"
+        " %t0 = take %x, %i0 {dim=0}\n %t1 = take %x, %i1 {dim=0}\n"
+        " %b = concat %t0, %t1 {dim=0}",
+    ),
+    "turned mask": (
+        "%c = le %x, %y\n %a = where %c, %x, %y",
+        "%c = lt %y, %x\n %b = where %c, %y, %x",
+    ),
+}
+HEAD = """program p
+ input %x: f32[8, 6]
+ input %y: f32[8, 6]
+ input %w: f32[6, 4]
+ input %i: i64[5]
+"""
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings_of_one_function_have_one_key(name: str) -> None:
+    found: list[tuple[Fraction, str]] = []
+    for text, out in zip(SPELLINGS[name], "ab", strict=True):
+        one = as_terms(inline(parse_text(f"{HEAD} {text}\n return %{out}")))
+        found.append(Keys(one.terms).key(one.values[one.program.outputs[0].value]))
+    assert found[0] == found[1]
+
+
+NEAR = {
+    "a sum with a constant part": (
+        "%p = pad %x {dim=1, lo=0, hi=1}\n %e = exp %p\n %a = slice %e {dim=1, start=0, stop=6}",
+        "%p = pad %x {dim=1, lo=0, hi=1}\n %e = exp %p\n %s = sum %e {dims=[1], keepdim=true}\n"
+        " %d = div %e, %s\n %b = slice %d {dim=1, start=0, stop=6}",
+    ),
+    "cycles": (
+        "%g = mm %xt, %y\n %a1 = mm %g, %g\n %a = mm %a1, %g",
+        "%g = mm %xt, %y\n %b1 = mm %g, %g\n %b = mul %b1, %g",
+    ),
+    "a square of a sum": (
+        "%s = sum %x {dims=[1]}\n %a = mul %s, %s",
+        "%s = mul %x, %x\n %b = sum %s {dims=[1]}",
+    ),
+    "another window": (
+        "%a = slice %x {dim=0, start=1, stop=5}",
+        "%b = slice %x {dim=0, start=2, stop=6}",
+    ),
+    "a padded sigmoid": (
+        "%s = sigmoid %x\n %a = pad %s {dim=0, lo=0, hi=2}",
+        "%p = pad %x {dim=0, lo=0, hi=2}\n %b = sigmoid %p",
+    ),
+    "a shift that differs along the sum": (
+        "%e = exp %x\n %a = sum %e {dims=[1]}",
+        "%c = sub %x, %y\n %e = exp %c\n %b = sum %e {dims=[1]}",
+    ),
+    "another order of digits": (
+        "%a = reshape %x {shape=[6, 8]}",
+        "%b = permute %x {dims=[1, 0]}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_near_misses_have_other_keys(name: str) -> None:
+    found: list[tuple[Fraction, str]] = []
+    for text, out in zip(NEAR[name], "ab", strict=True):
+        body = f"{HEAD} %xt = permute %x {{dims=[1, 0]}}\n {text}\n return %{out}"
+        one = as_terms(inline(parse_text(body)))
+        found.append(Keys(one.terms).key(one.values[one.program.outputs[0].value]))
+    assert found[0] != found[1]
+
+
+def test_sums_around_one_ring_and_around_two_have_other_keys() -> None:
+    """Indices that look alike one by one are told apart by how they hang together."""
+
+    def ring(count: int, times: int) -> str:
+        lines = ["%g0 = mm %xt, %y"]
+        lines += [f"%g{k} = mm %g{k - 1}, %g0" for k in range(1, count)]
+        lines += ["%r = iota {shape=[6, 1], dim=0}", "%c = iota {shape=[1, 6], dim=1}"]
+        lines += ["%d = eq %r, %c", "%f = cast %d {dtype=f32}"]
+        lines += [f"%t = mul %g{count - 1}, %f", "%s1 = sum %t {dims=[0, 1]}"]
+        lines += [f"%s{k} = mul %s{k - 1}, %s1" for k in range(2, times + 1)]
+        return "\n ".join([*lines, f"return %s{times}"])
+
+    found: list[tuple[Fraction, str]] = []
+    for text in (ring(4, 1), ring(2, 2)):
+        one = as_terms(inline(parse_text(f"{HEAD} %xt = permute %x {{dims=[1, 0]}}\n {text}")))
+        found.append(Keys(one.terms).key(one.values[one.program.outputs[0].value]))
+    assert found[0] != found[1]

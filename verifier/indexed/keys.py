@@ -1,0 +1,434 @@
+"""Canonical keys of terms: their entries in index notation."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from verifier.indexed.form import (
+    ONE,
+    ZERO,
+    Body,
+    Factor,
+    Index,
+    Mono,
+    Poly,
+    Space,
+    UnclearError,
+    rewritten,
+    size,
+)
+from verifier.indexed.functions import apply
+from verifier.indexed.sums import Sums, fused, neighbours
+from verifier.ops.registry import REGISTRY
+from verifier.terms import Ref, Term, Terms
+
+HEAVY = 100
+"""Terms that take more factors than this to write down stand for themselves in others."""
+MAX_WORK = 20_000
+"""Terms that are opened for one key, before the rest is left as it is."""
+Places = tuple[Index, ...]
+
+
+class Keys:
+    """Keys of the terms of one table. Equal keys are equal functions of equal shape."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self._found: dict[int, tuple[Fraction, str, bool]] = {}
+
+    def key(self, ref: Ref) -> tuple[Fraction, str]:
+        """A rational factor and the key of what it multiplies; the factor is 0 for zeros."""
+        factor, text, _ = self._read(ref.id)
+        return ref.coef * factor, text
+
+    def same(self, a: Ref, b: Ref) -> bool:
+        """Whether two terms are known to be one function."""
+        if self.terms.shape(a) != self.terms.shape(b):
+            return False
+        return a == b or self.key(a) == self.key(b)
+
+    def heavy(self, id: int) -> bool:
+        """Whether a term is too long to be written out in others."""
+        return self._read(id)[2]
+
+    def _read(self, id: int) -> tuple[Fraction, str, bool]:
+        """The factor, the text, and whether the term is heavy: operands first."""
+        todo = [id]
+        while todo:
+            last = todo[-1]
+            if last in self._found:
+                todo.pop()
+                continue
+            missing = [a.id for a in self.terms[last].args if a.id not in self._found]
+            if missing:
+                todo += missing
+                continue
+            self._found[last] = _Opened(self).read(last)
+            todo.pop()
+        return self._found[id]
+
+
+class _Opened:
+    """One term, opened: variables along its dims, and its entry there."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys, self.terms = keys, keys.terms
+        self.space = Space()
+        self.sums = Sums(self.space)
+        self.memo: dict[tuple[int, Places], Poly] = {}
+
+    def whole(self, id: int) -> tuple[list[tuple[int, ...]], Poly]:
+        """The variables of each dim, and the entry."""
+        at = tuple(self.space.place(n) for n in self.terms[id].shape)
+        poly = self._open(id, at)
+        return [self.space.names(p) for p in at], self.sums.collected(poly)
+
+    def read(self, id: int) -> tuple[Fraction, str, bool]:
+        """A factor, a key of the rest, and whether the term takes many factors to write down."""
+        term, write = self.terms[id], self.sums.writer
+        heavy = True
+        try:
+            dims, poly = self.whole(id)
+            heavy = size(poly) > HEAVY
+            dims, poly = self._unsplit(dims, poly)
+            if not poly:
+                return Fraction(0), f"zeros {term.shape}", False
+            naming = {v: f"d{k}.{i}" for k, dim in enumerate(dims) for i, v in enumerate(dim)}
+            shape = [[self.space.extents[v] for v in dim] for dim in dims]
+            lead = min((write.mono(m, naming, 0), c) for c, m in poly)[1]
+            text = f"{term.shape}{shape}{write.poly(self.sums.scale(poly, 1 / lead), naming)}"
+            return lead, hashlib.sha256(text.encode()).hexdigest(), heavy
+        except UnclearError:
+            return Fraction(1), f"term {id}", heavy
+
+    def _unsplit(
+        self, dims: list[tuple[int, ...]], poly: Poly
+    ) -> tuple[list[tuple[int, ...]], Poly]:
+        """With digits of one dim that always stand together as one."""
+        limited = {r[0] for _, m in poly for r in m.ranges}
+        for k, dim in enumerate(dims):
+            free = set(dim) - limited
+            for first, second in neighbours(self.space, [m for _, m in poly], free):
+                if first in dim and dim[dim.index(first) + 1 : dim.index(first) + 2] == (second,):
+                    one = self.space.fresh(self.space.extents[first] * self.space.extents[second])
+
+                    def change(p: Index, a: int = first, b: int = second, c: int = one) -> Index:
+                        return fused(self.space, p, a, b, c)
+
+                    at = dim.index(first)
+                    dims[k] = (*dim[:at], one, *dim[at + 2 :])
+                    return self._unsplit(dims, rewritten(poly, change))
+        return dims, self.sums.collected(poly)
+
+    # entries
+
+    def entry(self, ref: Ref, at: Places) -> Poly:
+        """The entry of a term at a place."""
+        if ref.coef == 0:
+            return ZERO
+        found = self.memo.get((ref.id, at))
+        if found is None:
+            term = self.terms[ref.id]
+            if term.op in ("var", "ones") or not self.keys.heavy(ref.id):
+                found = self._open(ref.id, at)
+            else:
+                found = self._closed(ref.id, at)
+            self.memo[ref.id, at] = found
+        return self.sums.scale(found, ref.coef)
+
+    def _closed(self, id: int, at: Places) -> Poly:
+        """An entry of a term that stands for itself."""
+        factor, text = self.keys.key(Ref(Fraction(1), id))
+        return self.sums.scale(self.sums.of(Factor(("entry", text), at)), factor)
+
+    def _open(self, id: int, at: Places) -> Poly:
+        if len(self.memo) > MAX_WORK:
+            raise UnclearError("too much work")
+        term = self.terms[id]
+        rule = _RULES.get(term.op)
+        try:
+            if rule is not None:
+                return rule(self, term, at)
+            if self._is_map(term):
+                values = [self.entry(a, self._under(a, at, len(term.shape))) for a in term.args]
+                return apply(self.sums, (term.op, *term.attrs), values)
+        except UnclearError:
+            pass
+        inner = tuple(self.keys.key(a) for a in term.args)
+        text = repr((term.op, term.attrs, term.shape, inner))
+        return self.sums.of(Factor(("op", hashlib.sha256(text.encode()).hexdigest()), at))
+
+    def _is_map(self, term: Term) -> bool:
+        op = REGISTRY.get(term.op)
+        return op is not None and op.kind == "map"
+
+    def _under(self, ref: Ref, at: Places, rank: int) -> Places:
+        """The place in an operand that is broadcast."""
+        shape = self.terms.shape(ref)
+        kept = at[rank - len(shape) :]
+        return tuple(Index() if n == 1 else p for n, p in zip(shape, kept, strict=True))
+
+    def regrouped(self, at: Places, shape: Sequence[int], source: Sequence[int]) -> Places:
+        """The place in a tensor of shape `source` of the entry at a place in its reshape.
+
+        The number of the entry is a sum of variables with steps; they are dealt out to the dims
+        of the source. What a dim is given must stay in its extent: then there is no carry.
+        """
+        offset, steps = 0, list[tuple[int, int]]()
+        for place, row in zip(at, _rows(shape), strict=True):
+            offset += place.offset * row
+            steps += [(v, n * row) for v, n in self.space.steps(place)]
+        if offset < 0:
+            raise UnclearError("a reshape behind an offset")
+        out: list[Index] = []
+        for extent, row in zip(source, _rows(source), strict=True):
+            if extent == 1:
+                out.append(Index())
+                continue
+            mine: list[tuple[int, int]] = []
+            rest: list[tuple[int, int]] = []
+            for v, n in steps:
+                if n % row == 0:
+                    mine.append((v, n // row))
+                elif n * self.space.extents[v] > row:
+                    if row % n or self.space.extents[v] % (row // n):
+                        raise UnclearError("a reshape that cuts through digits")
+                    outer, inner = self.space.split(v, row // n)
+                    mine.append((outer, 1))
+                    rest.append((inner, n))
+                else:
+                    rest.append((v, n))
+            start, offset = divmod(offset, row)
+            if start + sum((self.space.extents[v] - 1) * n for v, n in mine) >= extent:
+                raise UnclearError("a reshape that carries")
+            out.append(Index(start, tuple(mine)))
+            steps = rest
+        if steps or offset:
+            raise UnclearError("a reshape with a rest")
+        return tuple(out)
+
+    def window(self, poly: Poly, place: Index, low: int, high: int, extent: int) -> Poly:
+        """The expression where a place is in [low, high), zero elsewhere."""
+        if low <= 0 and high >= extent:
+            return poly
+        low, high = low - place.offset, high - place.offset
+        steps = sorted(self.space.steps(place), key=lambda item: -item[1])
+        if not steps:
+            return poly if low <= 0 < high else ZERO
+        (first, step), inner = steps[0], steps[1:]
+        if step != 1 and sum((self.space.extents[v] - 1) * n for v, n in inner) >= step:
+            raise UnclearError("a window over digits that carry")
+        if low % step or high % step:
+            raise UnclearError("a window that cuts through digits")
+        low, high = max(low // step, 0), min(high // step, self.space.extents[first])
+        return self.sums.within(poly, first, low, high) if low < high else ZERO
+
+
+def _rows(shape: Sequence[int]) -> list[int]:
+    """How far apart entries are that follow each other along each dim."""
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+Rule = Callable[[_Opened, Term, Places], Poly]
+
+
+def _shifted(at: Places, dim: int, by: int) -> Places:
+    return (*at[:dim], Index(at[dim].offset + by, at[dim].steps), *at[dim + 1 :])
+
+
+def _var(o: _Opened, term: Term, at: Places) -> Poly:
+    return o.sums.of(Factor(("var", *term.attrs), at))
+
+
+def _lin(o: _Opened, term: Term, at: Places) -> Poly:
+    rank = len(term.shape)
+    return o.sums.add(o.entry(a, o._under(a, at, rank)) for a in term.args)
+
+
+def _prod(o: _Opened, term: Term, at: Places) -> Poly:
+    out, rank = ONE, len(term.shape)
+    for a, power in zip(term.args, term.attrs, strict=True):
+        inner = o.terms[a.id]
+        if inner.op == "sqrt" and power > 1:
+            (under,) = inner.args
+            entry = o.entry(under, o._under(under, o._under(a, at, rank), len(inner.shape)))
+            for _ in range(power // 2):
+                out = o.sums.multiply(out, entry)
+            power %= 2
+        entry = o.entry(a, o._under(a, at, rank))
+        for _ in range(power):
+            out = o.sums.multiply(out, entry)
+    return out
+
+
+def _expand(o: _Opened, term: Term, at: Places) -> Poly:
+    (x,) = term.args
+    return o.entry(x, o._under(x, at, len(term.shape)))
+
+
+def _reshape(o: _Opened, term: Term, at: Places) -> Poly:
+    (x,) = term.args
+    return o.entry(x, o.regrouped(at, term.shape, o.terms.shape(x)))
+
+
+def _permute(o: _Opened, term: Term, at: Places) -> Poly:
+    (dims,) = term.attrs
+    source = [Index()] * len(dims)
+    for place, d in zip(at, dims, strict=True):
+        source[d] = place
+    return o.entry(term.args[0], tuple(source))
+
+
+def _along(o: _Opened, ref: Ref, at: Places, dims: Sequence[int]) -> tuple[Places, tuple[int, ...]]:
+    """The place with new variables along dims that are gone, and these variables."""
+    shape = o.terms.shape(ref)
+    new = {d: o.space.place(shape[d]) for d in dims}
+    rest = iter(at)
+    source = tuple(new[d] if d in new else next(rest) for d in range(len(shape)))
+    return source, tuple(v for d in dims for v, _ in new[d].steps)
+
+
+def _sum(o: _Opened, term: Term, at: Places) -> Poly:
+    source, names = _along(o, term.args[0], at, term.attrs[0])
+    return o.sums.summed(o.entry(term.args[0], source), names)
+
+
+def _amax(o: _Opened, term: Term, at: Places) -> Poly:
+    source, names = _along(o, term.args[0], at, term.attrs[0])
+    return o.sums.of(Factor(("amax",), (), (_body(o, o.entry(term.args[0], source), names),)))
+
+
+def _body(o: _Opened, poly: Poly, names: tuple[int, ...]) -> Body:
+    """An argument that has variables of its own, neighbouring digits as one."""
+    own = o.space.digits(names)
+    limited = {r[0] for _, m in poly for r in m.ranges}
+    pairs = neighbours(o.space, [m for _, m in poly], set(own) - limited)
+    if not pairs:
+        return Body(poly, own)
+    first, second = pairs[0]
+    one = o.space.fresh(o.space.extents[first] * o.space.extents[second])
+    made = rewritten(poly, lambda p: fused(o.space, p, first, second, one))
+    rest = tuple(one if v == first else v for v in own if v != second)
+    return _body(o, made, rest)
+
+
+def _matmul(o: _Opened, term: Term, at: Places) -> Poly:
+    a, b = term.args
+    between = o.space.place(o.terms.shape(a)[-1])
+    left = o.entry(a, (*at[:-1], between))
+    right = o.entry(b, (*at[:-2], between, at[-1]))
+    return o.sums.summed(o.sums.multiply(left, right), [v for v, _ in between.steps])
+
+
+def _slice(o: _Opened, term: Term, at: Places) -> Poly:
+    dim, start, _, step = term.attrs
+    place = Index(at[dim].offset * step + start, tuple((v, n * step) for v, n in at[dim].steps))
+    return o.entry(term.args[0], (*at[:dim], place, *at[dim + 1 :]))
+
+
+def _pad(o: _Opened, term: Term, at: Places) -> Poly:
+    dim, low, high = term.attrs
+    inner = o.entry(term.args[0], _shifted(at, dim, -low))
+    extent = term.shape[dim]
+    return o.window(inner, at[dim], low, extent - high, extent)
+
+
+def _concat(o: _Opened, term: Term, at: Places) -> Poly:
+    (dim,) = term.attrs
+    parts: list[Poly] = []
+    start = 0
+    for a in term.args:
+        end = start + o.terms.shape(a)[dim]
+        inner = o.entry(a, _shifted(at, dim, -start))
+        parts.append(o.window(inner, at[dim], start, end, term.shape[dim]))
+        start = end
+    return o.sums.add(parts)
+
+
+def _hot(o: _Opened, index: Ref, at: Places, offset: Any, row: Index) -> Poly:
+    """1 where an integer less the offset is a row, else 0."""
+    value = o.sums.add([o.entry(index, at), o.sums.constant(Fraction(-offset))])
+    return apply(o.sums, ("hot",), [value], (row,))
+
+
+def _take(o: _Opened, term: Term, at: Places) -> Poly:
+    x, index = term.args
+    dim, offset = term.attrs
+    rank = len(o.terms.shape(index))
+    row = o.space.place(o.terms.shape(x)[dim])
+    hot = _hot(o, index, at[dim : dim + rank], offset, row)
+    entry = o.entry(x, (*at[:dim], row, *at[dim + rank :]))
+    return o.sums.summed(o.sums.multiply(entry, hot), [v for v, _ in row.steps])
+
+
+def _take_along(o: _Opened, term: Term, at: Places) -> Poly:
+    x, index = term.args
+    dim, offset = term.attrs
+    row = o.space.place(o.terms.shape(x)[dim])
+    hot = _hot(o, index, at, offset, row)
+    entry = o.entry(x, (*at[:dim], row, *at[dim + 1 :]))
+    return o.sums.summed(o.sums.multiply(entry, hot), [v for v, _ in row.steps])
+
+
+def _index_add(o: _Opened, term: Term, at: Places) -> Poly:
+    g, index = term.args
+    (offset,) = term.attrs
+    source = tuple(o.space.place(n) for n in o.terms.shape(index))
+    hot = _hot(o, index, source, offset, at[0])
+    entry = o.entry(g, (*source, *at[1:]))
+    return o.sums.summed(o.sums.multiply(entry, hot), [v for p in source for v, _ in p.steps])
+
+
+def _put_along(o: _Opened, term: Term, at: Places) -> Poly:
+    g, index = term.args
+    dim, offset = term.attrs
+    line = o.space.place(o.terms.shape(g)[dim])
+    source = (*at[:dim], line, *at[dim + 1 :])
+    hot = _hot(o, index, source, offset, at[dim])
+    return o.sums.summed(o.sums.multiply(o.entry(g, source), hot), [v for v, _ in line.steps])
+
+
+def _ramp(o: _Opened, term: Term, at: Places) -> Poly:
+    (place,) = at
+    out = o.sums.constant(Fraction(place.offset))
+    if place.steps:
+        out = o.sums.add([out, o.sums.of(Factor(("ramp",), (Index(0, place.steps),)))])
+    return out
+
+
+def _where(o: _Opened, term: Term, at: Places) -> Poly:
+    rank = len(term.shape)
+    cond, a, b = (o.entry(x, o._under(x, at, rank)) for x in term.args)
+    if o.terms[term.args[0].id].op not in TRUTHS:
+        cond = apply(o.sums, ("true",), [cond])
+    other = o.sums.add([ONE, o.sums.scale(cond, Fraction(-1))])
+    return o.sums.add([o.sums.multiply(a, cond), o.sums.multiply(b, other)])
+
+
+TRUTHS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
+"""Ops whose results are 0 or 1."""
+_RULES: dict[str, Rule] = {
+    "var": _var,
+    "ones": lambda o, term, at: ONE,
+    "lin": _lin,
+    "prod": _prod,
+    "expand": _expand,
+    "reshape": _reshape,
+    "permute": _permute,
+    "sum": _sum,
+    "amax": _amax,
+    "matmul": _matmul,
+    "slice": _slice,
+    "pad": _pad,
+    "concat": _concat,
+    "take": _take,
+    "take_along": _take_along,
+    "index_add": _index_add,
+    "put_along": _put_along,
+    "ramp": _ramp,
+    "where": _where,
+}
