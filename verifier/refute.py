@@ -44,6 +44,8 @@ DRAWS = (
 """Random inputs of a replay: their size (large ones saturate, or are clipped to one norm), whether
 some are constants that the program compares them with, whether all floats are positive (roots and
 logarithms of others are undefined)."""
+LARGE, MAX_SIZES = 10**6, 3
+"""Constants of the programs that inputs are drawn as large as, to pass a limit: which, how many."""
 STEPS = frozenset({"floor"})
 """Ops whose value on most inputs says little: over the field they are hashed, so programs that have
 one are replayed on floats whatever the field says."""
@@ -280,7 +282,9 @@ def refute(
     if not suspicious:
         return None
     floats = Floats()
-    for size, special, positive in DRAWS:
+    limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]
+    sizes = [n / share for n in limits for share in (1, 1, 2, 2)]
+    for size, special, positive in (*DRAWS, *((n, True, False) for n in sizes)):
         drawn = sample(sequential, floats, rng, consts, marked and special, literals)
         inputs = {
             n: (np.abs(a) if positive else a) * size
