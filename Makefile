@@ -64,6 +64,8 @@ bugs-frontier: $(OK)  ## the same bugs in one layer, micro-batch and rank of 405
 .PHONY: faults
 faults: $(OK)  ## faults of what ranks exchange, and what the fingerprints see of them
 	$(BIN)/python -m benchmarks.faults
+	$(BIN)/python -m benchmarks.guard_mutants
+	$(BIN)/python -m benchmarks.guard_mutants --ranks 4
 	$(BIN)/python -m benchmarks.guard_run
 
 .PHONY: guard-run
@@ -72,6 +74,7 @@ guard-run: $(OK)  ## the guard on a training run of 4 processes, with every kind
 
 .PHONY: guard-cost
 guard-cost: $(OK)  ## what the guard costs on that run, and how fast fingerprints are
+	$(BIN)/python -m benchmarks.guard_run --per-call
 	$(BIN)/python -m benchmarks.guard_run --overhead
 	$(BIN)/python -m benchmarks.fingerprints --torch
 

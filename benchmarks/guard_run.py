@@ -6,8 +6,8 @@ the real collectives, below the guard, on a rank and in a call that are drawn, a
 in the step in which it happens, with the rank that it happened on. Exits 1 on a false alarm, a
 fault missed, a wrong rank named, or a verdict that is not the same on all ranks.
 
-`--overhead` measures instead what `every=100` costs: steps with the guard and steps without, in
-turns, in the same processes. Exits 1 above 2 %.
+`--overhead` measures instead what `every=100` costs on that run, and `--per-call` what one call
+costs that is not looked at: `benchmarks/guard_cost.py` says how, and what the exit codes mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import guard_cost
 from synthesis.execute.child import fork, wait
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,6 @@ KINDS = (
 )  # fmt: skip
 EXACT = (("bit_flip", "reduce_scatter"), ("bit_flip", "all_reduce"), ("not_reduced", "all_reduce"))
 """Under `level="T3"`: to the bit, in sums of any order."""
-LIMIT = 0.02
 
 
 class Training:
@@ -147,31 +146,6 @@ def say(run: Training, text: str) -> None:
         print(text, flush=True)
 
 
-def overhead(run: Training, blocks: int, steps: int) -> dict[str, Any]:
-    """Seconds of a step with the guard and without, in turns: (on, wall, processor) by block."""
-    import torch.distributed as dist
-
-    from synthesis.guard import active
-
-    guard = active()
-    assert guard is not None
-    rows: list[tuple[bool, float, float]] = []
-    for _ in range(3):
-        run.step()
-    for block in range(2 * blocks):
-        on = block % 2 == (block // 2) % 2
-        (guard.resume if on else guard.pause)()
-        run.step()
-        dist.barrier()
-        a, b = time.perf_counter(), time.process_time()
-        for _ in range(steps):
-            run.step()
-        dist.barrier()
-        rows.append((on, (time.perf_counter() - a) / steps, (time.process_time() - b) / steps))
-    guard.resume()
-    return {"calls": guard.seen, "sampled": guard.sampled, "blocks": rows}
-
-
 def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> None:
     import warnings
 
@@ -189,7 +163,7 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
     module = load_file(folder / "parallel_llama.py")
     run = Training(module, args.sizes, args.tokens)
     work: Callable[[], dict[str, Any]] = (
-        (lambda: overhead(run, args.blocks, args.steps))
+        (lambda: guard_cost.steps(run.step, args.seconds, args.null))
         if args.overhead
         else (lambda: campaign(run, args.calls, args.rounds, args.seed))
     )
@@ -218,8 +192,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--overhead", action="store_true")
-    parser.add_argument("--blocks", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--per-call", action="store_true")
+    parser.add_argument("--every", type=int, default=100, help="of --overhead")
+    parser.add_argument("--seconds", type=float, default=100, help="of --overhead, about")
+    parser.add_argument("--null", action="store_true", help="--overhead of no guard at all")
     parser.add_argument("--patched", type=Path, help="a parallel_llama.py that is there already")
     args = parser.parse_args()
     args.sizes, args.tokens = {}, (2, 16)
@@ -228,10 +204,13 @@ def main() -> int:
         size *= int(part.split("=")[1])
     os.environ |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     os.environ["SHARDPROOF_GUARD"] = json.dumps(
-        {"every": 100 if args.overhead else 1, "timeout": 60}
+        {"every": args.every if args.overhead else 1, "timeout": 60}
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        if args.per_call:
+            guard_cost.per_call(folder, 30)
+            return 0
         if args.patched:
             (folder / "parallel_llama.py").write_text(args.patched.read_text())
         else:
@@ -243,32 +222,8 @@ def main() -> int:
         wait([fork(lambda r=r: rank_main(folder, r, size, args)) for r in range(size)])
         results = [json.loads((folder / f"rank{r}.json").read_text()) for r in range(size)]
     if args.overhead:
-        return report_overhead(results, size)
+        return guard_cost.report(results, args.every, args.null)
     return report(results, args.seed)
-
-
-def report_overhead(results: list[dict[str, Any]], size: int) -> int:
-    """The wall clock of rank 0 and the processor time of all ranks, medians over blocks."""
-    found: dict[str, dict[bool, list[float]]] = {
-        "wall clock": {True: [], False: []}, "processor time": {True: [], False: []}
-    }  # fmt: skip
-    for rows in zip(*(r["blocks"] for r in results), strict=True):
-        on = rows[0][0]
-        found["wall clock"][on].append(rows[0][1])
-        found["processor time"][on].append(sum(row[2] for row in rows))
-    first = results[0]
-    print(
-        f"{size} processes, every=100, {len(first['blocks'])} blocks of steps in turns, "
-        f"{first['sampled']} of {first['calls']} calls looked at"
-    )
-    over: list[float] = []
-    for what, times in found.items():
-        off, on = (statistics.median(times[k]) * 1e3 for k in (False, True))
-        over.append(on / off - 1)
-        print(f"  {what:15} without {off:8.2f} ms, with {on:8.2f} ms a step: {over[-1]:+.2%}")
-    if min(over) > LIMIT:
-        print(f"above {LIMIT:.0%}")
-    return int(min(over) > LIMIT)
 
 
 def report(results: list[dict[str, Any]], seed: int) -> int:

@@ -159,14 +159,14 @@ def _all_to_all(a: Any, me: int, n: int) -> Call:
     return Call("all_to_all", a[2], sent, got, dtype=_dtype(inputs))
 
 
+def _rows(t: torch.Tensor, sizes: list[int], n: int) -> Tensors:
+    """So many rows for each rank, or equal parts."""
+    return private.split(t, list(sizes) or [t.shape[0] // n] * n)
+
+
 def _all_to_all_base(a: Any, me: int, n: int) -> Call:
     out, source, group, out_sizes, in_sizes = a[:5]
-
-    def split(t: torch.Tensor, sizes: list[int]) -> Tensors:
-        rows = list(sizes) or [t.shape[0] // n] * n
-        return private.split(t, rows)
-
-    outputs, inputs = split(out, out_sizes), split(source, in_sizes)
+    outputs, inputs = _rows(out, out_sizes, n), _rows(source, in_sizes, n)
     return _all_to_all((outputs, inputs, group), me, n)
 
 

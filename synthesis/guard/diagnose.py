@@ -180,15 +180,16 @@ def _movement(s: Suspect, found: Mapping[int, Answer]) -> Verdict:
 Sent = Mapping[Slot, tuple[str, torch.Tensor | None]]
 
 
+def _offset(pieces: Sent, slot: Slot) -> int:
+    """Elements in front of a piece; the order is by part, then by sender."""
+    before = [p for p in pieces if (p[0], p[1]) < (slot[0], slot[1])]
+    return sum(t.numel() for p in before if (t := pieces[p][1]) is not None)
+
+
 def _span(a: Answer, slot: Slot, sent: Sent) -> tuple[int, int]:
     """The elements of what rank `a` received that differ; all of it where it was not kept."""
-    offset = 0
     pieces = a.pieces("got")
-    for other in sorted(pieces, key=lambda x: (x[0], x[1])):
-        if other == slot:
-            break
-        data = pieces[other][1]
-        offset += data.numel() if data is not None else 0
+    offset = _offset(pieces, slot)
     got, want = pieces[slot][1], sent[slot][1] if slot in sent else None
     if got is None:
         return 0, 0

@@ -150,7 +150,7 @@ class Guard(Settings):
     def resume(self) -> None:
         """Watch again."""
         if self._layer is None and self._exchange is not None:
-            self._layer = kernels.Layer(self._observer.call, self._observer.wait_tensor)
+            self._layer = kernels.Layer(self._observer.call, self._observer.tracker.wait_tensor)
             kernels.patch_wait(self.explained)
             self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
 

@@ -16,7 +16,7 @@ from synthesis.guard.words import flat_bytes
 
 KINDS = (
     "bit_flip", "drop", "swap", "duplicate", "stale", "not_reduced", "missing_rank",
-    "wrong_handoff", "race",
+    "wrong_handoff", "race", "permute",
 )  # fmt: skip
 
 
@@ -49,6 +49,8 @@ class Injector:
         self.rank = rank
         self.done: list[tuple[Fault, bool]] = []
         """Every fault, and whether it changed a byte."""
+        self.spans: list[tuple[int, int] | None] = []
+        """The elements that each changed of what the rank received, counted over all pieces."""
         self._armed: Fault | None = None
         self._left = 0
         self._before: dict[int, torch.Tensor] = {}
@@ -101,11 +103,14 @@ class Injector:
                     for t, old in zip(call.terms, terms, strict=True):
                         t.detach().copy_(old)
                 self.done.append((fault, any(bool(t.any()) for t in terms)))
+                self.spans.append(None)
                 return
+            written = [t.detach().clone() for t in call.written]
             with torch.no_grad():
                 self._change(fault, call, terms, before)
             changed = any(not _same(a, b) for a, b in zip(right, call.tensors, strict=True))
             self.done.append((fault, changed))
+            self.spans.append(_span(written, call.written))
 
         _after(result, strike, now=call.op not in ("send", "recv", "reduce_scatter"))
         return result
@@ -127,6 +132,11 @@ class Injector:
             _flip(piece, drawn(piece.nbytes * 8))
         elif fault.kind == "drop":
             piece.zero_()
+        elif fault.kind == "permute":
+            raw = flat_bytes(piece).clone()
+            words = raw[: len(raw) // 8 * 8].reshape(-1, 8)
+            words.copy_(words.flip(0))
+            piece.copy_(raw.view(piece.dtype).reshape(piece.shape))
         elif fault.kind == "stale":
             piece.copy_(before[at])
         elif fault.kind == "wrong_handoff":
@@ -167,6 +177,16 @@ def _after(result: Any, do: Callable[[], None], now: bool = False) -> None:
 def _flip(t: torch.Tensor, bit: int) -> None:
     raw = t.detach().view(-1).view(torch.uint8)
     raw[bit // 8] ^= 1 << bit % 8
+
+
+def _span(before: Tensors, after: Tensors) -> tuple[int, int] | None:
+    """The first and one past the last element that differ, over all pieces."""
+    rows = [
+        (flat_bytes(a) != flat_bytes(b)).reshape(a.numel(), -1).any(1)
+        for a, b in zip(before, after, strict=True)
+    ]
+    places = torch.cat(rows).nonzero().reshape(-1)
+    return (int(places[0]), int(places[-1]) + 1) if len(places) else None
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -128,18 +128,25 @@ def work_of(result: Any) -> Any:
 
 _lock = threading.Lock()
 _waited: dict[int, tuple[Any, list[Callable[[Any, Proceed], Any]]]] = {}
-_wait: Any = None
 _explain: Callable[[RuntimeError], RuntimeError] | None = None
+_wait: Callable[..., Any] = Work.wait
 
 
 def patch_wait(explain: Callable[[RuntimeError], RuntimeError]) -> None:
     """Stand in for `Work.wait` as Python calls it; its errors are raised as `explain` says."""
-    global _wait, _explain
+    global _explain
     with _lock:
         _explain = explain
-        if _wait is None:
-            _wait = Work.wait
-            Work.wait = _patched_wait
+        Work.wait = _patched_wait
+
+
+def unpatch_wait() -> None:
+    """Put `Work.wait` back."""
+    global _explain
+    with _lock:
+        Work.wait = _wait
+        _explain = None
+        _waited.clear()
 
 
 def watch_wait(work: Any, then: Callable[[Any, Proceed], Any]) -> None:
@@ -158,33 +165,20 @@ def forget_wait(work: Any) -> None:
         _waited.pop(id(work), None)
 
 
-def _patched_wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _patched_wait(self: Any, timeout: Any = None) -> Any:
     if _waited:
         with _lock:
             _, chain = _waited.pop(id(self), (self, None))
         if chain is not None:
-            at: Proceed = partial(_plain_wait, self, *args, **kwargs)
+            at: Proceed = partial(_plain_wait, self, timeout)
             for then in chain:
                 at = partial(then, self, at)
             return at()
-    return _plain_wait(self, *args, **kwargs)
+    return _plain_wait(self, timeout)
 
 
-def _plain_wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-    explain = _explain
+def _plain_wait(self: Any, timeout: Any) -> Any:
     try:
-        return (_wait or Work.wait)(self, *args, **kwargs)
+        return _wait(self) if timeout is None else _wait(self, timeout)
     except RuntimeError as error:
-        if explain is None:
-            raise
-        raise explain(error) from error
-
-
-def unpatch_wait() -> None:
-    """Put `Work.wait` back."""
-    global _wait, _explain
-    with _lock:
-        if _wait is not None:
-            Work.wait = _wait
-        _wait = _explain = None
-        _waited.clear()
+        raise (_explain(error) if _explain else error) from error

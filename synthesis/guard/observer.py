@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 from torch._C._distributed_c10d import ProcessGroup
 
 from synthesis.guard import canaries, exact_sums, kernels
@@ -96,7 +95,10 @@ class Observer:
                 due = due or self.since > self.settings.calls
         if due:
             return self._due(name, args, proceed, pg, group, lane, seq)
-        return self._run(proceed, args)
+        try:
+            return proceed(*args)
+        except RuntimeError as error:
+            raise self._guard.explained(error) from error
 
     def _run(self, proceed: kernels.Proceed, args: tuple[Any, ...]) -> Any:
         try:
@@ -244,10 +246,6 @@ class Observer:
                 t.detach().copy_(value)
             return args
         return (args[0], exact_sums.in_form_of(args[1], new), *args[2:])
-
-    def wait_tensor(self, tensor: torch.Tensor, wait: kernels.Proceed) -> Any:
-        """In place of a functional wait."""
-        return self.tracker.wait_tensor(tensor, wait)
 
 
 def _ends(name: str, args: tuple[Any, ...], group: Group) -> tuple[int, int]:
