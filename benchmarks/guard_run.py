@@ -3,8 +3,9 @@
 The Llama is parallelized by `shardproof parallelize --guard`, and trained under that patch: first
 without faults, for at least `--calls` collectives a rank; then every kind of fault is injected into
 the real collectives, below the guard, on a rank and in a call that are drawn, and has to be found
-in the step in which it happens, with the rank that it happened on. Exits 1 on a false alarm, a
-fault missed, a wrong rank named, or a verdict that is not the same on all ranks.
+in the step in which it happens, with the rank that it happened on, and of a move with the elements
+that it changed. Exits 1 on a false alarm, a fault missed, a wrong rank or elements named, or a
+verdict that is not the same on all ranks.
 
 `--overhead` measures instead what `every=100` costs on that run, and `--per-call` what one call
 costs that is not looked at: `benchmarks/guard_cost.py` says how, and what the exit codes mean.
@@ -118,15 +119,17 @@ def campaign(run: Training, calls: int, rounds: int, seed: int) -> dict[str, Any
                     if injector.done and (injector.done[-1][0] == fault)
                     else False
                 )
-                told = guard.tell_all(
-                    {"changed": there, "said": said, "fired": injector._armed is None}, "a fault"
-                )
+                span = injector.spans[-1] if there else None
+                told = guard.tell_all({"changed": there, "said": said, "span": span}, "a fault")
                 changed = told[fault.rank]["changed"]
                 injector.arm(None)
+            verdict = alarms[0].verdict if alarms else None
+            span, moved = told[fault.rank]["span"], verdict is not None and verdict.check == "H"
+            placed = not moved or list(verdict.index_range or ()) == span
             rows.append(
                 {
                     "fault": fault.to_json(), "level": level, "changed": changed,
-                    "found": bool(said), "located": culprit == (fault.rank,),
+                    "found": bool(said), "located": culprit == (fault.rank,) and placed,
                     "in_step": bool(alarms) and alarms[0].step == step,
                     "same": len({t["said"] for t in told}) == 1, "said": said,
                 }

@@ -185,7 +185,7 @@ def _span(before: Tensors, after: Tensors) -> tuple[int, int] | None:
         (flat_bytes(a) != flat_bytes(b)).reshape(a.numel(), -1).any(1)
         for a, b in zip(before, after, strict=True)
     ]
-    places = torch.cat(rows).nonzero().reshape(-1)
+    places = torch.cat(rows).nonzero().reshape(-1) if rows else rows
     return (int(places[0]), int(places[-1]) + 1) if len(places) else None
 
 
