@@ -123,6 +123,8 @@ def _claims(
         bodies[node.outputs[0]] = {"block": scan.node.outputs[0], **claims}
         for value in node.inputs:
             used[value] = set(range(len(related.facts[value])))
+    for item in program.inputs:
+        _reach(related.facts.get(item.name, []), used[item.name])
     kept = {name: sorted(indices) for name, indices in used.items() if indices}
     operands = {out: node.inputs for node in program.nodes for out in node.outputs}
     values: dict[str, Any] = {}

@@ -36,6 +36,8 @@ def _silent(step: str) -> None:
 AGAIN = 6
 """Samples that a program without a relation is run on again: a choice between two values, as in
 clipping, shows a fault in some samples only."""
+WIDE_S = 2.0
+"""Programs that take longer than this to relate are not related once more in further ways."""
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
 
@@ -177,6 +179,10 @@ def _decide(
         )
         second = decide_small(open_) if ran else refute_large(open_)
         stats["decide_s"] = time.perf_counter() - start
+        if isinstance(second, str) and stats["relate_s"] < WIDE_S:
+            start = time.perf_counter()
+            second = _widened(sequential, distributed, contract) or second
+            stats["widened_s"] = time.perf_counter() - start
         if isinstance(second, Proof):
             return replace(stuck or second, stats=stats)
         if isinstance(second, str):
@@ -196,6 +202,17 @@ def _decide(
         stats,
         smaller=smaller,
     )
+
+
+def _widened(sequential: Program, distributed: Program, contract: Contract) -> Proof | None:
+    """A proof by the further ways to relate values, where nothing refutes the programs."""
+    rules = Rules(distributed.mesh, wide=True)
+    one, related, peels = relate_peeled(sequential, distributed, contract, rules)
+    if satisfied(one, distributed, related, contract):
+        return None
+    assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
+    proof = certificate(sequential, distributed, contract, one, related, peels)
+    return Proof(_scope(sequential, distributed), assumed, proof)
 
 
 NAMED = 6

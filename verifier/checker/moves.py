@@ -83,6 +83,12 @@ def move(
     need(within(ends, starts), "it moves along another mesh dim")
     if op in ("gather", "scatter"):
         return rooted(op, attrs, row, given, terms, mesh)
+    if op == "ring_shift" and len(here) == 1 < size:
+        need(there == ((here[0] + int(attrs["shift"])) % size,), "it arrives elsewhere")
+        need(
+            row.layout == given.layout and name not in given.layout.mentioned, "laid out otherwise"
+        )
+        return given.ref
     if op in ("ring_shift", "reduce_to"):
         need(len(here) == size, f"the ranks along {name} hold different values")
     if op == "ring_shift":

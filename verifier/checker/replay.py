@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
+from verifier.alike import alike
 from verifier.certificate import ELEMENTWISE, VERSION, seal
 from verifier.checker.claims import (
     Claim,
@@ -21,6 +22,7 @@ from verifier.checker.claims import (
 )
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.moves import join, move
+from verifier.checker.parts import blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
 from verifier.contract import Contract, ContractError, output_key
@@ -227,6 +229,7 @@ class _Walk:
         """Claims inside repeated blocks that were shown once: by block, body, how many of its
         inputs are carries, ranks and text."""
         self.places = regions(program)
+        self.alike = alike(program, contract, self.places)
         for fault in self.places.faults():
             raise NotShownError(f"{fault.node.op} {fault.reason}")
 
@@ -270,6 +273,10 @@ class _Walk:
         for item in self._rows(at, name):
             row = read_row(item)
             try:
+                if row.rule.startswith("joined"):
+                    stands(row.where, row.layout, self.mesh, places.values[name])
+                    out.append(self._joined(one, program, name, row, out))
+                    continue
                 need(row.rule == rule and not row.premises, f"expected rule {rule}, no premises")
                 ref = meant(row, one.values)
                 if ref is None:
@@ -334,6 +341,9 @@ class _Walk:
             dtypes = tuple(program.types[v].dtype for v in node.inputs)
             mesh_dim, layout = None, row.layout
             fits(layout, self.mesh, local)
+            if row.rule == f"blocks:{node.op}":
+                ref = blocks(node, args, row.layout, one.terms)
+                return self._named(one, row, ref)
             if row.rule != node.op:
                 mesh_dim = self._balanced(program, node, row.rule, args)
                 layout = layout.with_partial((*layout.partial, (mesh_dim, "sum")))
@@ -346,9 +356,7 @@ class _Walk:
                 about = [one.values[v].id for v in assumed if v in one.values]
                 need(ref.id in about, "no assumption is about this value")
                 ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)
-            named = meant(row, one.values)
-            said = f"the value is not {row.factor} * %{row.of}"
-            need(named is None or same(one.terms, named, ref), said)
+            ref = self._meant(one, row, ref)
         except NotShownError as error:
             raise _BrokenError(str(error), f"%{name} ({at.path})") from None
         return Claim(ref, row.layout, row.where)
@@ -362,6 +370,9 @@ class _Walk:
             need(0 <= index < len(earlier), f"no earlier claim {index}")
             parts.append(earlier[index])
         fits(row.layout, self.mesh, program.types[name].shape)
+        if row.rule.split(":")[1:2] in (["addend"], ["piece"], ["share"]):
+            need(program is self.program, "parts of a value inside a repeated block")
+            return self._named(one, row, part(row, parts, name, self.alike, one.terms, self.mesh))
         return self._named(one, row, join(row, parts, one.terms, self.mesh))
 
     def _moved(
@@ -380,10 +391,15 @@ class _Walk:
 
     def _named(self, one: Sequential, row: Row, ref: Ref) -> Claim:
         need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
+        return Claim(self._meant(one, row, ref), row.layout, row.where)
+
+    def _meant(self, one: Sequential, row: Row, ref: Ref) -> Ref:
+        """The term that a row names, which must be the one that was derived, or equal to it."""
         named = meant(row, one.values)
-        said = f"the value is not {row.factor} * %{row.of}"
-        need(named is None or same(one.terms, named, ref), said)
-        return Claim(ref, row.layout, row.where)
+        if named is None or same(one.terms, named, ref):
+            return ref
+        need(one.keys.same(named, ref), f"the value is not {row.factor} * %{row.of}")
+        return named
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:
         """The mesh dim along which the contract assumes a sum over the batch to be balanced."""

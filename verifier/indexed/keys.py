@@ -14,7 +14,6 @@ from verifier.indexed.form import (
     Body,
     Factor,
     Index,
-    Mono,
     Poly,
     Space,
     UnclearError,
@@ -151,10 +150,12 @@ class _Opened:
         term = self.terms[id]
         rule = _RULES.get(term.op)
         try:
+            if 0 in term.shape or any(0 in self.terms.shape(a) for a in term.args):
+                raise UnclearError("no entries")
             if rule is not None:
                 return rule(self, term, at)
             if self._is_map(term):
-                values = [self.entry(a, self._under(a, at, len(term.shape))) for a in term.args]
+                values = [self.entry(a, self.under(a, at, len(term.shape))) for a in term.args]
                 return apply(self.sums, (term.op, *term.attrs), values)
         except UnclearError:
             pass
@@ -166,7 +167,7 @@ class _Opened:
         op = REGISTRY.get(term.op)
         return op is not None and op.kind == "map"
 
-    def _under(self, ref: Ref, at: Places, rank: int) -> Places:
+    def under(self, ref: Ref, at: Places, rank: int) -> Places:
         """The place in an operand that is broadcast."""
         shape = self.terms.shape(ref)
         kept = at[rank - len(shape) :]
@@ -236,6 +237,11 @@ def _rows(shape: Sequence[int]) -> list[int]:
 Rule = Callable[[_Opened, Term, Places], Poly]
 
 
+def _integers(term: Term) -> tuple[int, ...]:
+    """The attributes of a term that has integers alone."""
+    return tuple(int(value) for value in term.attrs)
+
+
 def _shifted(at: Places, dim: int, by: int) -> Places:
     return (*at[:dim], Index(at[dim].offset + by, at[dim].steps), *at[dim + 1 :])
 
@@ -246,7 +252,7 @@ def _var(o: _Opened, term: Term, at: Places) -> Poly:
 
 def _lin(o: _Opened, term: Term, at: Places) -> Poly:
     rank = len(term.shape)
-    return o.sums.add(o.entry(a, o._under(a, at, rank)) for a in term.args)
+    return o.sums.add(o.entry(a, o.under(a, at, rank)) for a in term.args)
 
 
 def _prod(o: _Opened, term: Term, at: Places) -> Poly:
@@ -255,11 +261,11 @@ def _prod(o: _Opened, term: Term, at: Places) -> Poly:
         inner = o.terms[a.id]
         if inner.op == "sqrt" and power > 1:
             (under,) = inner.args
-            entry = o.entry(under, o._under(under, o._under(a, at, rank), len(inner.shape)))
+            entry = o.entry(under, o.under(under, o.under(a, at, rank), len(inner.shape)))
             for _ in range(power // 2):
                 out = o.sums.multiply(out, entry)
             power %= 2
-        entry = o.entry(a, o._under(a, at, rank))
+        entry = o.entry(a, o.under(a, at, rank))
         for _ in range(power):
             out = o.sums.multiply(out, entry)
     return out
@@ -267,7 +273,7 @@ def _prod(o: _Opened, term: Term, at: Places) -> Poly:
 
 def _expand(o: _Opened, term: Term, at: Places) -> Poly:
     (x,) = term.args
-    return o.entry(x, o._under(x, at, len(term.shape)))
+    return o.entry(x, o.under(x, at, len(term.shape)))
 
 
 def _reshape(o: _Opened, term: Term, at: Places) -> Poly:
@@ -325,20 +331,20 @@ def _matmul(o: _Opened, term: Term, at: Places) -> Poly:
 
 
 def _slice(o: _Opened, term: Term, at: Places) -> Poly:
-    dim, start, _, step = term.attrs
+    dim, start, _, step = _integers(term)
     place = Index(at[dim].offset * step + start, tuple((v, n * step) for v, n in at[dim].steps))
     return o.entry(term.args[0], (*at[:dim], place, *at[dim + 1 :]))
 
 
 def _pad(o: _Opened, term: Term, at: Places) -> Poly:
-    dim, low, high = term.attrs
+    dim, low, high = _integers(term)
     inner = o.entry(term.args[0], _shifted(at, dim, -low))
     extent = term.shape[dim]
     return o.window(inner, at[dim], low, extent - high, extent)
 
 
 def _concat(o: _Opened, term: Term, at: Places) -> Poly:
-    (dim,) = term.attrs
+    (dim,) = _integers(term)
     parts: list[Poly] = []
     start = 0
     for a in term.args:
@@ -357,7 +363,7 @@ def _hot(o: _Opened, index: Ref, at: Places, offset: Any, row: Index) -> Poly:
 
 def _take(o: _Opened, term: Term, at: Places) -> Poly:
     x, index = term.args
-    dim, offset = term.attrs
+    dim, offset = _integers(term)
     rank = len(o.terms.shape(index))
     row = o.space.place(o.terms.shape(x)[dim])
     hot = _hot(o, index, at[dim : dim + rank], offset, row)
@@ -367,7 +373,7 @@ def _take(o: _Opened, term: Term, at: Places) -> Poly:
 
 def _take_along(o: _Opened, term: Term, at: Places) -> Poly:
     x, index = term.args
-    dim, offset = term.attrs
+    dim, offset = _integers(term)
     row = o.space.place(o.terms.shape(x)[dim])
     hot = _hot(o, index, at, offset, row)
     entry = o.entry(x, (*at[:dim], row, *at[dim + 1 :]))
@@ -376,7 +382,7 @@ def _take_along(o: _Opened, term: Term, at: Places) -> Poly:
 
 def _index_add(o: _Opened, term: Term, at: Places) -> Poly:
     g, index = term.args
-    (offset,) = term.attrs
+    (offset,) = _integers(term)
     source = tuple(o.space.place(n) for n in o.terms.shape(index))
     hot = _hot(o, index, source, offset, at[0])
     entry = o.entry(g, (*source, *at[1:]))
@@ -385,7 +391,7 @@ def _index_add(o: _Opened, term: Term, at: Places) -> Poly:
 
 def _put_along(o: _Opened, term: Term, at: Places) -> Poly:
     g, index = term.args
-    dim, offset = term.attrs
+    dim, offset = _integers(term)
     line = o.space.place(o.terms.shape(g)[dim])
     source = (*at[:dim], line, *at[dim + 1 :])
     hot = _hot(o, index, source, offset, at[dim])
@@ -402,7 +408,7 @@ def _ramp(o: _Opened, term: Term, at: Places) -> Poly:
 
 def _where(o: _Opened, term: Term, at: Places) -> Poly:
     rank = len(term.shape)
-    cond, a, b = (o.entry(x, o._under(x, at, rank)) for x in term.args)
+    cond, a, b = (o.entry(x, o.under(x, at, rank)) for x in term.args)
     if o.terms[term.args[0].id].op not in TRUTHS:
         cond = apply(o.sums, ("true",), [cond])
     other = o.sums.add([ONE, o.sums.scale(cond, Fraction(-1))])

@@ -71,7 +71,7 @@ class Sums:
         return tuple((c, m) for c, m in made if m is not None)
 
     def _apart(self, mono: Mono) -> Mono:
-        """The monomial with new variables in its sums and functions: no two in a product share one."""
+        """The monomial with new variables in its sums and functions: products share none."""
         self.writer.check(mono)
         own = set(bindings(self.space, mono))
         names = {v: self.space.fresh(self.space.extents[v]) for v in own}
@@ -169,7 +169,7 @@ class Sums:
         return Mono(mono.factors, mono.bound, tuple(sorted(kept)))
 
     def _limited(self, mono: Mono, name: int, limits: Range) -> Mono:
-        """The term with another range; an index of its sum that starts at 0 ends with its extent."""
+        """The term with another range; an index that starts at 0 ends with its extent."""
         if name not in mono.bound:
             return self._ranging(mono, name, limits)
         fresh = self.space.fresh(limits[1])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+from verifier.indexed import Keys
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, show
 from verifier.layout import Layout
@@ -14,6 +16,8 @@ from verifier.peel import Peel
 from verifier.terms import Ref, Terms
 
 MAX_FACTS = 6
+MAX_VALUES = 4_000
+"""Programs of more values are not searched for one that a term equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,24 @@ class Sequential:
 
     def __post_init__(self) -> None:
         self.known = {ref.id: name for name, ref in reversed(self.values.items())}
+        self.keys = Keys(self.terms)
+        self._named: dict[str, Ref] | None = None
+
+    def recognised(self, ref: Ref) -> Ref:
+        """The value of the program that a term is known to equal, or the term itself."""
+        if ref.id in self.known or not ref.coef or len(self.values) > MAX_VALUES:
+            return ref
+        if self._named is None:
+            self._named = {}
+            for known in self.values.values():
+                factor, key = self.keys.key(known)
+                if factor:
+                    self._named.setdefault(key, Ref(known.coef / factor, known.id))
+        factor, key = self.keys.key(ref)
+        found = self._named.get(key)
+        if not factor:
+            return self.terms.full(self.terms.shape(ref), Fraction(0))
+        return Ref(factor * found.coef, found.id) if found is not None else ref
 
 
 def as_terms(

@@ -62,6 +62,13 @@ def _moved(
     if node.op == "ring_shift" and name in fact.layout.sharded:
         turned = _turned(terms, fact, premises, rules.mesh, name, attrs["shift"])
         return [replace(turned, where=_kept(turned.where, region, turned.layout))]
+    if node.op == "ring_shift" and len(dict(fact.where).get(name, ())) == 1:
+        if name in fact.layout.mentioned:
+            raise Refused(f"turns one piece over {name} around", name, 0)
+        (at,) = dict(fact.where)[name]
+        target = (at + int(str(attrs["shift"]))) % rules.mesh[name]
+        where = moved(fact.where, rules.mesh, name, target)
+        return [Fact(fact.ref, fact.layout, premises, node.op, _kept(where, region, fact.layout))]
     lands = landing(node.op, attrs, fact.where, rules.mesh)
     placed = rules.place(node, (fact.layout,), NO_FACTS)
     where = _kept(lands, region, *(p.layouts[0] for p in placed))

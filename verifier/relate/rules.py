@@ -14,8 +14,10 @@ from verifier.ops import Operands, Placed, Refused, lookup
 class Rules:
     """Placement rules with their results remembered: equal layers cost one application each."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, wide: bool = False) -> None:
         self.mesh = mesh
+        self.wide = wide
+        """Whether the walk may use the ways of `verifier/relate/widened.py` too."""
         self._memo: dict[Any, list[Placed] | Refused] = {}
         self.inductions: dict[Hashable, Any] = {}
         """Repeated blocks that were related, by all that it depends on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from verifier.alike import alike
 from verifier.contract import Contract
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Mesh
@@ -18,9 +19,12 @@ from verifier.relate.moving import moved_facts
 from verifier.relate.peeling import want_peel
 from verifier.relate.rules import Rules
 from verifier.relate.scans import relate_scan
+from verifier.relate.widened import Wide, recognised
 from verifier.terms import Ref, times
 
 MAX_COMBINATIONS = 48
+MAX_WIDE = 700
+"""Combinations of facts, where single ranks are told apart."""
 
 
 def relate(
@@ -35,6 +39,11 @@ def relate(
     """Derive facts for every value of the distributed program from facts for its inputs."""
     out = Related(dict(inputs), [])
     places = places or regions(distributed)
+    wide = (
+        Wide(sequential, rules.mesh, alike(distributed, contract, places), out)
+        if (rules.wide and not path)
+        else None
+    )
     for node in distributed.nodes:
         if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
             continue
@@ -51,13 +60,25 @@ def relate(
         if node.op == "scan":
             relate_scan(sequential, distributed, node, operands, rules, path, out, places)
             continue
+        region = places.values[node.outputs[0]]
+        if wide:
+            wide.split(node, region)
         if lookup(node.op).kind == "movement":
-            region = places.values[node.outputs[0]]
             facts = moved_facts(sequential.terms, node, operands, region, rules, path, out)
             out.rules[node.op] = out.rules.get(node.op, 0) + 1
         else:
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if wide and not facts and wide.share(node):
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if wide and not facts and wide.apart(node):
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if wide and not facts:
+            facts = wide.cut(node, region, distributed.types[node.outputs[0]].shape)
+        if rules.wide:
+            facts = recognised(sequential, facts)
         facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
+        if wide:
+            facts = recognised(sequential, facts)
         if contract.balanced and node.op == "sum":
             facts = _assume(sequential, contract, rules.mesh, facts, operands[0])
         out.facts[node.outputs[0]] = facts
@@ -84,7 +105,7 @@ def _step(
     refused: tuple[Refused, tuple[Fact, ...]] | None = None
     choices = product(*(range(len(f)) for f in operands))
     for count, picks in enumerate(choices):
-        if count == MAX_COMBINATIONS:
+        if count == (MAX_WIDE if rules.wide else MAX_COMBINATIONS):
             break
         chosen = tuple(facts[i] for facts, i in zip(operands, picks, strict=True))
         where = common(region, *(f.where for f in chosen))

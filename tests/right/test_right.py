@@ -1,0 +1,45 @@
+"""Right programs that look wrong are proved, at small and large extents; wrong ones are refuted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.right.programs import Spelling, spellings
+from verifier.checker import Accepted, check
+from verifier.verdict import Counterexample, Proof
+from verifier.verify import verify
+
+OPEN = {
+    "padded_vocab_masked-right-large": "a mask by column beside a maximum over padded columns",
+    "online_softmax-right_by_log_sum_exp-large": "a softmax of each part beside the log of its sum",
+    "chunked_cross_entropy-right_masked_labels-small": "labels that a mask sets to 0",
+    "chunked_cross_entropy-right_masked_labels-large": "labels that a mask sets to 0",
+}
+"""Right programs for which no proof is found yet, and why."""
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_right_programs_are_proved_and_wrong_ones_are_refuted(size: str) -> None:
+    faults: list[str] = []
+    for spelling in spellings(size):
+        why = judged(spelling)
+        if why:
+            faults.append(f"{spelling}: {why}")
+    assert not faults, "\n".join(faults)
+
+
+def judged(spelling: Spelling) -> str:
+    """What is wrong with the verdict on a program; empty where nothing is."""
+    given = spelling.programs()
+    found = verify(*given)
+    if not spelling.right:
+        return "" if isinstance(found, Counterexample) else f"a wrong program is {found}"
+    if isinstance(found, Proof):
+        replayed = check(found.certificate, *given)
+        if str(spelling) in OPEN:
+            return "proved: it is open no more"
+        return "" if isinstance(replayed, Accepted) else f"the checker rejects it: {replayed}"
+    if isinstance(found, Counterexample):
+        return f"a right program is refuted: {found}"
+    return "" if str(spelling) in OPEN else f"not proved: {found.reason}"

@@ -1,0 +1,85 @@
+"""Facts that are derived in further ways are true on numbers; what they need is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.verifier.meaning import FLOATS, Meaning, holds
+from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
+from verifier.domains.base import Array
+from verifier.evaluate import simulate
+from verifier.ir import Builder, TensorType
+from verifier.ir.types import Mesh
+from verifier.ir.where import ranks_where
+from verifier.relate import Rules, as_terms, initial, relate
+from verifier.scatter import gather
+from verifier.terms import Ref
+
+
+class Parts(Meaning):
+    """Terms with parts of folds: these are what the ranks hold."""
+
+    def __init__(self, *given: object, state: list[dict[str, Array]], mesh: Mesh) -> None:
+        super().__init__(*given)  # type: ignore[arg-type]
+        self.state, self.mesh = state, mesh
+
+    def of(self, ref: Ref) -> Array:
+        term = self.terms[ref.id]
+        if term.op == "addend" and ref.id not in self.seen:
+            value, name, at, layout, where, _ = term.attrs
+            rest = layout.with_partial(p for p in layout.partial if p[0] != name)
+            there = ranks_where(self.mesh, {**dict(where), name: (at,)})
+            none = np.zeros(rest.local_shape)
+            held = [np.asarray(s.get(value, none), dtype=float) for s in self.state]
+            whole = gather(held, rest, self.mesh, FLOATS, there)
+            self.seen[ref.id] = np.asarray(whole, dtype=float)
+        return super().of(ref)
+
+
+def broken_facts(seed: int, moves: bool) -> tuple[list[str], Counter[str]]:
+    rng = np.random.default_rng(seed)
+    mesh = MESHES[int(rng.integers(len(MESHES)))]
+    sequential, contract = inputs(mesh, rng)
+    b = Builder("many", mesh)
+    for item in sequential.inputs:
+        b.input(item.name, TensorType(contract.inputs[item.name].local_shape, item.type.dtype))
+    author = Author(b, rng)
+    author.moves = moves
+    grow(author, 30)
+    distributed = b.build()
+    one = as_terms(sequential)
+    related = relate(one, distributed, initial(contract, one), contract, Rules(mesh, wide=True))
+    whole = values(sequential, rng)
+    rules: Counter[str] = Counter()
+    with np.errstate(all="ignore"):
+        state = simulate(distributed, pieces(whole, contract, mesh, rng))
+        if not all(np.all(np.isfinite(a)) for local in state for a in local.values()):
+            return [], rules
+        meaning = Parts(one.terms, whole, state=state, mesh=mesh)
+        wrong: list[str] = []
+        for name, facts in related.facts.items():
+            for fact in facts:
+                rules[":".join(fact.rule.split(":")[:2])] += 1
+                why = holds(fact, [local.get(name) for local in state], mesh, meaning)
+                if why:
+                    wrong.append(f"%{name} by {fact.rule}: {why}")
+    return wrong, rules
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_every_fact_is_true(seed: int, moves: bool) -> None:
+    wrong, _ = broken_facts(seed, moves)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_all_ways_are_taken() -> None:
+    rules: Counter[str] = Counter()
+    for seed in range(16):
+        rules += broken_facts(seed, moves=seed % 2 == 0)[1]
+    for rule in ("joined:addend", "joined:piece", "joined:share", "blocks:slice"):
+        assert rules[rule], rules

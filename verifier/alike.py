@@ -1,0 +1,49 @@
+"""Along which mesh dims all ranks hold the same numbers, whatever these are."""
+
+from __future__ import annotations
+
+from verifier.contract import Contract
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Affine
+from verifier.ops import lookup
+from verifier.ops.collectives import mesh_dims
+from verifier.regions import Regions
+
+Dims = frozenset[str]
+GATHERED = frozenset({"all_reduce", "all_gather", "broadcast"})
+
+
+def alike(program: Program, contract: Contract, places: Regions) -> dict[str, Dims]:
+    """For each value, mesh dims along which the ranks that hold it hold equal numbers.
+
+    Inputs are alike along mesh dims that their layout does not mention. A local op keeps what all
+    its operands have in common. What moves along a mesh dim, is cut by it, counts with it, or is
+    put together from several ranks is taken to differ along it.
+    """
+    every = frozenset(program.mesh.names)
+    out: dict[str, Dims] = {}
+    for item in program.inputs:
+        layout = contract.inputs.get(item.name)
+        out[item.name] = every - layout.mentioned if layout is not None else frozenset()
+    for node in program.nodes:
+        shared = every
+        for value in node.inputs:
+            shared &= out[value]
+        shared = _after(node, shared, every)
+        for name in node.outputs:
+            limited = {d for v in (*node.inputs, name) for d, _ in places.values[v]}
+            out[name] = shared - limited if node.op == "merge" else shared
+    return out
+
+
+def _after(node: Node, shared: Dims, every: Dims) -> Dims:
+    if node.op == "scan":
+        return frozenset()
+    for value in node.attrs.values():
+        if isinstance(value, Affine):
+            shared -= {name for name, _ in value.terms}
+    kind = lookup(node.op).kind
+    if kind in ("collective", "movement") and "mesh_dim" in node.attrs:
+        names = frozenset(mesh_dims(node.attrs["mesh_dim"]))  # type: ignore[arg-type]
+        return shared | names if node.op in GATHERED else shared - names
+    return shared & every

@@ -1,0 +1,109 @@
+"""What must hold of a claim about one coordinate, about shares, and about cuts inside blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from verifier.checker.claims import Claim, Row, need
+from verifier.ir.program import Node
+from verifier.ir.types import Mesh
+from verifier.layout import Atom, Layout, bound, normal
+from verifier.ops import lookup
+from verifier.terms import Ref, Terms
+
+
+def part(
+    row: Row,
+    parts: Sequence[Claim],
+    value: str,
+    alike: Mapping[str, frozenset[str]],
+    terms: Terms,
+    mesh: Mesh,
+) -> Ref:
+    """The term of a claim that rests on one other claim about the same value."""
+    _, kind, *rest = row.rule.split(":")
+    need(len(parts) == 1 and len(rest) == 1, f"rule {row.rule}")
+    (given,), (name,) = parts, rest
+    need(name in mesh and mesh[name] > 1, f"no mesh dim {name}")
+    need(name not in dict(given.where), "it is about some ranks only")
+    if kind == "share":
+        return _share(row, given, name, mesh)
+    others = tuple(item for item in row.where if item[0] != name)
+    need(others == given.where, "it is about other ranks")
+    chosen = dict(row.where).get(name, ())
+    need(len(chosen) == 1, f"several coordinates of {name}")
+    if kind == "piece":
+        return _piece(row, given, name, chosen[0], terms)
+    need(name in dict(given.layout.partial), f"nothing is pending over {name}")
+    left = tuple(p for p in given.layout.partial if p[0] != name)
+    need(row.layout == Layout(given.layout.dims, left), "laid out otherwise")
+    for other, size in mesh.dims:
+        if other == name or size == 1 or other in alike[value]:
+            continue
+        single = len(dict(given.where).get(other, ())) == 1
+        mentioned = any(other in bound(d) for d in given.layout.dims) or other in dict(left)
+        need(single or mentioned, f"the ranks along {other} may hold other addends")
+    return _addend(value, given, name, chosen[0], mesh[name], terms)
+
+
+def _share(row: Row, given: Claim, name: str, mesh: Mesh) -> Ref:
+    """All ranks along a mesh dim hold the value: together that many times of it."""
+    need(row.where == given.where, "it is about other ranks")
+    need(name not in given.layout.mentioned, f"the value depends on {name}")
+    need(all(fold == "sum" for _, fold in given.layout.partial), "another fold is pending")
+    pending = given.layout.with_partial((*given.layout.partial, (name, "sum")))
+    need(row.layout == pending, "laid out otherwise")
+    return Ref(given.ref.coef * mesh[name], given.ref.id)
+
+
+def _piece(row: Row, given: Claim, name: str, at: int, terms: Terms) -> Ref:
+    dims = [i for i, dim in enumerate(given.layout.dims) if name in bound(dim)]
+    need(len(dims) == 1, f"{name} splits no dim")
+    (dim,) = dims
+    atoms = given.layout.dims[dim]
+    need(atoms[0].mesh_dim == name and bound(atoms) == (name,), f"{name} is not outermost")
+    need(row.layout == given.layout.with_dim(dim, atoms[1:]), "laid out otherwise")
+    extent = row.layout.global_shape[dim]
+    attrs = {"dim": dim, "start": at * extent, "stop": (at + 1) * extent, "step": 1}
+    return terms.apply("slice", [given.ref], attrs, ["f32"])
+
+
+def _addend(value: str, given: Claim, name: str, at: int, n: int, terms: Terms) -> Ref:
+    """Nothing is known of the parts of a fold but their sum: the last is what the others leave."""
+    whole, shape = Ref(Fraction(1), given.ref.id), terms.shape(given.ref)
+    singles = [
+        terms.intern(
+            "addend", [whole], (value, name, k, given.layout, given.where, given.ref.coef), shape
+        )
+        for k in range(n)
+    ]
+    if at < n - 1 or dict(given.layout.partial)[name] != "sum":
+        return singles[at]
+    return terms.combine([(Fraction(1), given.ref), *((Fraction(-1), s) for s in singles[:-1])])
+
+
+def blocks(node: Node, args: Sequence[Claim], layout: Layout, terms: Terms) -> Ref:
+    """A cut or join along a dim of which each rank holds one block: inside each block."""
+    attrs = lookup(node.op).with_defaults(node.attrs)
+    need(node.op in ("slice", "concat", "pad"), f"{node.op} is no cut")
+    need(all(isinstance(v, int) for v in attrs.values()), "it differs by rank")
+    dim = int(attrs["dim"])  # type: ignore[arg-type]
+    outer = tuple(a for a in layout.dims[dim] if a.mesh_dim is not None)
+    count = math.prod(a.size for a in outer)
+    opened: list[Ref] = []
+    for claim in args:
+        have = claim.layout
+        need(have.partial == layout.partial, "laid out otherwise")
+        need(all(fold == "sum" for _, fold in have.partial), "another fold is pending")
+        extent = have.global_shape[dim] // count
+        need(have.dims[dim] == normal((*outer, Atom(extent))), "not one block a rank")
+        for i, (a, b) in enumerate(zip(have.dims, layout.dims, strict=True)):
+            need(i == dim or a == b, "another dim is laid out otherwise")
+        shape = have.global_shape
+        opened.append(terms.reshape(claim.ref, (*shape[:dim], count, extent, *shape[dim + 1 :])))
+    made = terms.apply(node.op, opened, {**attrs, "dim": dim + 1}, ["f32"] * len(opened))
+    shape = terms.shape(made)
+    need(layout.dims[dim] == normal((*outer, Atom(shape[dim + 1]))), "laid out otherwise")
+    return terms.reshape(made, (*shape[:dim], count * shape[dim + 1], *shape[dim + 2 :]))

@@ -1,0 +1,278 @@
+"""Further ways to relate values, for programs in which the plain rules do not reach.
+
+A part of a pending sum is a value of its own on one coordinate: an *addend*, of which nothing is
+known but that all of them add up. A piece is a slice of the whole there. What all ranks hold is a
+share of a multiple. Cuts and joins along a split dim act inside each block. And a term that has the
+key of a value of the one-device program is that value (`verifier/indexed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import islice, product
+
+from verifier.ir.program import Node
+from verifier.ir.types import Mesh
+from verifier.ir.where import Where, common, ranks_where
+from verifier.layout import Atom, Layout, normal
+from verifier.ops import lookup
+from verifier.ops.collectives import mesh_dims
+from verifier.ops.movement import leading, without
+from verifier.relate.facts import Fact, Related, Sequential
+from verifier.terms import Ref, Terms
+
+MAX_COORDINATES = 16
+"""Along mesh dims with more coordinates no parts are told apart."""
+CUTS = frozenset({"slice", "concat", "pad"})
+MAX_CUTS = 32
+
+
+def addend(
+    terms: Terms, value: str, whole: Ref, layout: Layout, where: Where, name: str, at: int, n: int
+) -> Ref:
+    """What one coordinate holds of a value that waits for a fold over `name`.
+
+    Each is a value of its own; of a sum, the last is what the others leave of the whole.
+    """
+
+    def single(k: int) -> Ref:
+        key = (value, name, k, layout, where, whole.coef)
+        return terms.intern("addend", [Ref(Fraction(1), whole.id)], key, terms.shape(whole))
+
+    if at < n - 1 or layout.fold(name) != "sum":
+        return single(at)
+    rest = [(Fraction(-1), single(k)) for k in range(n - 1)]
+    return terms.combine([(Fraction(1), whole), *rest])
+
+
+def split_facts(
+    terms: Terms,
+    value: str,
+    facts: list[Fact],
+    alike: frozenset[str],
+    mesh: Mesh,
+    name: str,
+    coordinates: Sequence[int],
+) -> list[Fact]:
+    """What the facts of a value say of single coordinates along a mesh dim, where that is new."""
+    known = {(f.ref, f.layout, f.where) for f in facts}
+    told = {dict(f.where).get(name) for f in facts}
+    out: list[Fact] = []
+    for index, fact in enumerate(facts):
+        if name in dict(fact.where):
+            continue
+        for at in coordinates:
+            if (at,) in told:
+                continue
+            where = ranks_where(mesh, {**dict(fact.where), name: (at,)})
+            found: tuple[str, Ref, Layout] | None = None
+            dim = leading(fact.layout, name)
+            if fact.layout.fold(name) and _determined(fact, alike, mesh, name):
+                ref = addend(terms, value, fact.ref, fact.layout, fact.where, name, at, mesh[name])
+                rest = fact.layout.with_partial(p for p in fact.layout.partial if p[0] != name)
+                found = "addend", ref, rest
+            elif dim is not None:
+                extent = fact.layout.global_shape[dim] // mesh[name]
+                cut = {"dim": dim, "start": at * extent, "stop": (at + 1) * extent, "step": 1}
+                ref = terms.apply("slice", [fact.ref], cut, ["f32"])
+                found = "piece", ref, without(fact.layout, name)
+            if found is None or set(dict(where)) & found[2].pending:
+                continue
+            kind, ref, layout = found
+            if (ref, layout, where) not in known:
+                known.add((ref, layout, where))
+                out.append(Fact(ref, layout, (index,), f"joined:{kind}:{name}", where))
+    return out
+
+
+def _determined(fact: Fact, alike: frozenset[str], mesh: Mesh, name: str) -> bool:
+    """Whether an addend is one value: along other mesh dims the ranks hold pieces of it, or the
+    same numbers."""
+    limited = dict(fact.where)
+    return all(
+        other == name
+        or size == 1
+        or other in fact.layout.mentioned
+        or other in alike
+        or len(limited.get(other, range(size))) == 1
+        for other, size in mesh.dims
+    )
+
+
+def shares(facts: list[Fact], mesh: Mesh, name: str) -> list[Fact]:
+    """What all ranks along a mesh dim hold alike, as a share of as many times the value."""
+    out: list[Fact] = []
+    for index, fact in enumerate(facts):
+        layout = fact.layout
+        if name in layout.mentioned or name in dict(fact.where) or not fact.ref.coef:
+            continue
+        if all(fold == "sum" for _, fold in layout.partial):
+            pending = layout.with_partial((*layout.partial, (name, "sum")))
+            ref = Ref(fact.ref.coef * mesh[name], fact.ref.id)
+            out.append(Fact(ref, pending, (index,), f"joined:share:{name}", fact.where))
+    return out
+
+
+def in_blocks(
+    terms: Terms, node: Node, refs: Sequence[Ref], layouts: Sequence[Layout]
+) -> tuple[Ref, Layout] | None:
+    """A cut or join along a dim that mesh dims split outermost: it acts inside each block."""
+    attrs = lookup(node.op).with_defaults(node.attrs)
+    dim, first = attrs.get("dim"), layouts[0]
+    whole = all(isinstance(v, int) for v in attrs.values())
+    if node.op not in CUTS or not whole or not isinstance(dim, int):
+        return None
+    outer = [a for a in first.dims[dim] if a.mesh_dim is not None]
+    count = math.prod(a.size for a in outer)
+    opened: list[Ref] = []
+    for ref, layout in zip(refs, layouts, strict=True):
+        along = layout.dims[dim]
+        inner = [a for a in along if a.mesh_dim is None]
+        same = Layout(first.dims, layout.partial).with_dim(dim, along)
+        if list(along) != [*outer, *inner] or len(inner) > 1 or same != layout:
+            return None
+        if layout.partial != first.partial or any(fold != "sum" for _, fold in layout.partial):
+            return None
+        shape = layout.global_shape
+        opened.append(terms.reshape(ref, (*shape[:dim], count, *_inside(shape, dim, count))))
+    moved = {**attrs, "dim": dim + 1}
+    made = terms.apply(node.op, opened, moved, ["f32"] * len(opened))
+    shape = terms.shape(made)
+    merged = (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
+    kept = normal([*outer, Atom(shape[dim + 1])])
+    return terms.reshape(made, merged), first.with_dim(dim, kept)
+
+
+def _inside(shape: tuple[int, ...], dim: int, count: int) -> tuple[int, ...]:
+    return (shape[dim] // count, *shape[dim + 1 :])
+
+
+def wanted_splits(
+    node: Node, operands: list[list[Fact]], region: Where, mesh: Mesh
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Mesh dims and coordinates along which an op needs to know what single ranks hold."""
+    out: dict[str, set[int]] = {}
+    attrs = lookup(node.op).with_defaults(node.attrs)
+    kind = lookup(node.op).kind
+    held = [f for facts in operands for f in facts]
+    if kind in ("collective", "movement") and "mesh_dim" in attrs:
+        for name in mesh_dims(attrs["mesh_dim"]):
+            if node.op in ("all_gather", "all_to_all", "ring_shift"):
+                if any(name in f.layout.pending for f in held):
+                    out.setdefault(name, set()).update(range(mesh[name]))
+            for key in ("src", "index"):
+                if node.op in ("send", "broadcast", "scatter") and key in attrs:
+                    out.setdefault(name, set()).add(attrs[key])
+    for name, chosen in region:
+        if any(name in f.layout.mentioned for f in held):
+            out.setdefault(name, set()).update(chosen)
+    for fact in held:
+        for name, chosen in fact.where:
+            if len(chosen) == 1:
+                out.setdefault(name, set()).update(chosen)
+    return [
+        (name, tuple(sorted(found))) for name, found in out.items() if mesh[name] <= MAX_COORDINATES
+    ]
+
+
+def recognised(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
+    """The facts, about values of the one-device program where their terms have keys of such."""
+    out: list[Fact] = []
+    for fact in facts:
+        ref = sequential.recognised(fact.ref)
+        made = Fact(ref, fact.layout, fact.premises, fact.rule, fact.where)
+        out.append(fact if ref == fact.ref else made)
+    return out
+
+
+class Wide:
+    """The further ways, along one walk."""
+
+    def __init__(
+        self, sequential: Sequential, mesh: Mesh, alike: Mapping[str, frozenset[str]], out: Related
+    ) -> None:
+        self.sequential, self.mesh, self.alike, self.out = sequential, mesh, alike, out
+        self.terms = sequential.terms
+
+    def split(self, node: Node, region: Where) -> None:
+        """Tell operands apart by coordinate, where the op needs that."""
+        operands = [self.out.facts[v] for v in node.inputs]
+        for name, chosen in wanted_splits(node, operands, region, self.mesh):
+            for value in dict.fromkeys(node.inputs):
+                facts = self.out.facts[value]
+                same = self.alike[value]
+                facts += split_facts(self.terms, value, facts, same, self.mesh, name, chosen)
+            if node.op in ("all_gather", "all_to_all"):
+                self._stack(node, name)
+
+    def _stack(self, node: Node, name: str) -> None:
+        """The addends of a value that is to be gathered, one after the other."""
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        dim = attrs["dim" if node.op == "all_gather" else "concat_dim"]
+        assert isinstance(dim, int)
+        facts = self.out.facts[node.inputs[0]]
+        parts: dict[tuple[Where, Layout], dict[int, int]] = {}
+        for index, fact in enumerate(facts):
+            chosen = dict(fact.where).get(name, ())
+            if fact.rule == f"joined:addend:{name}" and len(chosen) == 1:
+                rest = tuple(item for item in fact.where if item[0] != name)
+                parts.setdefault((rest, fact.layout), {}).setdefault(chosen[0], index)
+        for (where, layout), found in parts.items():
+            if len(found) == self.mesh[name]:
+                picks = tuple(found[k] for k in range(self.mesh[name]))
+                refs = [facts[i].ref for i in picks]
+                ref = self.terms.apply("concat", refs, {"dim": dim}, ["f32"] * len(refs))
+                split = layout.with_dim(dim, (Atom(len(refs), name), *layout.dims[dim]))
+                made = Fact(ref, split, picks, f"joined:concat:{name}:{dim}", where)
+                if all((f.ref, f.layout, f.where) != (ref, split, where) for f in facts):
+                    facts.append(made)
+
+    def share(self, node: Node) -> bool:
+        """Read what all ranks hold alike as shares, where other operands wait for a sum."""
+        held = [f for v in node.inputs for f in self.out.facts[v]]
+        names = {n for f in held for n, fold in f.layout.partial if fold == "sum"}
+        more = False
+        for name in sorted(names):
+            for value in dict.fromkeys(node.inputs):
+                facts = self.out.facts[value]
+                seen = {(f.ref, f.layout, f.where) for f in facts}
+                fresh = [
+                    f
+                    for f in shares(facts, self.mesh, name)
+                    if (f.ref, f.layout, f.where) not in seen
+                ]
+                facts += fresh
+                more = more or bool(fresh)
+        return more and lookup(node.op).kind != "movement"
+
+    def apart(self, node: Node) -> bool:
+        """Tell operands that wait for a fold apart, coordinate by coordinate."""
+        held = [f for v in node.inputs for f in self.out.facts[v]]
+        names = {n for f in held for n in f.layout.pending if self.mesh[n] <= MAX_COORDINATES}
+        before = sum(len(self.out.facts[v]) for v in node.inputs)
+        for name in sorted(names):
+            for value in dict.fromkeys(node.inputs):
+                facts, same = self.out.facts[value], self.alike[value]
+                chosen = range(self.mesh[name])
+                facts += split_facts(self.terms, value, facts, same, self.mesh, name, chosen)
+        after = sum(len(self.out.facts[v]) for v in node.inputs)
+        return after > before and lookup(node.op).kind not in ("movement", "collective")
+
+    def cut(self, node: Node, region: Where, local: tuple[int, ...]) -> list[Fact]:
+        """Facts about a cut or join inside each block of a split dim."""
+        if node.op not in CUTS:
+            return []
+        out: list[Fact] = []
+        operands = [self.out.facts[v] for v in node.inputs]
+        for picks in islice(product(*(range(len(f)) for f in operands)), MAX_CUTS):
+            chosen = [facts[i] for facts, i in zip(operands, picks, strict=True)]
+            where = common(region, *(f.where for f in chosen))
+            layouts = [f.layout for f in chosen]
+            if where is None or any(set(dict(where)) & x.pending for x in layouts):
+                continue
+            made = in_blocks(self.terms, node, [f.ref for f in chosen], layouts)
+            if made is not None and made[1].local_shape == local:
+                out.append(Fact(*made, picks, f"blocks:{node.op}", where))
+        return out
