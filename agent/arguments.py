@@ -12,6 +12,10 @@ Target = Annotated[
         metavar="TARGET", help="path/model.py:Class, or hf:Class for a transformers model."
     ),
 ]
+MeshDims = Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")]
+Hardware = Annotated[
+    str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
+]
 Config = Annotated[
     list[str],
     typer.Option(

@@ -15,9 +15,11 @@ from agent.arguments import (
     Config,
     Constrain,
     FullDepth,
+    Hardware,
     Inputs,
     Json,
     Memory,
+    MeshDims,
     Pin,
     Seq,
     Target,
@@ -27,7 +29,7 @@ from agent.arguments import (
 
 def parallelize(
     target: Target,
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    mesh: MeshDims,
     out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
     config: Config = [],
     inputs: Inputs = [],
@@ -41,9 +43,7 @@ def parallelize(
             "by default where the model is small enough.",
         ),
     ] = None,
-    hardware: Annotated[
-        str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
-    ] = "h100",
+    hardware: Hardware = "h100",
     pin: Pin = [],
     ban: Ban = [],
     memory: Memory = None,
@@ -121,7 +121,7 @@ def step(
     inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
-    hardware: Annotated[str, typer.Option(help="Cluster that the cost model assumes.")] = "h100",
+    hardware: Hardware = "h100",
     out: Annotated[
         Path | None, typer.Option(help="Directory for programs, contract and certificate.")
     ] = None,

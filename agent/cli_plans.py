@@ -13,9 +13,11 @@ from agent.arguments import (
     Batch,
     Config,
     Constrain,
+    Hardware,
     Inputs,
     Json,
     Memory,
+    MeshDims,
     Pin,
     Seq,
     Target,
@@ -25,13 +27,13 @@ from agent.arguments import (
 
 def candidates(
     target: Target,
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    mesh: MeshDims,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
     config: Config = [],
     inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
-    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
+    hardware: Hardware = "h100",
     pin: Pin = [],
     ban: Ban = [],
     memory: Memory = None,
@@ -70,7 +72,7 @@ def why_not(
     style: Annotated[
         str, typer.Argument(metavar="STYLE", help="replicate, column, row, fused_column or vocab.")
     ],
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")],
+    mesh: MeshDims,
     bare: Annotated[
         bool,
         typer.Option(
@@ -81,7 +83,7 @@ def why_not(
     inputs: Inputs = [],
     batch: Batch = None,
     seq: Seq = None,
-    hardware: Annotated[str, typer.Option(help="A shipped name or a TOML file.")] = "h100",
+    hardware: Hardware = "h100",
     pin: Pin = [],
     ban: Ban = [],
     memory: Memory = None,

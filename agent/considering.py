@@ -65,7 +65,7 @@ def judge(run: Run, asked: Question) -> Judge:
             progress=run.note,
             wishes=asked.wishes,
         )
-        phase.summary = f"{made.found.scored} candidates priced"
+        pipeline.priced(phase, made)
     return Judge(made, captured.consts, facts)
 
 
@@ -76,21 +76,24 @@ def show_candidates(run: Run, asked: Question, count: int) -> Outcome:
         rows = candidates(judged, count)
         phase.summary = f"{len(rows)} candidates judged"
     for row in rows:
-        run.emit(
-            events.PlanJudged(
-                name=row.name,
-                status=status(row),
-                reason=row.why or row.judgement.reason,
-                differs=list(row.differs),
-                step_s=row.step_s,
-                memory_bytes=row.memory_bytes,
-                comm_bytes=row.comm_bytes,
-            )
-        )
+        run.emit(considered(row))
     proved = rows[0].judgement.status == "proved"
     code = Exit.PROVED if proved else Exit.NOT_PROVED
     answer = "\n".join(line for row in rows for line in lines(row))
     return Outcome(code, "proved" if proved else "unknown", answer=answer)
+
+
+def considered(row: Considered) -> events.PlanJudged:
+    """A candidate as an event."""
+    return events.PlanJudged(
+        name=row.name,
+        status=status(row),
+        reason=row.why or row.judgement.reason,
+        differs=list(row.differs),
+        step_s=row.step_s,
+        memory_bytes=row.memory_bytes,
+        comm_bytes=row.comm_bytes,
+    )
 
 
 def status(row: Considered) -> str:
@@ -120,7 +123,7 @@ def show_why_not(run: Run, asked: Question, path: str, style: str, *, bare: bool
     with run.phase("try") as phase:
         found = why_not(judged, path, style, bare=bare)
         phase.summary = found.answer
-    run.emit(emitted(found))
+    run.emit(tried(found))
     word: events.VerdictWord = "proved" if found.holds else "unknown"
     if found.answer == "refuted":
         word = "refuted"
@@ -128,8 +131,8 @@ def show_why_not(run: Run, asked: Question, path: str, style: str, *, bare: bool
     return Outcome(code, word, answer="\n".join(found.lines()))
 
 
-def emitted(found: WhyNot) -> events.PlanJudged:
-    """The answer as an event."""
+def tried(found: WhyNot) -> events.PlanJudged:
+    """What came of a style as an event."""
     return events.PlanJudged(
         name=f"{found.path} {found.style}",
         status=found.answer,

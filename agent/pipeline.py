@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -12,32 +10,25 @@ from pathlib import Path
 
 from agent import events, outdir, summary, verdicts
 from agent.errors import Exit, InputError
-from agent.execution import proved_again, reason_not_to_run
-from agent.machine import peak_memory, versions
-from agent.patching.record import describe
+from agent.finishing import finish
 from agent.planning import Planning
 from agent.repairing import asking
-from agent.report import write_report
-from agent.report.model import Candidate
-from agent.run import Outcome, Phase, Run, completed
+from agent.run import Outcome, Phase, Run
 from agent.translation.trust import Bound
-from synthesis.emit import ModelFacts, Patch, emit, loss_obstacle
-from synthesis.emit.guarding import layouts
-from synthesis.execute import ExecuteError, collect_facts, execute
+from synthesis.emit import ModelFacts, loss_obstacle
+from synthesis.execute import collect_facts
 from synthesis.hardware import Cluster
-from synthesis.plan import to_json as plan_json
-from synthesis.planner import Asked, Synthesis, rejected, synthesize
+from synthesis.plan import Plan
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.search import axes
 from synthesis.wishes import NO_WISHES, Wishes
-from verifier.checker import Accepted, Rejected, check
 from verifier.frontend.capture import capture
 from verifier.frontend.captured import Captured
 from verifier.frontend.captured import ModelFacts as CapturedFacts
 from verifier.frontend.request import CaptureRequest, InputSpec, read_config
-from verifier.ir.jsonio import dumps
 from verifier.ir.text import to_text
 from verifier.ir.types import Mesh
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from verifier.verdict import Counterexample, Proof, Verdict
 from verifier.verify import verify
 
 
@@ -153,42 +144,6 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     return finish(run, job, captured, None, made, verdict, counts)
 
 
-def finish(
-    run: Run,
-    job: Job,
-    captured: Captured,
-    facts: ModelFacts | None,
-    made: Synthesis,
-    verdict: Verdict,
-    counts: dict[str, dict[str, int]] | None = None,
-) -> Outcome:
-    """From a verdict to the out-directory: checked again, written as a patch, tried, reported.
-
-    Without `facts` of the source there is no patch. `counts` say how far each tactic came.
-    """
-    found = summary.Findings(
-        target=job.request.target,
-        command=job.command,
-        captured=captured,
-        cluster=job.cluster,
-        plan=made.plan,
-        verdict=verdict,
-        before=made.baseline,
-        after=made.found.best.estimate,
-        candidates=[Candidate(name=name, reason=why) for name, why in rejected(made.found)],
-        versions=versions(),
-        seconds=run.seconds,
-    )
-    if isinstance(verdict, Proof):
-        _check(run, made, verdict, found)
-    if isinstance(found.verdict, Proof) and facts is not None:
-        _emit(run, job, facts, made, found)
-    outcome = verdicts.report(run, found.verdict)
-    found.exit_code = int(outcome.exit)
-    found.peak_memory = max(peak_memory(), captured.peak_bytes)
-    return _write(run, job, found, made, outcome, counts)
-
-
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
     """The plan of one search, proved or not."""
     with run.phase("plan") as phase:
@@ -201,8 +156,8 @@ def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthes
             progress=run.note,
             wishes=job.wishes,
         )
-        _count(phase, made)
-    _chosen(run, made)
+        priced(phase, made)
+    chosen(run, made.plan)
     return made
 
 
@@ -217,8 +172,8 @@ def settled(
         planning = Planning(run, asked, facts, captured.consts, model)
         with run.phase("plan") as phase:
             made = planning.first()
-            _count(phase, made)
-        _chosen(run, made)
+            priced(phase, made)
+        chosen(run, made.plan)
         first = found = made, verified(run, captured, made)
         while not isinstance(found[1], Proof):
             refuted = isinstance(found[1], Counterexample)
@@ -229,8 +184,8 @@ def settled(
                 if again is None:
                     found = first
                     break
-                _count(phase, again)
-            _chosen(run, again)
+                priced(phase, again)
+            chosen(run, again.plan)
             found = again, verified(run, captured, again)
         counts = planning.counts(found[0], isinstance(found[1], Proof))
     finally:
@@ -240,14 +195,15 @@ def settled(
     return *found, counts
 
 
-def _count(phase: Phase, made: Synthesis) -> None:
+def priced(phase: Phase, made: Synthesis) -> None:
+    """Say in a phase how far a search came."""
     count = len(made.plan.modules)
     phase.summary = f"{count} modules planned, {made.found.scored} candidates priced"
     phase.facts["candidates"] = made.found.scored
 
 
-def _chosen(run: Run, made: Synthesis) -> None:
-    plan = made.plan
+def chosen(run: Run, plan: Plan) -> None:
+    """Say which plan it is."""
     run.emit(
         events.PlanChosen(
             mesh=dict(plan.mesh.dims),
@@ -283,163 +239,3 @@ def verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
         phase.summary = verdicts.word(verdict)
         phase.facts.update(verdict.stats)
     return verdict
-
-
-def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> None:
-    """The second opinion. A certificate that it rejects is no proof."""
-    with run.phase("check") as phase:
-        lowered = made.lowered
-        result = check(proof.certificate, made.sequential, lowered.program, lowered.contract)
-        match result:
-            case Accepted(claims=claims):
-                phase.summary = f"certificate accepted, {claims} claims"
-            case Rejected(reason=reason, where=where):
-                phase.summary = "certificate rejected"
-                found.verdict = Unknown(f"the checker rejects the certificate: {reason} ({where})")
-    found.checked, found.checked_s = result, run.seconds["check"]
-
-
-def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary.Findings) -> None:
-    """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
-    with run.phase("emit") as phase:
-        _same_code(found, facts)
-        lowered = made.lowered
-        watched = layouts(lowered.program, lowered.contract) if job.guard else None
-        found.patch = emit(facts, made.plan, layouts=watched)
-        added = sum(
-            line.startswith("+") and not line.startswith("+++")
-            for line in found.patch.diff.split("\n")
-        )
-        phase.summary = f"{added} lines added, git apply --check passes"
-    found.run_note = reason_not_to_run(job.execute, found.captured, made.plan)
-    if found.run_note:
-        run.warn(found.run_note)
-        return
-    with run.phase("run") as phase:
-        try:
-            ran = execute(job.request, found.patch, made.plan)
-        except ExecuteError as error:
-            found.verdict = Unknown(f"the plan is proved, but its patch did not run: {error}")
-            phase.summary = "no result"
-        else:
-            found.ran = ran
-            phase.summary = f"{ran.ranks} processes against one, {len(ran.differences)} tensors"
-            if not ran.max_rel_diff <= found.tolerance:
-                worst = max(ran.differences, key=lambda d: d.relative)
-                found.verdict = Unknown(
-                    f"the plan is proved, but its patch differs from one process: {worst.kind} "
-                    f"{worst.name} by {worst.relative:.1e}, tolerance {found.tolerance:.0e}"
-                )
-    if found.ran is not None:
-        run.emit(
-            events.Executed(
-                processes=found.ran.ranks,
-                agrees=found.ran.max_rel_diff <= found.tolerance,
-                largest_relative_difference=found.ran.max_rel_diff,
-                tolerance=found.tolerance,
-            )
-        )
-    if isinstance(found.verdict, Proof) and made.plan.tp_size > 1:
-        _reprove(run, job, made, found, found.patch)
-    if not isinstance(found.verdict, Proof):
-        found.patch = None
-
-
-def _reprove(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
-    """Prove the patch itself. Only a difference speaks against it."""
-    with run.phase("reprove") as phase:
-        again, found.again = proved_again(job.request, patch, made.plan)
-        phase.summary = found.again
-        if isinstance(again, Counterexample):
-            found.verdict = Unknown(
-                f"the plan is proved, but {found.again}",
-                again.location,
-                again.wrong_outputs,
-                stats=again.stats,
-            )
-    if not isinstance(again, Proof):
-        run.warn(found.again)
-
-
-def _write(
-    run: Run,
-    job: Job,
-    found: summary.Findings,
-    made: Synthesis,
-    outcome: Outcome,
-    counts: dict[str, dict[str, int]] | None,
-) -> Outcome:
-    """The out-directory, whole or not at all."""
-    lowered, verdict = made.lowered, found.verdict
-    with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
-        out.write("plan.json", plan_json(made.plan))
-        if counts is not None:
-            out.write("tactics.json", json.dumps(counts, indent=1) + "\n")
-        out.write("program.json", dumps(made.sequential))
-        out.write("distributed.json", dumps(lowered.program))
-        out.write("contract.json", json.dumps(lowered.contract.to_json(), indent=1) + "\n")
-        claims: dict[str, list[str]] = {}
-        if isinstance(verdict, Proof):
-            text = json.dumps(verdict.certificate, separators=(",", ":")) + "\n"
-            found.certificate_sha256 = hashlib.sha256(text.encode()).hexdigest()
-            out.write("certificate.json", text)
-            claims = {"scope": list(verdict.scope), "assumptions": list(verdict.assumptions)}
-        if found.patch is not None:
-            out.write("patch.diff", found.patch.diff)
-        write_report(summary.build(found), out.staging)
-        outcome = replace(
-            outcome,
-            directory=str(job.out),
-            report=str(job.out / "report.html"),
-            answer=_answer(job, found),
-        )
-        lines = [event.model_dump_json() for event in (*run.seen, completed(run, outcome))]
-        out.write("events.jsonl", "\n".join(lines) + "\n")
-        noted = {"patch": _noted(found)} if found.patch is not None else {}
-        out.seal({"command": job.command, "verdict": outcome.verdict, **claims, **noted})
-    run.emit(events.Written(directory=outcome.directory, report=outcome.report))
-    return outcome
-
-
-def _noted(found: summary.Findings) -> dict[str, object]:
-    """What `apply` must know of the patch: its files before and after, and what else was proved."""
-    assert found.patch is not None
-    files = [f for f in found.captured.facts.files if f.location]
-    roots = [
-        Path(f.location.removesuffix(path))
-        for path in found.patch.files
-        for f in files
-        if f.location.endswith(f"/{path}")
-    ]
-    sources = {
-        Path(f.location).relative_to(roots[0]).as_posix(): f.sha256
-        for f in files
-        if roots and Path(f.location).is_relative_to(roots[0])
-    }
-    return describe(found.patch.files, sources, isinstance(found.verdict, Proof))
-
-
-def _same_code(found: summary.Findings, facts: ModelFacts) -> None:
-    """Raise InputError where the owner's file is no longer what was captured."""
-    for file in found.captured.facts.files:
-        if facts.file is None or not file.location:
-            continue
-        place = Path(file.location)
-        if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != file.sha256:
-            raise InputError(
-                "the file changed while it was planned", where=file.location, hint="run it again"
-            )
-
-
-def _answer(job: Job, found: summary.Findings) -> str:
-    """What a person reads last."""
-    lines = [f"{verdicts.word(found.verdict)}: {job.request.target} on {job.mesh}"]
-    if found.ran is not None:
-        lines.append(
-            f"largest relative difference: {found.ran.max_rel_diff:.2e} "
-            f"({found.ran.ranks} processes against one, float64)"
-        )
-    if found.patch is not None:
-        lines.append(f"patch: {job.out / 'patch.diff'}")
-    lines.append(f"report: {job.out / 'report.html'}")
-    return "\n".join(lines)

@@ -196,7 +196,8 @@ def report(session: Session, out: Path | None) -> Outcome:
 
 
 def _written(session: Session, place: Path, *, force: bool) -> Outcome:
-    from agent import outdir, pipeline
+    from agent import outdir
+    from agent.finishing import finish
 
     outdir.check_free(place, force=force)
     job = _job(session, place, force)
@@ -204,9 +205,7 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     verdict = replace(session.desk.verdict(), relations=())
     if session.desk.facts() is None:
         session.run.warn("no patch: the plan is one of a translation, whose source is not edited")
-    return pipeline.finish(
-        session.run, job, session.desk.captured(), session.desk.facts(), made, verdict
-    )
+    return finish(session.run, job, session.desk.captured(), session.desk.facts(), made, verdict)
 
 
 def _job(session: Session, out: Path, force: bool) -> Job:

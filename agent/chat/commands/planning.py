@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agent import events
 from agent.chat import planning
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
@@ -23,17 +22,14 @@ def plan(session: Session, words: Words) -> Outcome:
     Tactics seed the search, and ideas of the model that were proved; a cost model over the
     described cluster compares.
     """
-    from agent import summary
+    from agent import pipeline, summary
     from synthesis.plan import table, to_json
 
     session.desk.model()
     ideas = [idea.name for idea in session.state.ideas if idea.verdict == "proved"]
     with session.run.phase("plan") as phase:
         made = planning.search(session, ideas)
-        phase.summary = (
-            f"{len(made.plan.modules)} modules planned, {made.found.scored} candidates priced"
-        )
-        phase.facts["candidates"] = made.found.scored
+        pipeline.priced(phase, made)
     strategy = summary.strategy(made.plan)
     of = session.desk.planned_of()
     kept = session.artifacts.keep(to_json(made.plan))
@@ -44,11 +40,7 @@ def plan(session: Session, words: Words) -> Outcome:
         subject="model",
         judged=judged if judged is not None and judged.of == of else None,
     )
-    session.run.emit(
-        events.PlanChosen(
-            mesh=dict(made.plan.mesh.dims), strategy=strategy, estimates=dict(made.plan.estimates)
-        )
-    )
+    pipeline.chosen(session.run, made.plan)
     rows = [(path, style, placed) for path, _, style, placed, _ in table(made.plan)]
     wide = max((len(path) for path, _, _ in rows), default=0)
     lines = [f"{path:<{wide}}  {style:<16} {placed}".rstrip() for path, style, placed in rows]
@@ -64,6 +56,7 @@ def candidates(session: Session, words: Words) -> Outcome:
 
     No candidate is judged by its price alone: every one of them is verified.
     """
+    from agent.considering import considered
     from synthesis.judging import candidates as judged
 
     asked = words.words[0] if words.words else "5"
@@ -76,17 +69,7 @@ def candidates(session: Session, words: Words) -> Outcome:
         rows = judged(planning.judge(session, made), most)
         phase.summary = f"{len(rows)} candidates"
     for row in rows:
-        session.run.emit(
-            events.PlanJudged(
-                name=row.name,
-                status="chosen" if row.chosen else row.judgement.status,
-                reason=row.why or row.judgement.reason,
-                differs=list(row.differs),
-                step_s=row.step_s,
-                memory_bytes=row.memory_bytes,
-                comm_bytes=row.comm_bytes,
-            )
-        )
+        session.run.emit(considered(row))
     lines = [planning.considered(row) for row in rows]
     lines += [f"idea      {idea.name}: {idea.tactic}, {idea.told}" for idea in session.state.ideas]
     return session.say("\n".join(lines))
@@ -105,6 +88,7 @@ def why_not(session: Session, words: Words) -> Outcome:
     A style that does not fit is taken at its word: run on local tensors, and refuted with numbers.
     With --bare that is done in every case.
     """
+    from agent.considering import tried
     from synthesis.why import why_not as answer
 
     if len(words.words) != 2:
@@ -114,17 +98,7 @@ def why_not(session: Session, words: Words) -> Outcome:
         judge = planning.judge(session, made)
         found = answer(judge, words.words[0], words.words[1], bare=words.has("bare"))
         phase.summary = found.answer
-    session.run.emit(
-        events.PlanJudged(
-            name=f"{found.path} {found.style}",
-            status=found.answer,
-            reason=found.reason,
-            differs=list(found.differs),
-            step_s=found.step_s,
-            memory_bytes=found.memory_bytes,
-            comm_bytes=found.comm_bytes,
-        )
-    )
+    session.run.emit(tried(found))
     return session.say("\n".join(found.lines()))
 
 
