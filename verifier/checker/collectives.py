@@ -87,13 +87,37 @@ def shard_slice(step: Step) -> Ref:
 def all_to_all(step: Step) -> Ref:
     split, concat = step.at("split_dim"), step.at("concat_dim")
     same_partial(step)
-    need(split != concat, "one dim is both split and joined")
+    if split == concat:
+        others(step, split)
+        need(
+            step.layout.dims[split] == _exchanged(step, split), "the chunks are laid out otherwise"
+        )
+        return _scaled(step)
     joined = _opened(step, step.first.dims[concat], reversed(_names(step)))
     need(step.layout.dims[concat] == joined, "the joined pieces are laid out otherwise")
     _split(step, split)
     for i, (a, b) in enumerate(zip(step.layout.dims, step.first.dims, strict=True)):
         need(i in (split, concat) or a == b, "another dim changes")
     return _scaled(step)
+
+
+def _exchanged(step: Step, at: int) -> Dim:
+    """The dim after its first chunks and the ranks that held it changed places."""
+    names = [n for n in _names(step) if step.mesh[n] > 1]
+    count = math.prod(step.mesh[n] for n in names)
+    dim = step.first.dims[at]
+    if not names:
+        return dim
+    free = [i for i, atom in enumerate(dim) if atom.mesh_dim is None]
+    need(bool(free) and dim[free[0]].size % count == 0, "the dim has no chunk for every rank")
+    first = free[0]
+    chunks = tuple(Atom(step.mesh[n], f"{n}'") for n in names)
+    rest = Atom(dim[first].size // count)
+    both = normal((*dim[:first], *chunks, rest, *dim[first + 1 :]))
+    opened = _opened(step, both, reversed(names))
+    return normal(
+        Atom(a.size, n[:-1] if (n := a.mesh_dim) and n.endswith("'") else n) for a in opened
+    )
 
 
 def on_coord(step: Step) -> Ref:

@@ -181,11 +181,25 @@ def _all_to_all_place(op: Op, given: Operands) -> list[Placed]:
     names = mesh_dims(given.attr("mesh_dim"))
     split, concat = given.attr("split_dim"), given.attr("concat_dim")
     if split == concat:
-        raise Refused("all_to_all with one dim both split and joined", names[0], 0)
+        return [Placed((_exchanged(layout, names, given.mesh, split),), moves=True)]
     layout = _gathered(layout, names, given.mesh, concat)
     for name in names:
         layout = _chunk(layout, name, given.mesh[name], split)
     return [Placed((layout,), moves=True)]
+
+
+def _exchanged(layout: Layout, names: tuple[str, ...], mesh: Mesh, dim: int) -> Layout:
+    """Chunks of a dim change places with the ranks that hold it: [n@r, n, k] becomes [n, n@r, k].
+
+    What says the chunk on a rank says the rank afterwards, and what said the rank the chunk.
+    """
+    marked = {name: f"{name} to be" for name in names}
+    for name in names:
+        layout = _chunk(layout, marked[name], mesh[name], dim)
+    layout = _gathered(layout, names, mesh, dim)
+    back = {mark: name for name, mark in marked.items()}
+    atoms = (Atom(a.size, back.get(a.mesh_dim or "", a.mesh_dim)) for a in layout.dims[dim])
+    return layout.with_dim(dim, tuple(atoms))
 
 
 def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
@@ -233,10 +247,10 @@ def _scatter_types(site: Site) -> tuple[TensorType, ...]:
 def _all_to_all_types(site: Site) -> tuple[TensorType, ...]:
     split, concat, n = _dim(site, "split_dim"), _dim(site, "concat_dim"), group_size(site)
     x = site.types[0]
-    if split == concat:
-        raise site.fail("split_dim and concat_dim must differ")
     if x.shape[split] % n:
         raise site.fail(f"dim {split} of extent {x.shape[split]} does not divide into {n} pieces")
+    if split == concat:
+        return (x,)
     return (_resized(_resized(x, split, x.shape[split] // n), concat, x.shape[concat] * n),)
 
 
@@ -336,7 +350,8 @@ all_to_all = _collective(
     _all_to_all_types,
     _all_to_all_place,
     {"split_dim": REQUIRED, "concat_dim": REQUIRED},
-    "Shard of `concat_dim` to Shard of `split_dim`.",
+    "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
+    "chunks join in the order of their senders.",
 )
 on_coord = _collective(
     "on_coord",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from verifier.ops import lookup
 from verifier.ops.linalg import parse
@@ -228,6 +229,12 @@ def _topk(r: Reading) -> dict[str, Sized]:
 def _all_to_all(r: Reading) -> dict[str, Sized]:
     (x,), (out,) = r.ins, r.outs
     split, concat = r.number("split_dim"), r.number("concat_dim")
+    if split == concat:
+        r.alike(x, out)
+        count = prod(r.system.values[v] for v in r.group())
+        chunk = r.system.new(r.system.values[x[split]] // count)
+        r.system.multiply((x[split],), (*r.group(), chunk))
+        return {}
     _tied(r, x, out, split)
     _tied(r, out, x, concat)
     r.alike(_but(x, split, concat), _but(out, split, concat))

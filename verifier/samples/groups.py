@@ -24,8 +24,6 @@ def _collective(**choices: Sequence[Attr]) -> Forms:
                 split = chosen.get("split_dim", chosen.get("dim") if "cut" in chosen else None)
                 if isinstance(split, int) and local[0][split] % size:
                     continue
-                if "split_dim" in chosen and chosen["split_dim"] == chosen["concat_dim"]:
-                    continue
                 chosen.pop("cut", None)
                 yield {"mesh_dim": group[0] if len(group) == 1 else group, **chosen}
 
