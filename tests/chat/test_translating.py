@@ -31,9 +31,8 @@ def reply(name: str) -> str:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Observed]:
     """Two files that capture refuses, observed once; apex_norm.py does not run here."""
-    found = try_all(
-        [f"{UNTRACEABLE / t}" for t in (TARGET, STUCK)], tmp_path_factory.mktemp("seen")
-    )
+    place = tmp_path_factory.mktemp("seen") / "tried"
+    found = try_all([f"{UNTRACEABLE / t}" for t in (TARGET, STUCK)], place)
     assert not any(isinstance(f, str) for f in found), found
     return {f.file: f for f in found if isinstance(f, Observed)}
 
