@@ -22,8 +22,11 @@ def keep_places(system: System) -> None:
         system.same(other, number)
 
 
-def keep_cuts(system: System) -> None:
+def keep_cuts(system: System, *, wholly: bool = False) -> None:
     """Where both programs cut one dim, the cuts are of the same dim: their pieces line up.
+
+    With `wholly`, only cuts of which no piece is left over: shards of a parameter that is gathered
+    before it is used may end anywhere.
 
     Only that they line up now says which heads of one program are the heads of the other. Factors
     of a product are in order, the most significant first; needs the products as they were added.
@@ -41,7 +44,7 @@ def keep_cuts(system: System) -> None:
                 pair = cuts[0], other
                 if pair not in seen:
                     seen.add(pair)
-                    system.align(*pair)
+                    system.align(*pair, wholly=wholly)
         if len(seen) == before:
             return
 

@@ -101,12 +101,13 @@ def resize(
         return Declined(str(error))
     reason = Declined("no mesh to resize to")
     for one in [mesh] if mesh is not None else _meshes(distributed, contract):
-        try:
-            return _Pair(sequential, distributed, contract, one).resized(smallest)
-        except Declined as declined:
-            reason = declined
-        except (IRError, ContractError) as error:
-            reason = Declined(f"at the extents solved for: {error}")
+        for wholly in (False, True):
+            try:
+                return _Pair(sequential, distributed, contract, one, wholly).resized(smallest)
+            except Declined as declined:
+                reason = declined
+            except (IRError, ContractError) as error:
+                reason = Declined(f"at the extents solved for: {error}")
     return reason
 
 
@@ -137,7 +138,12 @@ class _Pair:
     """Both programs as sizes over one system."""
 
     def __init__(
-        self, sequential: Program, distributed: Program, contract: Contract, mesh: Mesh
+        self,
+        sequential: Program,
+        distributed: Program,
+        contract: Contract,
+        mesh: Mesh,
+        wholly: bool,
     ) -> None:
         if mesh.names != distributed.mesh.names:
             raise Declined(f"the mesh {mesh} has not the dims of {distributed.mesh}")
@@ -161,7 +167,7 @@ class _Pair:
         name_loose(self.system)
         keep_places(self.system)
         keep_ratios(self.system)
-        keep_cuts(self.system)
+        keep_cuts(self.system, wholly=wholly)
         self._doubt_cuts(cuts, told_apart(distributed, contract))
         simplify(self.system)
         keep_unanchored(self.system, determined(self.system))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 
 class Declined(Exception):  # noqa: N818  (an answer, not a failure)
@@ -116,24 +117,31 @@ class System:
             raise Declined("a sum that does not hold now")
         self.sums.append(tied)
 
-    def align(self, a: Iterable[int], b: Iterable[int]) -> bool:
+    def align(self, a: Iterable[int], b: Iterable[int], *, wholly: bool = False) -> bool:
         """Read two ordered lists of factors of one number as cuts of the same dim.
 
         From the left, equal factors become one class, and of two others the larger is the smaller
         times a rest; what is left over where a factor would be cut through is read from the right.
-        False where something is left over, or a factor is 0; the ties up to there stay.
+        False where something is left over, or a factor is 0; the ties up to there stay, but for
+        `wholly`.
         """
         left, right = ([v for v in side if self.values[v] != 1][::-1] for side in (a, b))
         if any(self.values[v] == 0 for v in (*left, *right)):
             return False
-        self._align(left, right, rightmost=False)
+        ties: list[Callable[[], None]] = []
+        self._align(left, right, ties, rightmost=False)
         left.reverse()
         right.reverse()
-        self._align(left, right, rightmost=True)
-        return not left and not right
+        self._align(left, right, ties, rightmost=True)
+        done = not left and not right
+        for tie in ties if done or not wholly else ():
+            tie()
+        return done
 
-    def _align(self, left: list[int], right: list[int], rightmost: bool) -> None:
-        """Takes factors from the ends of both lists while they line up."""
+    def _align(
+        self, left: list[int], right: list[int], ties: list[Callable[[], None]], rightmost: bool
+    ) -> None:
+        """Takes factors from the ends of both lists while they line up, noting what ties them."""
         while left and right:
             x, y = left[-1], right[-1]
             large, small = (x, y) if self.values[x] >= self.values[y] else (y, x)
@@ -144,12 +152,13 @@ class System:
             left.pop()
             right.pop()
             if times == 1:
-                self.same(x, y)
+                ties.append(partial(self.same, x, y))
                 continue
             ahead = right if large == x else left
             done = bool(ahead) and self.values[ahead[-1]] == times
             other = ahead[-1] if done else self.new(times)
-            self.multiply((large,), (other, small) if rightmost else (small, other))
+            factors = (other, small) if rightmost else (small, other)
+            ties.append(partial(self.multiply, (large,), factors))
             (left if large == x else right).append(other)
 
     def pin(self, unknown: int) -> None:
