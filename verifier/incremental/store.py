@@ -39,6 +39,7 @@ CLASSES = frozenset(
         ("verifier.incremental.base", "Base"),
         ("verifier.incremental.base", "Names"),
         ("verifier.incremental.store", "Kept"),
+        ("verifier.indexed.keys", "Keys"),
         ("verifier.ir.program", "Input"),
         ("verifier.ir.program", "Node"),
         ("verifier.ir.program", "Output"),
