@@ -55,9 +55,9 @@ def _cut(
     """The factors of a row, each cut as far as other rows cut it."""
     out: list[int] = []
     for v in map(system.root, row):
-        deeper = [r for r in rows.get(v, ()) if len(r) > 1]
-        if deeper and depth < ROUNDS and v not in deeper[0]:
-            out += _cut(system, rows, deeper[0], depth + 1)
+        deeper = next((r for r in rows.get(v, ()) if len(r) > 1), None)
+        if deeper and depth < ROUNDS and v not in deeper:
+            out += _cut(system, rows, deeper, depth + 1)
         else:
             out.append(v)
     return tuple(out)
