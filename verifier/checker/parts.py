@@ -9,7 +9,7 @@ from fractions import Fraction
 from verifier.checker.claims import Claim, Row, need
 from verifier.ir.program import Node
 from verifier.ir.types import Mesh
-from verifier.layout import Atom, Layout, bound, normal
+from verifier.layout import Atom, Dim, Layout, bound, normal
 from verifier.ops import lookup
 from verifier.terms import Ref, Terms
 
@@ -24,10 +24,15 @@ def part(
 ) -> Ref:
     """The term of a claim that rests on one other claim about the same value."""
     _, kind, *rest = row.rule.split(":")
-    need(len(parts) == 1 and len(rest) == 1, f"rule {row.rule}")
-    (given,), (name,) = parts, rest
+    need(len(parts) == 1 and len(rest) == 1 + (kind == "home"), f"rule {row.rule}")
+    (given,), name = parts, rest[0]
     need(name in mesh and mesh[name] > 1, f"no mesh dim {name}")
+    if kind == "home":
+        need(rest[1].isdigit(), f"rule {row.rule}")
+        return _home(row, given, name, int(rest[1]), terms)
     need(name not in dict(given.where), "it is about some ranks only")
+    if kind == "digits":
+        return _digits(row, given, name, terms)
     if kind == "share":
         return _share(row, given, name, mesh)
     others = tuple(item for item in row.where if item[0] != name)
@@ -56,6 +61,45 @@ def _share(row: Row, given: Claim, name: str, mesh: Mesh) -> Ref:
     pending = given.layout.with_partial((*given.layout.partial, (name, "sum")))
     need(row.layout == pending, "laid out otherwise")
     return Ref(given.ref.coef * mesh[name], given.ref.id)
+
+
+def _digit(given: Claim, name: str, terms: Terms) -> tuple[int, Dim, Ref]:
+    """The dim that `name` splits, that dim without it, and the whole with its digit apart."""
+    found = [d for d, atoms in enumerate(given.layout.dims) if name in bound(atoms)]
+    need(len(found) == 1, f"{name} splits no dim")
+    (dim,) = found
+    atoms, shape = given.layout.dims[dim], given.layout.global_shape
+    at = next(i for i, atom in enumerate(atoms) if atom.mesh_dim == name)
+    outer, inner = math.prod(a.size for a in atoms[:at]), math.prod(a.size for a in atoms[at + 1 :])
+    apart = (*shape[:dim], outer, atoms[at].size, inner, *shape[dim + 1 :])
+    return dim, (*atoms[:at], *atoms[at + 1 :]), terms.reshape(given.ref, apart)
+
+
+def _home(row: Row, given: Claim, name: str, to: int, terms: Terms) -> Ref:
+    """A digit that says the rank has no room in a piece: it may stand before any other dim."""
+    need(row.where == given.where, "it is about other ranks")
+    need(to < len(given.layout.dims), "no such dim")
+    dim, left, apart = _digit(given, name, terms)
+    size = terms.shape(apart)[dim + 1]
+    moved = given.layout.with_dim(dim, left)
+    moved = moved.with_dim(to, (Atom(size, name), *moved.dims[to]))
+    need(row.layout == moved, "laid out otherwise")
+    rank = len(terms.shape(apart))
+    rest = [d for d in range(rank) if d != dim + 1]
+    front = rest.index(to if to <= dim else to + 2)
+    turned = terms.permute(apart, (*rest[:front], dim + 1, *rest[front:]))
+    return terms.reshape(turned, row.layout.global_shape)
+
+
+def _digits(row: Row, given: Claim, name: str, terms: Terms) -> Ref:
+    """Pieces along a mesh dim, all ranks of it, are the addends of their sum."""
+    need(row.where == given.where, "it is about other ranks")
+    need(all(fold == "sum" for _, fold in given.layout.partial), "another fold is pending")
+    dim, left, apart = _digit(given, name, terms)
+    split = given.layout.with_dim(dim, left)
+    need(row.layout == split.with_partial((*split.partial, (name, "sum"))), "laid out otherwise")
+    total = terms.reduce("sum", apart, (dim + 1,), False)
+    return terms.reshape(total, row.layout.global_shape)
 
 
 def _piece(row: Row, given: Claim, name: str, at: int, terms: Terms) -> Ref:

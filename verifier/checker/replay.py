@@ -370,7 +370,7 @@ class _Walk:
             need(0 <= index < len(earlier), f"no earlier claim {index}")
             parts.append(earlier[index])
         fits(row.layout, self.mesh, program.types[name].shape)
-        if row.rule.split(":")[1:2] in (["addend"], ["piece"], ["share"]):
+        if row.rule.split(":")[1:2] in (["addend"], ["piece"], ["share"], ["home"], ["digits"]):
             need(program is self.program, "parts of a value inside a repeated block")
             return self._named(one, row, part(row, parts, name, self.alike, one.terms, self.mesh))
         return self._named(one, row, join(row, parts, one.terms, self.mesh))

@@ -72,6 +72,8 @@ def relate(
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts and wide.apart(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if wide and not facts and lookup(node.op).kind != "movement" and wide.reread(node):
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts:
             facts = wide.cut(node, region, distributed.types[node.outputs[0]].shape)
         if rules.wide:
@@ -82,6 +84,8 @@ def relate(
         if contract.balanced and node.op == "sum":
             facts = _assume(sequential, contract, rules.mesh, facts, operands[0])
         out.facts[node.outputs[0]] = facts
+    if wide:
+        wide.asked(distributed, contract)
     return out
 
 

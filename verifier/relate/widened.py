@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import islice, product
 
-from verifier.ir.program import Node
+from verifier.contract import Contract
+from verifier.ir.program import Node, Program
 from verifier.ir.types import Mesh
 from verifier.ir.where import Where, common, ranks_where
 from verifier.layout import Atom, Layout, normal
@@ -21,6 +22,7 @@ from verifier.ops import lookup
 from verifier.ops.collectives import mesh_dims
 from verifier.ops.movement import leading, without
 from verifier.relate.facts import Fact, Related, Sequential
+from verifier.relate.rereading import asked, reread
 from verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16
@@ -259,6 +261,23 @@ class Wide:
                 facts += split_facts(self.terms, value, facts, same, self.mesh, name, chosen)
         after = sum(len(self.out.facts[v]) for v in node.inputs)
         return after > before and lookup(node.op).kind not in ("movement", "collective")
+
+    def reread(self, node: Node) -> bool:
+        """Read operands as pieces of other wholes (`verifier/relate/rereading.py`)."""
+        operands = [self.out.facts[v] for v in node.inputs]
+        more = reread(self.terms, node, operands, self.mesh)
+        for value, fresh in dict(zip(node.inputs, more, strict=True)).items():
+            self.out.facts[value] += recognised(self.sequential, fresh)
+        return any(more)
+
+    def asked(self, program: Program, contract: Contract) -> None:
+        """Read outputs as pieces of what the contract asks for."""
+        values = {out.value for out in program.outputs}
+        before = {v: len(self.out.facts.get(v, [])) for v in values}
+        asked(self.terms, program, contract, self.out.facts)
+        for value, count in before.items():
+            held = self.out.facts.get(value, [])
+            held[count:] = recognised(self.sequential, held[count:])
 
     def cut(self, node: Node, region: Where, local: tuple[int, ...]) -> list[Fact]:
         """Facts about a cut or join inside each block of a split dim."""

@@ -1,0 +1,158 @@
+"""Facts read in other ways: true on numbers, shown again by the checker, and what they prove."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from verifier.checker import Accepted, check
+from verifier.checker.claims import Claim, NotShownError, Row
+from verifier.checker.parts import part
+from verifier.contract_text import compose, read_contract
+from verifier.evaluate import process_groups
+from verifier.ir.text import parse_text
+from verifier.ir.types import Mesh
+from verifier.relate import Fact
+from verifier.relate.rereading import addends, home
+from verifier.samples import layouts
+from verifier.scatter import piece
+from verifier.terms import Ref, Terms
+from verifier.verdict import Counterexample, Proof
+from verifier.verify import verify
+
+SHAPE = (6, 12)
+MESHES = [Mesh.of(a=2), Mesh.of(a=2, b=3)]
+
+
+def value(terms: Terms, ref: Ref, x: np.ndarray) -> np.ndarray:
+    term = terms[ref.id]
+    if term.op == "var":
+        out = x
+    else:
+        (arg,) = (value(terms, a, x) for a in term.args)
+        if term.op == "reshape":
+            out = arg.reshape(term.shape)
+        elif term.op == "permute":
+            out = arg.transpose(term.attrs[0])
+        else:
+            assert term.op == "sum"
+            out = arg.sum(axis=term.attrs[0])
+    return out * float(ref.coef)
+
+
+def readings(mesh: Mesh) -> list[tuple[Terms, Fact, Fact]]:
+    out: list[tuple[Terms, Fact, Fact]] = []
+    for layout in layouts(SHAPE, mesh, partial=False):
+        terms = Terms()
+        fact = Fact(terms.var("x", SHAPE), layout)
+        for name in mesh.names:
+            made = [home(terms, 0, fact, name, d) for d in range(len(SHAPE))]
+            made.append(addends(terms, 0, fact, name))
+            out += [(terms, fact, f) for f in made if f is not None]
+    return out
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_readings_are_true_on_numbers(mesh: Mesh) -> None:
+    x = np.random.default_rng(0).standard_normal(SHAPE)
+    found = readings(mesh)
+    assert len(found) > 10
+    for terms, given, made in found:
+        held = [piece(x, given.layout, c) for c in mesh.coords()]
+        whole = value(terms, made.ref, x)
+        wanted = [piece(whole, replace(made.layout, partial=()), c) for c in mesh.coords()]
+        if made.layout.partial:
+            (name,) = made.layout.pending
+            for group in process_groups(mesh, (name,)):
+                total = sum(held[r] for r in group)
+                assert np.allclose(total, wanted[group[0]]), (given.layout, made)
+            continue
+        for a, b in zip(held, wanted, strict=True):
+            assert a.shape == b.shape
+            assert np.array_equal(a, b), (given.layout, made)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_checker_shows_readings_again_and_no_others(mesh: Mesh) -> None:
+    alike = {"v": frozenset[str]()}
+    for terms, given, made in readings(mesh):
+        row = Row(None, None, made.layout, (0,), made.rule, ())
+        claim = Claim(given.ref, given.layout)
+        assert part(row, [claim], "v", alike, terms, mesh) == made.ref
+        for other in layouts(made.layout.global_shape, mesh, partial=True):
+            if other != made.layout:
+                with pytest.raises(NotShownError):
+                    part(replace(row, layout=other), [claim], "v", alike, terms, mesh)
+        if made.layout.partial:
+            limited = replace(row, where=(("a", (0,)),))
+            some = replace(claim, where=(("a", (0,)),))
+            if "a" in made.layout.pending:
+                with pytest.raises(NotShownError):
+                    part(limited, [some], "v", alike, terms, mesh)
+
+
+ROWS = """program one
+  input %g: f32[4, 4096]
+  %m = mean %g {dims=[0]}
+  return %m
+"""
+ROWS_MANY = """program many mesh(dp=4)
+  input %g: f32[1, 4096]
+  %l = reshape %g {shape=[4096]}
+  %m = all_reduce %l {mesh_dim=dp, reduce=HOW}
+  return %m
+"""
+HEADS = """program one
+  input %q: f32[64, 8, 32]
+  param %w: f32[8, 32, 32]
+  %p = permute %q {dims=[1, 0, 2]}
+  %o = bmm %p, %w
+  return %o
+"""
+EXCHANGED = """program many mesh(sp=4)
+  input %q: f32[16, 8, 32]
+  param %w: f32[2, 32, 32]
+  %r = reshape %q {shape=[16, 4, 2, 32]}
+  %t = permute %r {dims=[1, 0, 2, 3]}
+  %x = all_to_all %t {mesh_dim=sp, split_dim=0, concat_dim=0}
+  %s = reshape %x {shape=[64, 2, 32]}
+  %p = permute %s {dims=[1, 0, 2]}
+  %o = bmm %p, %w
+  return %o
+"""
+UNTURNED = EXCHANGED.replace("[16, 4, 2, 32]", "[4, 16, 2, 32]").replace(
+    "[1, 0, 2, 3]", "[0, 1, 2, 3]"
+)
+PROVED = {
+    "rows of ranks": (ROWS, ROWS_MANY.replace("HOW", "avg"), "input g dp=S(0)"),
+    "heads for sequence": (
+        HEADS,
+        EXCHANGED,
+        "input q sp=S(0)\ninput w sp=S(0)\noutput o sp=S(0)",
+    ),
+}
+REFUTED = {
+    "rows summed": (ROWS, ROWS_MANY.replace("HOW", "sum"), "input g dp=S(0)"),
+    "heads not apart": (HEADS, UNTURNED, "input q sp=S(0)\ninput w sp=S(0)\noutput o sp=S(0)"),
+}
+
+
+def judged(one: str, many: str, contract: str) -> tuple[object, tuple]:
+    first, ranks = parse_text(one), parse_text(many)
+    programs = first, *compose(ranks, read_contract(contract, first, ranks))
+    return verify(*programs), programs
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_idioms_are_proved_at_large_extents(name: str) -> None:
+    verdict, programs = judged(*PROVED[name])
+    assert isinstance(verdict, Proof)
+    assert "claims" in verdict.certificate
+    assert isinstance(check(verdict.certificate, *programs), Accepted)
+
+
+@pytest.mark.parametrize("name", REFUTED)
+def test_their_wrong_twins_are_refuted(name: str) -> None:
+    assert isinstance(judged(*REFUTED[name])[0], Counterexample)
