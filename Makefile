@@ -94,6 +94,10 @@ bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memo
 bench-training: $(OK)  ## whole training steps of Llama 3 and Mixtral at full size, up to 8192 ranks
 	$(BIN)/python -m benchmarks.training
 
+.PHONY: bench-captured
+bench-captured: $(OK)  ## the step of transformers' Llama 3 405B on 8,192 ranks, right and wrong
+	$(BIN)/python -m benchmarks.captured_step
+
 .PHONY: bench-scale
 bench-scale: $(OK)  ## the six largest published plans, by phase, and curves over every size
 	$(BIN)/shardproof bench scale
