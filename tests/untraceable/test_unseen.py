@@ -32,6 +32,14 @@ CODE = {
         "\nclass M(nn.Module):\n", CLIP
     ),
     "beside": model("return torch.cat([3e9 * x, Twice.apply(x) + 0 * self.w(x)], -1)"),
+    "steps": model(
+        "for _ in range(int(x.abs().max() / 3.7)):\n    x = x / 2\nreturn Twice.apply(self.w(x))"
+    ),
+    "leaves": model(
+        "import numpy as np\n"
+        "y = torch.from_numpy(np.where(x.detach().numpy() > 9e6, 0.0, 1.0)).to(x)\n"
+        "return Twice.apply(self.w(x)) * y"
+    ),
     "weights": model("return Twice.apply(x @ self.w.weight.clamp(-3.4, 3.4).T)"),
 }
 HEAD = """
@@ -61,11 +69,32 @@ BESIDE = """
   %y = concat %a, %b {dim=1}
   return %y "output"
 """
+STEPS = (
+    """
+  %size = abs %x
+  %most = amax %size {dims=[0, 1]}
+"""
+    + "".join(
+        f"""
+  %edge{k} = full {{shape=[], value={(k + 1) * 3.72}}}
+  %above{k} = ge %most, %edge{k}
+  %half{k} = mul_scalar %{"x" if not k else f"x{k}"} {{value=0.5}}
+  %x{k + 1} = where %above{k}, %half{k}, %{"x" if not k else f"x{k}"}
+"""
+        for k in range(12)
+    )
+    + """
+  %h = mm %x12, %wt
+  %y = mul_scalar %h {value=2}
+  return %y "output"
+"""
+)
 WRONG = {
     "behind": BEHIND.replace("EDGE", "3.73"),
     "far": PLAIN,
     "clip": '%y = mm %x, %wt\n return %y "output"',
     "beside": BESIDE.replace("FACTOR", "3"),
+    "steps": STEPS,
 }
 RIGHT = {"behind": BEHIND.replace("EDGE", "3.7"), "beside": BESIDE.replace("FACTOR", "2")}
 
@@ -96,6 +125,12 @@ def test_a_limit_that_no_sample_reaches_is_told(trials: dict[str, Trial]) -> Non
     found = trials["weights"].judge(parse_text(HEAD + PLAIN))
     assert isinstance(found, Bound), found
     assert any("clamp changes an entry" in said for said in found.assumptions)
+
+
+def test_where_values_leave_torch_is_told(trials: dict[str, Trial]) -> None:
+    found = trials["leaves"].judge(parse_text(HEAD + PLAIN))
+    assert isinstance(found, Bound), found
+    assert any("leave PyTorch at leaves.py" in said for said in found.assumptions)
 
 
 def test_edges_of_one_decision_leave_room_for_those_of_another() -> None:

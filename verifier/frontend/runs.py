@@ -29,6 +29,8 @@ from verifier.frontend.ways import MOST_STEPS, Ways
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = {"float", "half", "bfloat16"}
 MOST_VALUES = 4000
+MOST_CALLS = 20_000
+"""Of functions in a run that looks for edges: a loop may run as often as its input is large."""
 MOST_ELEMENTS = 4_000_000
 _WHICH = {"topk": 2, "sort": 1, "argsort": 1, "argmax": 1, "argmin": 1, "max": 1, "min": 1}
 """Functions that name an entry, and where their dim stands: among equals PyTorch names any."""
@@ -38,6 +40,10 @@ _LIMITS = frozenset(
     {"clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "minimum", "maximum"}
 )
 """Functions that leave an entry as it is on one side of a limit."""
+_WHOLE = frozenset({"__int__", "__index__", "equal", "allclose"})
+"""Functions of floats to one whole number or a truth."""
+_LEAVE = frozenset({"numpy", "__array__", "tolist"})
+"""Functions behind which nothing is seen."""
 
 
 class Watch(TorchFunctionMode):
@@ -66,6 +72,9 @@ class Watch(TorchFunctionMode):
         self.values: list[Value] = []
         self.elements = 0
         self.tied = False
+        self.calls = 0
+        self.left: set[tuple[str, int]] = set()
+        """Lines, each with its file, at which values leave PyTorch."""
 
     def __enter__(self) -> Any:
         """Beside the mode: epsilons and limits are those of the dtype that the code is for."""
@@ -86,6 +95,9 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        self.calls += 1
+        if self.trail is not None and self.calls > MOST_CALLS:
+            raise RuntimeError(f"more than {MOST_CALLS} calls")
         if self.wide:
             if name in _CASTS and args and isinstance(args[0], torch.Tensor):
                 return args[0].to(self.to)
@@ -101,6 +113,8 @@ class Watch(TorchFunctionMode):
         before = first.detach().clone() if limits and first is not None else None
         result = func(*args, **kwargs)
         self._decided(name, args, before, result)
+        if name in _LEAVE and (frame := self._frame()) is not None:
+            self.left.add((frame.f_code.co_filename, frame.f_lineno))
         if self.record:
             for t in result if isinstance(result, (tuple, list)) else (result,):
                 if isinstance(t, torch.Tensor):
@@ -113,6 +127,8 @@ class Watch(TorchFunctionMode):
             how = before.broadcast_to(result.shape) != result.detach()
         elif _decides(name, args, result):
             how = result.detach()
+        elif name in _WHOLE and isinstance(result, int) and _floats(args):
+            how = torch.tensor(result)
         else:
             return
         if self.trail is not None and len(self.trail) < MOST_STEPS:
@@ -150,10 +166,13 @@ def _own(file: str, root: str) -> bool:
 
 def _decides(name: str, args: Any, result: Any) -> bool:
     """Whether floats went in, and what came out jumps as they change."""
-    given = [a for a in args if isinstance(a, torch.Tensor)]
-    if not isinstance(result, torch.Tensor) or not any(a.is_floating_point() for a in given):
+    if not isinstance(result, torch.Tensor) or not _floats(args):
         return False
     return name in _STEPS or not (result.is_floating_point() or result.is_complex())
+
+
+def _floats(args: Any) -> bool:
+    return any(isinstance(a, torch.Tensor) and a.is_floating_point() for a in args)
 
 
 def _narrow(value: Any) -> bool:

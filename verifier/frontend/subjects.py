@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import copy
+import linecache
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,6 +200,12 @@ def _facts(order: Order, dtype: Any) -> _Facts:
         watch = order.watch(dtype, record=True)
         named, facts.loss = _run(order, model, given, watch, True)
         facts.values = watch.values
+        facts.notes += [
+            f"values leave PyTorch at {Path(file).name}:{line} "
+            f"({linecache.getline(file, line).strip()}): what is decided there is looked for on "
+            "the samples alone"
+            for file, line in sorted(watch.left)
+        ]
         facts.notes += [
             f"forward changes its argument {name} in place; the program does not"
             for name in given
