@@ -66,6 +66,12 @@ def guard(run: Run, command: Sequence[str], asked: Asked) -> Outcome:
     failed = dict.fromkeys(str(r["failed"]) for r in reports if r["failed"])
     for text in failed:
         run.warn(text)
+    silent = sorted(r["rank"] for r in reports if not (r["ended"] or r["failed"] or r["found"]))
+    if silent:
+        run.warn(
+            f"{'rank' if len(silent) == 1 else 'ranks'} {', '.join(map(str, silent))} ended "
+            "without a word: killed, or stopped by the launcher when another rank ended"
+        )
     if not reports:
         run.warn("no process made a process group of two ranks or more: nothing was watched")
     if found:
@@ -110,7 +116,7 @@ def _alarms(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _numbers(reports: Sequence[dict[str, Any]]) -> dict[str, float]:
-    names = ("steps", "calls", "sampled", "judged", "unjudged")
+    names = ("steps", "calls", "sampled", "judged", "unjudged", "unread")
     return {name: max((int(r[name]) for r in reports), default=0) for name in names}
 
 
@@ -118,5 +124,5 @@ def _summary(reports: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]])
     n = _numbers(reports)
     return (
         f"{len(reports)} ranks, {n['steps']} steps, {n['calls']} calls a rank, {n['judged']} "
-        f"judged, {n['unjudged']} could not be; {len(found)} alarms"
+        f"judged, {n['unjudged'] + n['unread']} could not be; {len(found)} alarms"
     )

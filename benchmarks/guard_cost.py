@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 0.02
-BLOCK = 16
-"""Steps of a block: twice as many as lie between two comparisons of a guard with `every` > 1."""
+BLOCK = 8
+"""Steps of a block: with the guard each has one comparison, which `every` > 1 makes at each 8th."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,20 @@ def steps(step: Callable[[], None], seconds: float, null: bool) -> dict[str, Any
     guard = active()
     assert guard is not None
 
-    def block(count: int = BLOCK) -> tuple[float, float]:
-        step()  # the first after a switch finds the kernels anew
+    def block() -> tuple[float, float]:
         dist.barrier()
         a, b = time.perf_counter(), time.process_time()
-        for _ in range(count):
+        for _ in range(BLOCK):
             step()
         dist.barrier()
-        return (time.perf_counter() - a) / count, (time.process_time() - b) / count
+        return (time.perf_counter() - a) / BLOCK, (time.process_time() - b) / BLOCK
 
     guard.pause()
     for _ in range(3):
         step()
-    one = torch.tensor([block(8)[0]])
+    one = torch.tensor([block()[0]])
     dist.all_reduce(one, op=dist.ReduceOp.MAX)
-    pairs = max(10, int(seconds / (float(one) * 2 * (BLOCK + 1))))
+    pairs = max(8, int(seconds / (float(one) * 2 * BLOCK)))
     rows = in_pairs(pairs, block, lambda on: guard.resume() if on and not null else guard.pause())
     guard.resume()
     return {"calls": guard.seen, "sampled": guard.sampled, "pairs": rows}

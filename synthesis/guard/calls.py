@@ -40,6 +40,7 @@ class Call:
     dtype: str = ""
     extent: int = -1
     """Elements, where all ranks have to name the same number."""
+    device: str = "cpu"
 
     @property
     def is_sum(self) -> bool:
@@ -60,7 +61,8 @@ class Call:
         size = f"[{self.extent}]" if self.extent >= 0 else ""
         how = f" {self.reduce}" if self.reduce else ""
         root = f" root {self.peer}" if self.peer >= 0 and self.op not in ("send", "recv") else ""
-        return f"{self.op}{how} {self.dtype}{size}{root}"
+        where = "" if self.device == "cpu" else f" on {self.device}"
+        return f"{self.op}{how} {self.dtype}{size}{root}{where}"
 
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
@@ -233,9 +235,15 @@ def process_group(name: str, args: tuple[Any, ...]) -> ProcessGroup:
     return ProcessGroup.unbox(args[1 if name == ANY_SOURCE else READERS[name][0]])
 
 
-def read(name: str, args: tuple[Any, ...], me: int, n: int) -> Call:
-    """What a call does, from its arguments; `me` of `n` ranks of the group."""
-    return READERS[name][1](args, me, n)
+def read(name: str, args: tuple[Any, ...], me: int, n: int) -> Call | None:
+    """What a call does, from its arguments; `me` of `n` ranks of the group. None where they do not
+    fit together: the backend is the one to say so."""
+    try:
+        call = READERS[name][1](args, me, n)
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    call.device = device_of(call).type
+    return call
 
 
 def device_of(call: Call) -> torch.device:

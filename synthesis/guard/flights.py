@@ -204,6 +204,8 @@ class Flight:
             reduce=self.call.reduce,
             dtype=self.call.dtype,
             extent=self.call.extent,
+            peer=self.call.peer,
+            device=self.call.device,
         )
 
     @property

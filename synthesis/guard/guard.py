@@ -69,6 +69,7 @@ class Guard(Settings):
         self.alarms: list[Alarm] = []
         self.steps = 0
         self.failed = ""
+        self.ended = False
         self._ledger = Ledger()
         self._updates = 0
         self._observer = Observer(self, self, 0, None)
@@ -103,6 +104,7 @@ class Guard(Settings):
         atexit.register(self._at_exit)
         _active = self
         self._journal.write({"event": "start", "ranks": exchange.size, **settings})
+        self._journal.report(self.summary(), self.alarms)
         return self
 
     def stop(self) -> None:
@@ -122,6 +124,7 @@ class Guard(Settings):
         self.pause()
         atexit.unregister(self._at_exit)
         _active = None
+        self.ended = True
         self._journal.write({"event": "stop", **self.summary()})
         self._journal.report(self.summary(), self.alarms)
 
@@ -183,6 +186,7 @@ class Guard(Settings):
             "alarms": len(self.alarms),
             "by_op": self.by_op,
             "failed": self.failed,
+            "ended": self.ended,
         }
 
     # -- errors

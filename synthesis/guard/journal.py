@@ -30,7 +30,7 @@ class Journal:
     def report(self, summary: dict[str, Any], alarms: Sequence[Alarm]) -> None:
         """`rank<n>.json`, as it stands now."""
         if self.folder is not None and self.rank >= 0:
-            data = {**summary, "found": [a.to_json() for a in alarms]}
+            data = {"rank": self.rank, **summary, "found": [a.to_json() for a in alarms]}
             with contextlib.suppress(OSError):
                 place = self.folder / f"rank{self.rank}.json"
                 place.write_text(json.dumps(data), encoding="utf-8")

@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import ProcessGroup
 
 from synthesis.guard import canaries, exact_sums, kernels
 from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, device_of, process_group, read
+from synthesis.guard.errors import GuardError
 from synthesis.guard.flights import Flight, versions
 from synthesis.guard.groups import Group, Lane, group_of
 from synthesis.guard.judge import UNJUDGED, WRONG
@@ -139,9 +140,12 @@ class Observer:
             tags = ("p2p", *_ends(name, args, group), args[3], seq)
         with self._lock:
             look = lane.looked_at(seq)
-            call = read(name, args, group.me, group.size) if agree or canary or look else None
-            if call is not None and agree:
-                self._agree(call, group, seq)
+            asked = agree or canary or look
+            call = read(name, args, group.me, group.size) if asked else None
+            self.unread += asked and call is None
+            if agree:
+                text = call.text() if call else f"{name.strip('_')} of tensors that do not fit"
+                self._agree(text, group, seq)
             if call is not None and canary:
                 self._start_canary(call, pg, group)
             if lane is group.lane and group.everyone and self.since > settings.calls:
@@ -155,11 +159,13 @@ class Observer:
             self.tracker.attend(kernels.work_of(result), call, self.meeting)
         return result
 
-    def _agree(self, call: Call, group: Group, seq: int) -> None:
+    def _agree(self, text: str, group: Group, seq: int) -> None:
         assert self.meeting is not None
         try:
             with ours():
-                self.meeting.come(call.text(), group, seq)
+                self.meeting.come(text, group, seq)
+        except GuardError:
+            raise
         except RuntimeError as error:
             raise self._guard.explained(error) from error
 
