@@ -403,6 +403,14 @@ def test_unequal_terms_stay_apart(name: str) -> None:
     assert not equal(terms, a, b)
 
 
+def test_terms_that_no_op_makes_are_left_as_they_are() -> None:
+    terms = Terms()
+    x = terms.var("x", S)
+    part = terms.intern("addend", [x], ("x", 0), S)
+    alone = terms.intern("slice", [part], (0, 0, 2, 1), (2, 4))
+    assert not same_terms(terms, alone, terms.var("y", (2, 4)))
+
+
 def test_a_changed_explanation_is_refused() -> None:
     left, right, shapes = PAIRS["a product of a sum"]
     terms, a, b = both(left, right, *shapes)

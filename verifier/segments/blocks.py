@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from verifier.ir.errors import IRError
 from verifier.ops import lookup
 from verifier.terms import ONE, Ref, Term, Terms
 
@@ -102,7 +103,7 @@ def elementwise(term: Term) -> bool:
 def _kind(op: str) -> str:
     try:
         return lookup(op).kind
-    except KeyError:
+    except IRError:
         return ""
 
 
