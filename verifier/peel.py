@@ -244,10 +244,11 @@ class _Writer:
                 names[item.name] = self._add("only", [value], name, {}, held)
         region = () if any(i.where for i in body.inputs) else self._region()
         for inner in body.nodes:
-            outputs = tuple(self._name(written(self.label, step, v)) for v in inner.outputs)
+            outputs: list[str] = []
+            for old in inner.outputs:
+                outputs.append(self._name(written(self.label, step, old)))
+                self.types[outputs[-1]] = body.types[old]
             names.update(zip(inner.outputs, outputs, strict=True))
-            for old, new in zip(inner.outputs, outputs, strict=True):
-                self.types[new] = body.types[old]
             where = inner.where
             if region and lookup(inner.op).kind != "movement":
                 where = common(region, where) or where
@@ -255,7 +256,7 @@ class _Writer:
                 replace(
                     inner,
                     inputs=tuple(names[v] for v in inner.inputs),
-                    outputs=outputs,
+                    outputs=tuple(outputs),
                     where=where,
                 )
             )

@@ -191,3 +191,35 @@ def test_a_step_written_out_wrong_is_found(value: str, other: str) -> None:
 def test_written_out_program_reads_back_as_it_was() -> None:
     _, many, _ = sums()
     assert to_text(parse_text(to_text(many))) == to_text(many)
+
+
+def test_names_that_are_taken_keep_results_apart() -> None:
+    """A step written out calls the results of one op apart, whatever is called so before."""
+    program = parse_text("""
+program p
+  input %a: f32[4]
+  input %x: f32[2, 4]
+  %y.0.v = neg %a
+  %y = scan %a, %x {length=2, carry=1, xs=1} body step {
+    carry %c: f32[4]
+    xs %r: f32[4]
+    %s = reshape %r {shape=[1, 4]}
+    %v, %v.2 = scan %c, %s {length=1, carry=1, xs=1} body inner {
+      carry %d: f32[4]
+      xs %q: f32[4]
+      %e = add %d, %q
+      %f = mul %d, %q
+      return carry %e, ys %f
+    }
+    %z = reshape %v.2 {shape=[4]}
+    %w = add %v, %z
+    return carry %w
+  }
+  %o = add %y, %y.0.v
+  return %o
+""")
+    other = well_formed(peeled(program, [one_step(program, "y", 0)]))
+    rng = np.random.default_rng(0)
+    given_ = {"a": rng.standard_normal(4), "x": rng.standard_normal((2, 4))}
+    before, after = (simulate(p, [given_])[0][p.outputs[0].value] for p in (program, other))
+    assert np.allclose(before, after)
