@@ -10,9 +10,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch._functorch.aot_autograd import (
-    aot_export_joint_with_descriptors,
-)
 from torch._subclasses import FakeTensorMode
 
 from verifier.frontend.errors import OR_TRANSLATE, CaptureError
@@ -74,6 +71,9 @@ def export(module: Any, kwargs: dict[str, Any]) -> Any:
 def joint_graph(module: Any, kwargs: dict[str, Any]) -> Any:
     """The joint forward and backward graph at aten level; forward alone where nothing needs
     a gradient."""
+    # Half the time of importing PyTorch: not where a model is refused before it is traced.
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
     with ExitStack() as stack:
         return aot_export_joint_with_descriptors(stack, module, (), kwargs).graph_module
 
