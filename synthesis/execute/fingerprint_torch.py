@@ -113,6 +113,13 @@ def fingerprint_on_device(
     """As `fingerprint`, with its value left on the device: a scalar tensor (int64, the same bits),
     with the number of words and their size, so that no op waits for the host. The `numpy` backend
     gives the fingerprint itself."""
+    if not isinstance(data, torch.Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FingerprintError(
+            f"fingerprint: expected a torch tensor, got {type(data).__name__}; numpy arrays are "
+            "hashed by verifier.fingerprint"
+        )
+    if data.is_meta:
+        raise FingerprintError("fingerprint: a tensor on the device meta holds no bits")
     if data.layout != torch.strided or data.is_quantized:
         raise FingerprintError(
             f"fingerprint: expected a dense tensor, got layout {data.layout} of {data.dtype}"

@@ -8,6 +8,7 @@ arrived has to add up to them. *Canary*: the plan's real collectives are run onc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -82,7 +83,12 @@ def verify_allgather(
     if expected == got:
         return Verdict("passed", "all_gather", "H", str(expected), str(got), rank=rank)
     pieces = [np.ascontiguousarray(r.cut(gathered)) for r in regions]
-    return _blame("all_gather", want, pieces, regions, salt, width, shard_fps is None, rank)
+    found = _blame("all_gather", want, pieces, regions, salt, width, shard_fps is None, rank)
+    sent = expected.count * width
+    if sent != gathered.nbytes:
+        said = f"{gathered.nbytes} bytes of {gathered.dtype} where {sent} were sent: another dtype"
+        return replace(found, probable_fault=said)
+    return found
 
 
 def _all_shards(where: str, partitions: Sequence[TensorPartition]) -> tuple[TensorPartition, ...]:
@@ -91,8 +97,11 @@ def _all_shards(where: str, partitions: Sequence[TensorPartition]) -> tuple[Tens
     want = partitions[0].siblings()
     if set(partitions) != set(want) or len(partitions) != len(want):
         ids = sorted(p.shard_id for p in partitions)
+        plans = {(p.dim, p.n_shards, p.global_shape or p.global_size) for p in partitions}
+        other = f" of partitions (dim, shards, size) {sorted(plans, key=str)}"
         raise FingerprintError(
             f"{where}: expected shards 0..{len(want) - 1} of one partition, got shards {ids}"
+            + (other if len(plans) > 1 else "")
         )
     return want
 

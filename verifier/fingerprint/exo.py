@@ -67,6 +67,8 @@ def create_exo_partitions(
         raise FingerprintError(
             f"create_exo_partitions: {n_layers} layers on {len(devices)} devices; at least 1 each"
         )
+    if odd := [device for device in devices if len(device) != 2]:
+        raise FingerprintError(f"create_exo_partitions: expected (name, GB), got {odd[0]!r}")
     for name, memory in devices:
         if not (isfinite(memory) and memory > 0):
             raise FingerprintError(f"create_exo_partitions: {name} has {memory} GB of memory")

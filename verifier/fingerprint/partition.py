@@ -55,7 +55,8 @@ class TensorPartition:
             object.__setattr__(self, "global_shape", shape)
             object.__setattr__(self, "global_size", shape[self.dim])
         if self.global_size < 0:
-            raise FingerprintError(f"{where}: give global_size or global_shape")
+            said = "" if self.global_size == -1 else f"; global_size is {self.global_size}"
+            raise FingerprintError(f"{where}: give global_size or global_shape{said}")
         if self.n_shards < 1:
             raise FingerprintError(f"{where}: at least one shard")
         if not 0 <= self.shard_id < self.n_shards:
