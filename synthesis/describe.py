@@ -159,7 +159,7 @@ def _extents(
 ) -> tuple[LocalExtent, ...]:
     """Source places of the forward pass whose extents differ on a rank because of tp."""
     leaves = {m.path for m in modules}
-    found: dict[tuple[str, int, str, tuple[int, ...]], LocalExtent] = {}
+    found: dict[tuple[str, int, str, tuple[int, ...], str], LocalExtent] = {}
     for pair in lowered.pairs:
         source = pair.one.source
         if (pair.scope, pair.one.outputs[0]) not in forward or not source.file:
@@ -171,7 +171,7 @@ def _extents(
             continue
         whole, local = sizes
         op = "split" if pair.one.op == "slice" else pair.one.op
-        key = (source.file, source.line, op, whole)
+        key = (source.file, source.line, op, whole, source.module)
         found[key] = LocalExtent(source.file, source.line, op, source.module, whole, local)
     return tuple(found.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -115,7 +116,11 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
             uses = ", ".join(f"{path} {split}" for path, split in splits.items())
             raise EmitError(f"one shared parameter is split in different ways: {uses}")
         source = next((p for p in splits if splits[p] != "R"), next(iter(splits), None))
-        lines += [f"    model.{p} = model.{source}" for p in paths if source and p != source]
+        lines += [
+            f"    model.{indexed(p)} = model.{indexed(source)}"
+            for p in paths
+            if source and p != source
+        ]
     return lines
 
 
@@ -165,11 +170,16 @@ def _data_parallel(
     shard = ", shard_placement_fn=dp_shard" if fused_linear else ""
     lines: list[str] = []
     for path in _blocks(plan, facts):
-        lines.append(f"    for block in model.{path}:")
+        lines.append(f"    for block in model.{indexed(path)}:")
         lines.append(f'        fully_shard(block, mesh=mesh["{plan.dp}"]{shard})')
     lines.append(f'    fully_shard(model, mesh=mesh["{plan.dp}"]{shard})')
     needs = [snippets.STRIDED_DP] if fused_linear else []
     return lines, needs, [("torch.distributed.fsdp", "fully_shard")]
+
+
+def indexed(path: str) -> str:
+    """A module path as Python writes it: `layers.1.attn` is `layers[1].attn`."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
 def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
@@ -178,12 +188,12 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
     for change in dict.fromkeys(changes):
         value = f"//= {change.divisor}" if change.divisor else f"= {change.value}"
         if "*" not in change.path:
-            lines.append(f"    model.{change.path}.{change.name} {value}")
+            lines.append(f"    model.{indexed(change.path)}.{change.name} {value}")
             continue
         head, _, rest = change.path.partition(".*")
         if "*" in rest:
             raise EmitError(f"{change.path}.{change.name}: nested layer lists are not emitted")
-        loop = f"    for block in model.{head}:"
+        loop = f"    for block in model.{indexed(head)}:"
         if loop not in lines:
             lines.append(loop)
         lines.insert(lines.index(loop) + 1, f"        block{rest}.{change.name} {value}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from synthesis.emit.extents import edit_extents
+from synthesis.emit.extents import AttributeChange, attribute_changes, edit_extents
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import user_loss
@@ -37,6 +37,28 @@ def _same_file(name: str, path: Path) -> bool:
     return Path(name).name == path.name and (Path(name) == path or path.match(name))
 
 
+def _local_extents(
+    source: SourceText, facts: ModelFacts, plan: Plan
+) -> tuple[list[Edit], list[AttributeChange]]:
+    """Edits that make extents local; where a line leaves no room for one, the attribute that it
+    reads is changed instead.
+
+    Raises:
+        EmitError: an extent that can be made local in neither way.
+    """
+    edits: list[Edit] = []
+    changes: list[AttributeChange] = []
+    for extent in plan.local_extents:
+        try:
+            edits += edit_extents(source, [extent])
+        except EmitError:
+            found = attribute_changes(facts, [extent], plan.tp_size, lambda _: source.text)
+            if not found:
+                raise
+            changes += found
+    return list(dict.fromkeys(edits)), list(dict.fromkeys(changes))
+
+
 def user_patch(
     facts: ModelFacts,
     plan: Plan,
@@ -58,7 +80,8 @@ def user_patch(
                 f"{extent.file}:{extent.line}: {extent.op} needs local extents, and only {shown} "
                 "is patched; move the module into it"
             )
-    edits += edit_extents(source, plan.local_extents)
+    local, changes = _local_extents(source, facts, plan)
+    edits += local
     for m in plan.modules:
         if m.style == "kv_column":
             raise EmitError(
@@ -71,7 +94,7 @@ def user_patch(
         edits += more
     names = source.names()
     name = _function_name(names, facts.class_name)
-    code = parallelize_code(plan, facts, (), loss, name, layouts)
+    code = parallelize_code(plan, facts, changes, loss, name, layouts)
     clash = {_defined(text) for text in code.definitions} & names
     if clash:
         raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")

@@ -37,12 +37,19 @@ DTYPES = {
     torch.bool: "bool",
 }
 _SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
 
 
 def type_of(value: Any) -> TensorType:
     """Type of a (fake) tensor. Raises KeyError for a dtype that the language does not have."""
     return TensorType(tuple(int(n) for n in value.shape), DTYPES[value.dtype])
+
+
+def _overwrites(user: fx.Node, node: fx.Node) -> bool:
+    """Whether an op writes all of a tensor that it is given, and reads none of it."""
+    name = getattr(user.target, "__name__", "")
+    return name in ("copy.default", "copy_.default") and user.args[1] is not node
 
 
 @dataclass
@@ -185,6 +192,9 @@ class Lowering:
             return
         name = getattr(target, "__name__", str(target))
         if name in _SKIP:
+            return
+        if name.partition(".")[0] in _EMPTY and all(_overwrites(user, node) for user in node.users):
+            self.values[node] = None
             return
         space = getattr(target, "namespace", "?")
         rule = TABLE.get(name if space == "aten" else f"{space}::{name}")

@@ -3,6 +3,7 @@
 from verifier.frontend.aten import (
     attention,
     collectives,
+    convolution,
     elementwise,
     indexing,
     losses,
@@ -18,6 +19,7 @@ __all__ = [
     "aten",
     "attention",
     "collectives",
+    "convolution",
     "elementwise",
     "indexing",
     "losses",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from verifier.frontend.aten.table import Emit, aten
+from verifier.frontend.aten.views import slice_scatter
 
 
 def _rows_in_order(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
@@ -54,7 +55,21 @@ def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
     if len(given) != 1 or e.type(given[0][1]).dtype == "bool":
         raise NotImplementedError("indexing with a mask or with several tensors at once")
     dim, rows = given[0]
+    lines = _constant_lines(e, rows, e.shape(x)[dim])
+    if lines is not None:
+        part = e.slice(x, dim, *lines)
+        shape = e.shape(x)
+        return e.reshape(part, (*shape[:dim], *e.shape(rows), *shape[dim + 1 :]))
     return e.add("take", x, rows, dim=dim)
+
+
+def _constant_lines(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
+    """(first, last + 1) where `ids` is one constant, from the end if below 0, or counts up."""
+    value = e.constant(ids)
+    if value is not None and e.type(ids).size == 1 and value.denominator == 1:
+        at = int(value) + (size if value < 0 else 0)
+        return (at, at + 1) if 0 <= at < size else None
+    return _rows_in_order(e, ids, size)
 
 
 @aten("gather.default")
@@ -73,11 +88,36 @@ def scatter_add(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
 def index_put(
     e: Emit, x: str, ids: Sequence[str | None], value: str, accumulate: bool = False
 ) -> str:
-    """Writing one number where a mask over the leading dims holds."""
+    """One number where a mask over the leading dims holds; or lines at an index along one dim."""
+    given = [(d, i) for d, i in enumerate(ids) if i is not None]
+    if len(given) == 1 and e.type(given[0][1]).dtype != "bool":
+        return _put_lines(e, x, *given[0], value, accumulate)
     mask = ids[0]
     if len(ids) != 1 or mask is None or e.type(mask).dtype != "bool" or e.type(value).size != 1:
-        raise NotImplementedError("writing at an index; only one number under a mask is written")
+        raise NotImplementedError(
+            "writing under a mask or at several indices; only one number under a mask is written"
+        )
     value = e.reshape(value, ())
     extra = len(e.shape(x)) - len(e.shape(mask))
     mask = e.reshape(mask, (*e.shape(mask), *(1,) * extra))
     return e.add("where", mask, e.add("add", x, value) if accumulate else value, x)
+
+
+def _put_lines(e: Emit, x: str, dim: int, ids: str, value: str, accumulate: bool) -> str:
+    """`x` with lines of `value` added, or put, where `ids` says."""
+    shape, rank = e.shape(x), len(e.shape(ids))
+    value = e.expand(value, (*shape[:dim], *e.shape(ids), *shape[dim + 1 :]))
+    lines = _constant_lines(e, ids, shape[dim])
+    if lines is not None:
+        part = e.reshape(value, (*shape[:dim], lines[1] - lines[0], *shape[dim + 1 :]))
+        if accumulate:
+            moved = e.pad(part, dim, lines[0], shape[dim] - lines[1])
+            return moved if e.is_zero(x) else e.add("add", x, moved)
+        return slice_scatter(e, x, part, dim, *lines)
+    if not accumulate:
+        raise NotImplementedError("writing at an index that is not constant")
+    around = [d for d in range(len(e.shape(value))) if not dim <= d < dim + rank]
+    first = e.permute(value, (*range(dim, dim + rank), *around))
+    moved = e.add("index_add", first, ids, size=shape[dim])
+    moved = e.permute(moved, (*range(1, dim + 1), 0, *range(dim + 1, len(shape))))
+    return moved if e.is_zero(x) else e.add("add", x, moved)

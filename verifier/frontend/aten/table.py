@@ -130,6 +130,16 @@ class Emit:
                 return node.op == "full" and node.attrs["value"] == 0
         return False
 
+    def constant(self, x: str) -> Fraction | None:
+        """The one number that all entries of a value are, where it was made so."""
+        for node in reversed(self.b.nodes):
+            if x in node.outputs:
+                if node.op in ("expand", "reshape"):
+                    return self.constant(node.inputs[0])
+                value = node.attrs["value"] if node.op == "full" else None
+                return value if isinstance(value, Fraction) else None
+        return None
+
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """`shape` may hold one -1."""
         shape = list(shape)

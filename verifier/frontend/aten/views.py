@@ -54,6 +54,40 @@ def slice_(
     return e.slice(x, dim, 0 if start is None else start, 2**62 if stop is None else stop, step)
 
 
+@aten("slice_scatter.default")
+def slice_scatter(
+    e: Emit, x: str, part: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
+) -> str:
+    """`x` with some of its lines exchanged for those of `part`."""
+    dim = e.dim(x, dim)
+    extent = e.shape(x)[dim]
+    first, last, step = slice(start, stop, step).indices(extent)
+    if step != 1:
+        raise NotImplementedError("an assignment to every n-th line")
+    ends = [e.slice(x, dim, 0, first), part, e.slice(x, dim, max(first, last), extent)]
+    return e.concat([p for p in ends if e.shape(p)[dim]], dim)
+
+
+@aten("select_scatter.default")
+def select_scatter(e: Emit, x: str, part: str, dim: int, index: int) -> str:
+    """`x` with one of its lines exchanged."""
+    dim = e.dim(x, dim)
+    index %= e.shape(x)[dim]
+    line = e.reshape(part, [1 if i == dim else n for i, n in enumerate(e.shape(x))])
+    return slice_scatter(e, x, line, dim, index, index + 1)
+
+
+@aten("copy.default", "copy_.default")
+def copy(e: Emit, x: str | None, source: str, non_blocking: bool = False) -> str:
+    """What is copied; it takes the shape and the dtype of what it is copied to."""
+    return e.cast(source, e.result[0].dtype)
+
+
+@aten("fill.Scalar", "fill.Tensor")
+def fill(e: Emit, x: str, value: Any) -> str:
+    return e.expand(e.reshape(e.operand(value, x), ()), e.shape(x))
+
+
 @aten("slice_backward.default")
 def slice_backward(
     e: Emit, g: str, sizes: Sequence[int], dim: int, start: int, stop: int, step: int
