@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -88,6 +88,9 @@ def directory_again(run: Run, directory: Path) -> Outcome:
     stated: dict[str, list[str]] = {
         key: [str(line) for line in recorded.get(key, ())] for key in ("scope", "assumptions")
     }
+    stated["assumptions"] += [
+        a for a in _assumed(contract, certificate) if a not in stated["assumptions"]
+    ]
     run.emit(
         events.VerdictReached(
             verdict="proved",
@@ -97,6 +100,12 @@ def directory_again(run: Run, directory: Path) -> Outcome:
         )
     )
     return Outcome(Exit.PROVED, "proved", directory=str(directory), answer="proved")
+
+
+def _assumed(contract: Contract, certificate: Mapping[str, Any]) -> list[str]:
+    """What the proof takes for granted, whatever the manifest says of it."""
+    compared = certificate.get("assumptions", ())
+    return [*contract.assumptions, *map(str, contract.balanced), *map(str, compared)]
 
 
 def disagreement(plan: plans.Plan, program: Program, contract: Contract) -> str:

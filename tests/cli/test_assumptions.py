@@ -1,0 +1,48 @@
+"""A directory that is checked again is told with all that its proof assumes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent import events, outdir
+from agent.errors import Exit
+from agent.recheck import directory_again
+from agent.run import Run
+from synthesis.plan import Plan, to_json
+from tests.verifier.test_balanced import ranks, whole
+from verifier.contract import Balanced, Contract
+from verifier.ir.jsonio import dumps
+from verifier.ir.types import Mesh
+from verifier.layout import Layout, from_placements
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+
+@pytest.mark.parametrize("told", [[], ["another"]])
+def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
+    tmp_path: Path, told: list[str]
+) -> None:
+    one, count = whole()
+    many = ranks("avg", False)
+    split = from_placements((4,), [("dp", 2, "S(0)")])
+    balance = Balanced(count, "dp", "the count")
+    contract = Contract(
+        {"x": split, "m": split}, {"loss:loss": Layout.replicate(())}, (balance,), ("dry",)
+    )
+    proof = verify(one, many, contract)
+    assert isinstance(proof, Proof)
+    with outdir.staged(tmp_path / "out") as out:
+        out.write("plan.json", to_json(Plan(Mesh.of(dp=2))))
+        out.write("program.json", dumps(one))
+        out.write("distributed.json", dumps(many))
+        out.write("contract.json", json.dumps(contract.to_json()))
+        out.write("certificate.json", json.dumps(proof.certificate))
+        out.seal({"verdict": "proved", "scope": [], "assumptions": told})
+    run = Run([])
+    found = directory_again(run, tmp_path / "out")
+    assert found.exit is Exit.PROVED
+    (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
+    assert verdict.assumptions == [*told, "dry", str(balance)]
