@@ -21,11 +21,20 @@ NOISE = 1e-6
 
 
 class Promote(TorchFunctionMode):
-    """Computes in `dtype` where code asks for float32 by name: norms, softmax, losses."""
+    """Computes in `dtype` where code asks for float32 by name, or for no dtype at all."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
+        self.before = torch.get_default_dtype()
+
+    def __enter__(self) -> Any:
+        torch.set_default_dtype(self.dtype)
+        return super().__enter__()
+
+    def __exit__(self, *problem: Any) -> Any:
+        torch.set_default_dtype(self.before)
+        return super().__exit__(*problem)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
