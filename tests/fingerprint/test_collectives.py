@@ -130,6 +130,10 @@ def test_gathered_along_the_wrong_dim() -> None:
     [
         ({"partitions": []}, "no partitions"),
         ({"partitions": "missing"}, "expected shards 0..3 of one partition, got shards [0, 1, 2]"),
+        (
+            {"partitions": [TensorPartition(d, 2, d, global_size=32) for d in (0, 1)]},
+            "of partitions (dim, shards, size) [(0, 2, 32), (1, 2, 32)]",
+        ),
         ({"shard_fps": "missing"}, "4 shards, 3 fingerprints"),
         ({"key": 8}, "fingerprints of key"),
         ({"gathered": np.zeros((3, 16), "f4")}, "expected 32 along dim 1, got [3, 16]"),
@@ -149,6 +153,15 @@ def test_an_all_gather_that_cannot_be_checked(change: dict[str, Any], said: str)
     with pytest.raises(FingerprintError) as error:
         verify_allgather(**given)
     assert said in str(error.value)
+
+
+def test_another_dtype_of_what_was_gathered_is_said() -> None:
+    pieces, parts = shards()
+    sent = [fingerprint(x, p, 7) for x, p in zip(pieces, parts, strict=True)]
+    wide = np.concatenate(pieces, 1).astype("f8")
+    verdict = verify_allgather(wide, parts, shard_fps=sent, key=7)
+    assert verdict.alarm
+    assert "bytes of float64 where" in verdict.probable_fault
 
 
 def test_broadcast_all_to_all_and_send_buffers() -> None:

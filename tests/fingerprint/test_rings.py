@@ -121,6 +121,7 @@ def test_a_ring() -> None:
     [
         (lambda: create_exo_partitions([], 3), "at least 1 each"),
         (lambda: create_exo_partitions([("a", 0.0)], 3), "a has 0.0 GB"),
+        (lambda: create_exo_partitions([("a", 8.0, "::1")], 3), "expected (name, GB)"),
         (lambda: ExoCluster(MACBOOKS, "gpt-5"), "is not known"),
         (
             lambda: ExoVerifier(ExoCluster(MACBOOKS, "s", **SMALL), 2).verify_device(7, {}),

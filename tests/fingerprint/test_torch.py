@@ -50,6 +50,14 @@ def test_views_and_gradients() -> None:
     assert ours.fingerprint(w, None, 1) == fingerprint(w.detach().numpy(), None, 1)
 
 
-def test_sparse_tensors_are_refused() -> None:
-    with pytest.raises(FingerprintError, match="expected a dense tensor"):
-        ours.fingerprint(torch.zeros(3).to_sparse())
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (torch.zeros(3).to_sparse(), "expected a dense tensor"),
+        (torch.zeros(3, device="meta"), "on the device meta holds no bits"),
+        (np.zeros(3), "expected a torch tensor, got ndarray"),
+    ],
+)
+def test_what_holds_no_bits_is_refused(data: Any, said: str) -> None:
+    with pytest.raises(FingerprintError, match=said):
+        ours.fingerprint(data)
