@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tests.face.cases import TP, Case, tensor
@@ -208,3 +210,20 @@ def test_a_misspelt_tensor_is_named_with_the_nearest() -> None:
     executor.register_tensor(tensor("weight", (16, 32), "R"))
     with pytest.raises(ProgramError, match="did you mean weight"):
         executor.run_program(Program("p", [ReLU("weigth", "y")]))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: RMSNorm("x", "weight", "y"), "RMSNorm: norm_dim='y'; expected int"),  # type: ignore[arg-type]
+        (lambda: AllGather("x", "y", "0"), "AllGather: gather_dim='0'; expected int"),  # type: ignore[arg-type]
+        (lambda: AllReduce("x", "y", "sum", 0), "AllReduce: mesh_dim=0; expected str | None"),  # type: ignore[arg-type]
+    ],
+)
+def test_field_of_another_kind_is_told(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ProgramError, match=re.escape(said)):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert AllGather("x", "y", np.int64(1)).gather_dim == 1  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
@@ -81,6 +82,17 @@ class Ranks:
         return Affine.of(0, {names[0]: local_extent(atoms)})
 
 
+KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (Integral,),
+    "float": (Real,),
+    "bool": (bool,),
+    "str | None": (str, type(None)),
+    "int | None": (Integral, type(None)),
+}
+"""What a field may hold, by its annotation; other annotations are checked by who reads them."""
+
+
 class IROp:
     """An op of a class program. Subclasses are dataclasses."""
 
@@ -96,6 +108,15 @@ class IROp:
         for name in self.reads:
             if getattr(self, name) == "" and name not in optional:
                 raise ProgramError(f"{type(self).__name__}: {name} names no tensor")
+        for item in fields(self):  # type: ignore[arg-type]
+            kinds = KINDS.get(str(item.type))
+            value: object = getattr(self, item.name)
+            if kinds is not None and (
+                not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+            ):
+                raise ProgramError(
+                    f"{type(self).__name__}: {item.name}={value!r}; expected {item.type}"
+                )
 
     @property
     def input_names(self) -> list[str]:
