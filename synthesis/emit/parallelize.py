@@ -188,7 +188,8 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
     for change in dict.fromkeys(changes):
         value = f"//= {change.divisor}" if change.divisor else f"= {change.value}"
         if "*" not in change.path:
-            lines.append(f"    model.{indexed(change.path)}.{change.name} {value}")
+            owner = f"model.{indexed(change.path)}" if change.path else "model"
+            lines.append(f"    {owner}.{change.name} {value}")
             continue
         head, _, rest = change.path.partition(".*")
         if "*" in rest:

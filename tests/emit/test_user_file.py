@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from synthesis.emit import EmitError, emit
+from synthesis.emit.parallelize import indexed
 from synthesis.plan import LocalExtent
 
 _spec = importlib.util.spec_from_file_location("emit_models", Path(__file__).with_name("models.py"))
@@ -175,3 +176,27 @@ def test_fsdp_shards_the_columns_of_a_fused_linear(tmp_path: Path) -> None:
     call = 'fully_shard(model, mesh=mesh["dp"], shard_placement_fn=dp_shard)'
     assert call in patch.files["block.py"][1]
     assert any("equal part of the batch" in o for o in patch.obligations)
+
+
+def test_an_attribute_is_changed_where_a_line_has_its_minus_one_already(tmp_path: Path) -> None:
+    text = models.SOURCE.replace("self.heads, c // self.heads)", "self.heads, -1)")
+    path = write(tmp_path, text)
+    given = models.facts(path)
+    root = replace(given.modules[0], ints={"heads": 4, "n": 8})
+    facts = replace(given, modules=(root, *given.modules[1:]))
+    new = emit(facts, models.plan(str(path)), tmp_path).files["block.py"][1]
+    assert new.count("view(b, t, self.heads, -1)") == 3
+    assert "    model.heads //= tp.size()\n" in new
+
+
+def test_an_extent_that_no_attribute_holds_is_one_error_with_its_line(tmp_path: Path) -> None:
+    text = models.SOURCE.replace("self.heads, c // self.heads)", "4, -1)")
+    path = write(tmp_path, text)
+    with pytest.raises(EmitError, match=r"block.py:\d+: reshape .* another extent is -1 already"):
+        emit(models.facts(path), models.plan(str(path)), tmp_path)
+
+
+def test_layers_are_indexed_in_paths() -> None:
+    assert indexed("model.layers.11.attn") == "model.layers[11].attn"
+    assert indexed("h.0") == "h[0]"
+    assert indexed("block1.fc2") == "block1.fc2"
