@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-Number = int | Fraction
+from verifier.domains.algebra.quotients import Number, Quotients, number, over
+
 Factors = tuple[tuple[int, int], ...]
 LONG = 64
 """A product of more terms than this takes its long operands as one factor each."""
@@ -57,17 +58,6 @@ class Expr:
         self.terms = terms
 
 
-def number(value: Number) -> Number:
-    """An integer where the value is one."""
-    if isinstance(value, Fraction) and value.denominator == 1:
-        return value.numerator
-    return value
-
-
-def over(a: Number, b: Number) -> Number:
-    return number(Fraction(a) / b)
-
-
 class Expressions:
     """The table: atoms, monomials and expressions by id."""
 
@@ -89,7 +79,7 @@ class Expressions:
         self._leads: dict[int, int] = {}
         self._primitives: dict[int, tuple[Number, int, Expr]] = {}
         self._names: dict[int, Expr] = {}
-        self._shifts: dict[int, tuple[int, Number, list[tuple[int, Number]]] | None] = {}
+        self._quotients = Quotients(self)
         self.zero = self.make({})
         self.unit = self.monomial((), 0)
         self.one = self.make({self.unit: 1})
@@ -126,7 +116,7 @@ class Expressions:
         """The expression with these terms."""
         kept = {m: number(c) for m, c in terms.items() if c}
         if len(kept) > 1 and any(self.denominators[m] for m in kept):
-            self._cancel(kept)
+            self._quotients.cancel(kept)
         key = frozenset(kept.items())
         found = self._expr_ids.get(key)
         if found is None:
@@ -403,86 +393,3 @@ class Expressions:
                 found = self.scale(self.expand(self.single(m), self.single(name)), c)
             self._names[e.id] = found
         return found
-
-    # p / p
-
-    def _cancel(self, terms: dict[int, Number]) -> None:
-        """Replace `t p_1 / p + ... + t p_n / p`, `p` the sum of the `p_i`, by `t`."""
-        again = True
-        while again:
-            again = False
-            groups: dict[int, list[int]] = {}
-            for m in terms:
-                for atom in self.denominators[m]:
-                    groups.setdefault(atom, []).append(m)
-            for atom, members in groups.items():
-                if len(members) < len(self.base(atom).terms):
-                    continue
-                shifts = self._shift(atom)
-                if shifts is None:
-                    continue
-                for m in members:
-                    again = self._cancel_one(terms, m, shifts) or again
-
-    def _shift(self, atom: int) -> tuple[int, Number, list[tuple[int, Number]]] | None:
-        """What takes the pivot term of a sum to the quotient, and to its other terms."""
-        if atom in self._shifts:
-            return self._shifts[atom]
-        p = self.base(atom)
-        kinds = self.atoms
-        pivot = next(
-            (
-                m
-                for m in p.terms
-                if not any(kinds[a].kind in ("pos", "neg") for a, _ in self.monomials[m][0])
-            ),
-            None,
-        )
-        found = None
-        if pivot is not None:
-            factors, h = self.monomials[self.inverse(pivot)]
-            powers = dict(factors)
-            powers[atom] = powers.get(atom, 0) + 1
-            quotient = self.monomial(tuple(sorted(powers.items())), h)
-            lead, others = p.terms[pivot], list[tuple[int, Number]]()
-            inverse = self.inverse(pivot)
-            for m, c in p.terms.items():
-                if m != pivot:
-                    step = self.times(m, inverse)
-                    if step is None or step[1] is not None:
-                        self._shifts[atom] = None
-                        return None
-                    others.append((step[0], over(c, lead)))
-            found = quotient, lead, others
-        self._shifts[atom] = found
-        return found
-
-    def _cancel_one(
-        self,
-        terms: dict[int, Number],
-        m: int,
-        shifts: tuple[int, Number, list[tuple[int, Number]]],
-    ) -> bool:
-        coef = terms.get(m)
-        if coef is None:
-            return False
-        quotient, lead, others = shifts
-        gone = {m}
-        for step, ratio in others:
-            at = self.times(m, step)
-            if at is None or at[1] is not None or at[0] in gone:
-                return False
-            if terms.get(at[0]) != coef * ratio:
-                return False
-            gone.add(at[0])
-        left = self.times(m, quotient)
-        if left is None or left[1] is not None:
-            return False
-        for k in gone:
-            del terms[k]
-        value = number(terms.get(left[0], 0) + over(coef, lead))
-        if value:
-            terms[left[0]] = value
-        else:
-            terms.pop(left[0], None)
-        return True
