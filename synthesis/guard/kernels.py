@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -130,6 +131,8 @@ _lock = threading.Lock()
 _waited: dict[int, tuple[Any, list[Callable[[Any, Proceed], Any]]]] = {}
 _explain: Callable[[RuntimeError], RuntimeError] | None = None
 _wait: Callable[..., Any] = Work.wait
+TIMED_OUT = "Operation timed out"
+"""What `Work.wait` says where the call goes on."""
 
 
 def patch_wait(explain: Callable[[RuntimeError], RuntimeError]) -> None:
@@ -163,6 +166,15 @@ def forget_wait(work: Any) -> None:
     """Watch it no longer."""
     with _lock:
         _waited.pop(id(work), None)
+
+
+def done_within(work: Any, seconds: float) -> bool:
+    """Whether a call on the host ends in this time, well or not; it can be waited for again."""
+    try:
+        _wait(work, timedelta(seconds=seconds))
+    except RuntimeError as error:
+        return TIMED_OUT not in str(error)
+    return True
 
 
 def _patched_wait(self: Any, timeout: Any = None) -> Any:

@@ -9,11 +9,11 @@ first finds it there while it waits, for the others or for its own call.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from synthesis.guard import kernels
 from synthesis.guard.errors import GuardError
 from synthesis.guard.groups import Group
 
@@ -75,30 +75,12 @@ class Meeting:
         raise GuardError(verdict)
 
     def stay(self, work: Any, wait: Callable[[], Any]) -> Any:
-        """Wait for a call of this rank, and return what `wait` does. The backend's own wait cannot
-        be ended from outside, so it is left to a thread where it takes long.
+        """Wait for a call of this rank, and return what `wait` does; in slices, as the backend's
+        own wait cannot be ended from outside.
 
         Raises:
             GuardError: ranks turn out to have met in different calls.
         """
-        for _ in range(8):
-            if work.is_completed():
-                return wait()
-            time.sleep(1e-4)
-        done = threading.Event()
-        found: list[Any] = []
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                found.append(wait())
-            except BaseException as error:  # noqa: BLE001  (raised in the thread that asked)
-                failed.append(error)
-            done.set()
-
-        threading.Thread(target=run, daemon=True).start()
-        while not done.wait(LONGEST):
+        while not kernels.done_within(work, LONGEST):
             self.look()
-        if failed:
-            raise failed[0]
-        return found[0]
+        return wait()
