@@ -9,6 +9,8 @@ from itertools import count
 from typing import Any
 
 Naming = Mapping[int, str]
+MAX_WRITTEN = 30_000
+"""Factors that are written to find the text of one term, before it is left as it is."""
 MAX_LABELLINGS = 48
 """Orders of indices that look alike which are tried to find the first one."""
 
@@ -197,6 +199,7 @@ class Writer:
 
     def __init__(self, space: Space) -> None:
         self.space = space
+        self.left = MAX_WRITTEN
 
     def poly(self, poly: Poly, naming: Naming, depth: int = 0) -> str:
         total: dict[str, Fraction] = {}
@@ -211,6 +214,10 @@ class Writer:
         return f"{place.offset}[{','.join(f'{n}{v}' for n, v in steps)}]"
 
     def factor(self, factor: Factor, naming: Naming, depth: int) -> str:
+        """The text of a factor. Raises UnclearError where too many were written."""
+        self.left -= 1
+        if self.left < 0:
+            raise UnclearError("too long to be written")
         name = factor.head[0]
         if name == "hot":
             factor = _from_zero(factor)

@@ -27,6 +27,8 @@ from verifier.terms import Ref, Term, Terms
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
+MAX_TABLE = 600_000
+"""Factors that are written for all terms of a table, before further ones are left as they are."""
 MAX_WORK = 20_000
 """Terms that are opened for one key, before the rest is left as it is."""
 Places = tuple[Index, ...]
@@ -37,6 +39,7 @@ class Keys:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
+        self.left = MAX_TABLE
         self._found: dict[int, tuple[Fraction, str, bool]] = {}
 
     def key(self, ref: Ref) -> tuple[Fraction, str]:
@@ -66,7 +69,10 @@ class Keys:
             if missing:
                 todo += missing
                 continue
-            self._found[last] = _Opened(self).read(last)
+            opened = _Opened(self)
+            before = opened.sums.writer.left = min(self.left, opened.sums.writer.left)
+            self._found[last] = opened.read(last)
+            self.left -= before - max(0, opened.sums.writer.left)
             todo.pop()
         return self._found[id]
 
