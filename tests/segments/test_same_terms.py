@@ -303,6 +303,11 @@ PAIRS: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
         lambda op, a: turn(op, op("reshape", part(op, a, 0, 1, 3), shape=(4, 3))),
         ((4, 2, 3),),
     ),
+    "shares of a softmax": (
+        lambda op, a, b: op("exp", op("sub", a, op("log", row(op, op("exp", b), S)))),
+        lambda op, a, b: op("div", op("exp", a), row(op, op("exp", b), S)),
+        (S, S),
+    ),
     "numbers of a part": (
         lambda op, a: part(op, op("mul", op("iota", shape=(6,), dim=0, dtype="f32"), a), 0, 2, 6),
         lambda op, a: op(

@@ -102,3 +102,21 @@ def _slice_of_sum(t: Terms, term: Term) -> Ref | None:
     attrs: dict[str, Any] = {"dim": kept[dim], "start": start, "stop": stop, "step": step}
     x = t.apply("slice", [inner.args[0]], attrs, ["f32"])
     return t.reduce(inner.op, x, dims, False)
+
+
+@law("exponential-of-logarithm", "exp(a - log b) = exp(a) / b, where the logarithm is defined")
+def _exp_of_log(t: Terms, term: Term) -> Ref | None:
+    if term.op != "exp":
+        return None
+    rest, out = list[Ref](), list[Ref]()
+    for part in entries(t, term.args[0]):
+        inner = t[t.strip(part).id]
+        if inner.op == "log" and abs(t.strip(part).coef) == 1:
+            (x,) = inner.args
+            out.append(x if part.coef > 0 else t.reciprocal(x))
+        else:
+            rest.append(part)
+    if not out:
+        return None
+    kept = [t.mapped("exp", [t.fit(total(t, rest), term.shape)], term.attrs)] if rest else []
+    return t.fit(t.product([*kept, *out]), term.shape)
