@@ -4,7 +4,9 @@ JSON-able. `claims` lists for each value of the distributed program its facts: t
 one-device program and the exact factor it is a multiple by (neither for a term of its own), the
 layout, and which facts of the operands it came from. Bodies of repeated blocks have claims of
 their own. Facts that no output rests on are left out. `laws` names outputs whose term is the one
-asked for by laws of tensor algebra; the checker applies them anew. `seal` is a digest of the rest.
+asked for by laws of tensor algebra; the checker applies them anew. `opened` says that the claims
+are about the one-device program with its cross entropies opened up (`entropy.py`). `seal` is a
+digest of the rest.
 """
 
 from __future__ import annotations
@@ -36,11 +38,13 @@ def certificate(
     related: Related,
     peels: Sequence[Peel] = (),
     equal: Mapping[str, int] | None = None,
+    opened: Program | None = None,
 ) -> dict[str, Any]:
     """The certificate of a proof. The programs are in primitive ops.
 
     `peels` say which steps of repeated blocks of the one-device program are written out in `one`,
-    `equal` which facts laws take to what is asked of an output.
+    `equal` which facts laws take to what is asked of an output. `opened` is the program of `one`
+    where its cross entropies are opened up.
     """
     equal = equal or {}
     used = {name: set[int]() for name in distributed.types}
@@ -70,6 +74,8 @@ def certificate(
         document["peels"] = [[p.block, [list(run) for run in p.kept]] for p in peels]
     if equal:
         document["laws"] = sorted(equal)
+    if opened is not None:
+        document["opened"] = digest(opened)
     return {**document, "seal": seal(document)}
 
 

@@ -8,7 +8,9 @@ classes, with v = (l != ignored), s = sum(exp(z)) over the classes:
     put_along(g, l)                     = put_along(where(v, g, 0), l)
     exp(a - log(s)) sum(put_along(g, l)) = exp(a) (where(v, g, 0) / s)
 
-PyTorch refuses other labels. A lookup outside of the classes gives 0, see `verifier.ops.indexing`.
+PyTorch refuses other labels. Of labels that are compared with nothing, each has to name a class,
+where the caller is ready to assume so; then v holds everywhere. A lookup outside of the classes
+gives 0, see `verifier.ops.indexing`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from verifier.ir.program import Node, Program
 from verifier.rewrite import Pattern, Rewriting, rewrite
 
 
-def open_entropy(program: Program) -> tuple[Program, tuple[str, ...]]:
-    """The program (in primitives) with its cross entropies opened up, and what that assumes."""
-    opening = _Opening(program)
+def open_entropy(program: Program, unmarked: bool = False) -> tuple[Program, tuple[str, ...]]:
+    """The program (in primitives) with its cross entropies opened up, and what that assumes.
+
+    With `unmarked`, those too whose labels are compared with no number.
+    """
+    opening = _Opening(program, unmarked)
     patterns: dict[str, Pattern] = {
         "take_along": opening.lookup,
         "put_along": opening.put,
@@ -31,7 +36,8 @@ def open_entropy(program: Program) -> tuple[Program, tuple[str, ...]]:
 
 
 class _Opening:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, unmarked: bool) -> None:
+        self.unmarked = unmarked
         self.assumed: set[str] = set()
         self.ignored = _ignored(program)
         self.masked: dict[str, str] = {}
@@ -50,6 +56,9 @@ class _Opening:
     def _masked(
         self, r: Rewriting, value: str, label: str, classes: int, shape: tuple[int, ...]
     ) -> str | None:
+        if self.unmarked and r.through(label, "reshape") not in self.ignored:
+            self.assumed.add("Every label names a class.")
+            return r.reshape(value, shape)
         valid = self._valid(r, label, classes, shape)
         if valid is None:
             return None

@@ -182,6 +182,8 @@ def _decide(
         if isinstance(second, str) and stats["relate_s"] < WIDE_S:
             start = time.perf_counter()
             second = _widened(sequential, distributed, contract) or second
+            if isinstance(second, str):
+                second = _labelled(sequential, distributed, contract) or second
             stats["widened_s"] = time.perf_counter() - start
         if isinstance(second, Proof):
             return replace(stuck or second, stats=stats)
@@ -212,6 +214,25 @@ def _widened(sequential: Program, distributed: Program, contract: Contract) -> P
         return None
     assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
     proof = certificate(sequential, distributed, contract, one, related, peels)
+    return Proof(_scope(sequential, distributed), assumed, proof)
+
+
+def _labelled(sequential: Program, distributed: Program, contract: Contract) -> Proof | None:
+    """A proof for labels that name a class, or are the one that is ignored, and no others."""
+    from verifier.entropy import open_entropy
+
+    opened, labels = open_entropy(sequential, unmarked=True)
+    if not labels:
+        return None
+    one, related, peels = relate_peeled(opened, distributed, contract, Rules(distributed.mesh))
+    wrong = satisfied(one, distributed, related, contract)
+    equal = (lawful(one, contract, wrong) if wrong else None) or {}
+    if (wrong and not equal) or peels:
+        return None
+    assumed = (*contract.assumptions, *(str(b) for b in contract.balanced), *labels)
+    proof = certificate(
+        sequential, distributed, contract, one, related, peels, equal, opened=opened
+    )
     return Proof(_scope(sequential, distributed), assumed, proof)
 
 

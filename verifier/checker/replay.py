@@ -86,7 +86,7 @@ def check(
             return _again(certificate, sequential, distributed, contract)
         at = Cursor(certificate, "certificate")
         _header(at, sequential, distributed, contract)
-        one = as_terms(_cut(at, sequential))
+        one = as_terms(_cut(at, _opened(at, sequential)))
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
         laws = {item.text() for item in at["laws"].items()} if "laws" in at else set[str]()
@@ -148,7 +148,7 @@ def _comparable(sequential: Program, distributed: Program) -> None:
 
 def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
     keys = ("sequential", "distributed", "mesh", "contract", "claims", "outputs", "peels", "laws")
-    at.only("version", *keys, "seal")
+    at.only("version", *keys, "opened", "seal")
     expected = {
         "version": VERSION,
         "sequential": {"name": sequential.name, "digest": digest(sequential)},
@@ -161,6 +161,18 @@ def _header(at: Cursor, sequential: Program, distributed: Program, contract: Con
             raise _BrokenError(f"the certificate is about another {key}", key)
     if at["seal"].value != seal(at.object()):
         raise _BrokenError("the certificate was changed after it was written", "seal")
+
+
+def _opened(at: Cursor, sequential: Program) -> Program:
+    """The one-device program, its cross entropies opened up where the certificate says so."""
+    if "opened" not in at:
+        return sequential
+    from verifier.entropy import open_entropy
+
+    opened = open_entropy(sequential, unmarked=True)[0]
+    if at["opened"].text() != digest(opened):
+        raise _BrokenError("the one-device program is opened up otherwise", "opened")
+    return _prepared(opened)
 
 
 def _cut(at: Cursor, sequential: Program) -> Program:
