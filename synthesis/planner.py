@@ -122,6 +122,8 @@ def space(asked: Asked) -> Search:
 
 def can_emit(module: Module, style: str) -> bool:
     """Whether the emitter has the style for a module of its class."""
+    if module.own_index and module.kind not in ("", "Embedding") and style != "replicate":
+        return False
     return not module.kind or supported(_base(module), style)
 
 

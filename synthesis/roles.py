@@ -45,6 +45,8 @@ class Module:
     order: int = 0
     head: str = ""
     """Embedding whose weight is the output projection too: the path of that projection."""
+    own_index: bool = False
+    """Embedding that looks up rows which it works out itself: it has a forward of its own."""
 
     @property
     def is_norm(self) -> bool:
@@ -65,6 +67,7 @@ class _Use:
     heads: int = 0
     module: str = ""
     follows: bool = False
+    own_index: bool = False
 
 
 def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Module]:
@@ -85,6 +88,7 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             module.order = min(module.order, use.order)
             if use.kind == "embedding":
                 module.use = "embedding"
+                module.own_index = module.own_index or use.own_index
             elif use.kind == "linear":
                 if module.use == "embedding":
                     module.head = use.module
@@ -134,6 +138,19 @@ def _uses(program: Program) -> tuple[dict[str, list[_Use]], dict[str, str]]:
     return out, biases
 
 
+def _own_index(node: Node, producers: Mapping[str, Node]) -> bool:
+    """Whether the rows that a lookup takes are worked out in its module, or are constants."""
+    made = producers.get(node.inputs[1])
+    if made is None:
+        return False
+    todo, constant = [made], True
+    while todo and constant:
+        inputs = todo.pop().inputs
+        constant = all(v in producers for v in inputs)
+        todo += [producers[v] for v in inputs if v in producers]
+    return constant or made.source.module == node.source.module
+
+
 def _visit(
     program: Program,
     params: dict[str, str],
@@ -169,7 +186,8 @@ def _visit(
             origin[node.outputs[0]] = origin[node.inputs[0]]
         elif node.op == "take" and node.inputs[0] in origin:
             name, _ = origin[node.inputs[0]]
-            out.setdefault(name, []).append(_Use("embedding", 0, 1, counter[0]))
+            own = _own_index(node, producers)
+            out.setdefault(name, []).append(_Use("embedding", 0, 1, counter[0], own_index=own))
         elif node.op == "mm" and node.inputs[1] in origin:
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in out.get(name, ())):

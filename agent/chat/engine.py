@@ -227,7 +227,9 @@ class Session:
         """
         if not yes:
             if self.agree is None:
-                raise InputError("nobody is there to say yes", hint="--yes says it beforehand")
+                raise InputError(
+                    "nobody is there to say yes", hint="write it behind the command: --yes"
+                )
             yes = self.agree(question)
         self.run.emit(events.Agreed(question=question, yes=yes))
         return yes
