@@ -364,7 +364,8 @@ class _Walk:
             need(one.terms.shape(ref) == layout.global_shape, "another whole shape")
             if mesh_dim is not None:
                 assumed = [b.value for b in self.contract.balanced if b.mesh_dim == mesh_dim]
-                need(not row.where, "an assumption about some ranks only")
+                limited = mesh_dim in dict(row.where)
+                need(not limited, f"an assumption about some ranks along {mesh_dim} only")
                 about = [one.values[v].id for v in assumed if v in one.values]
                 need(ref.id in about, "no assumption is about this value")
                 ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)

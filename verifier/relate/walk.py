@@ -165,7 +165,7 @@ def _assume(
     for item in contract.balanced:
         target = sequential.values.get(item.value)
         for fact in facts:
-            if fact.where or fact.rule.startswith("joined"):
+            if item.mesh_dim in dict(fact.where) or fact.rule.startswith("joined"):
                 continue
             blocks = summed[fact.premises[0]].layout.dims[:1]
             if not (blocks and blocks[0] and blocks[0][0].mesh_dim == item.mesh_dim):
@@ -174,5 +174,6 @@ def _assume(
                 rest = (p for p in fact.layout.partial if p[0] != item.mesh_dim)
                 ref = Ref(fact.ref.coef / mesh[item.mesh_dim], fact.ref.id)
                 layout = fact.layout.with_partial(rest)
-                out.append(Fact(ref, layout, fact.premises, f"balanced:{item.mesh_dim}"))
+                rule = f"balanced:{item.mesh_dim}"
+                out.append(Fact(ref, layout, fact.premises, rule, fact.where))
     return out

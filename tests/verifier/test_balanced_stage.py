@@ -1,0 +1,49 @@
+"""An assumption of equal parts along a mesh dim holds on the ranks of a pipeline stage too."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.checker import Accepted, check
+from verifier.contract import Balanced, Contract
+from verifier.ir.text import parse_text
+from verifier.layout import Layout, from_placements
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+ONE = """program one
+  input %w: f32[8]
+  input %x: f32[8]
+  %n = sum %w {dims=[0], keepdim=false}
+  %p = mul %w, %x
+  %s = sum %p {dims=[0], keepdim=false}
+  %l = div %s, %n
+  return loss %l "loss"
+"""
+MANY = """program many mesh(pp=2, dp=2)
+  input %w: f32[4]
+  input %x: f32[4]
+  %n = sum %w {dims=[0], keepdim=false} on(ON)
+  %p = mul %w, %x on(ON)
+  %s = sum %p {dims=[0], keepdim=false} on(ON)
+  %l = div %s, %n on(ON)
+  %half = mul_scalar %l {value=1/2} on(ON)
+  %mean = all_reduce %half {mesh_dim=dp} on(ON)
+  return loss %mean "loss"
+"""
+
+
+@pytest.mark.parametrize("assumed", [True, False])
+def test_the_mean_of_means_of_one_stage(assumed: bool) -> None:
+    split = from_placements((8,), [("dp", 2, "S(0)")])
+    contract = Contract(
+        {"w": split, "x": split},
+        {"loss:loss": Layout.replicate(())},
+        (Balanced("n", "dp", "the weight"),) if assumed else (),
+        wanted={"loss:loss": (("pp", (1,)),)},
+    )
+    one, many = parse_text(ONE), parse_text(MANY.replace("ON", "pp=1"))
+    found = verify(one, many, contract)
+    assert isinstance(found, Proof) == assumed, found
+    if isinstance(found, Proof):
+        assert isinstance(check(found.certificate, one, many, contract), Accepted)
