@@ -12,8 +12,8 @@ from verifier.verdict import Proof
 from verifier.verify import verify
 
 ONE = """program one
-  input %w: f32[8]
-  input %x: f32[8]
+  input %w: f32[8000000]
+  input %x: f32[8000000]
   %n = sum %w {dims=[0], keepdim=false}
   %p = mul %w, %x
   %s = sum %p {dims=[0], keepdim=false}
@@ -21,8 +21,8 @@ ONE = """program one
   return loss %l "loss"
 """
 MANY = """program many mesh(pp=2, dp=2)
-  input %w: f32[4]
-  input %x: f32[4]
+  input %w: f32[4000000]
+  input %x: f32[4000000]
   %n = sum %w {dims=[0], keepdim=false} on(ON)
   %p = mul %w, %x on(ON)
   %s = sum %p {dims=[0], keepdim=false} on(ON)
@@ -35,7 +35,7 @@ MANY = """program many mesh(pp=2, dp=2)
 
 @pytest.mark.parametrize("assumed", [True, False])
 def test_the_mean_of_means_of_one_stage(assumed: bool) -> None:
-    split = from_placements((8,), [("dp", 2, "S(0)")])
+    split = from_placements((8_000_000,), [("dp", 2, "S(0)")])
     contract = Contract(
         {"w": split, "x": split},
         {"loss:loss": Layout.replicate(())},
