@@ -36,8 +36,8 @@ def _silent(step: str) -> None:
 AGAIN = 6
 """Samples that a program without a relation is run on again: a choice between two values, as in
 clipping, shows a fault in some samples only."""
-WIDE_S = 2.0
-"""Programs that take longer than this to relate are not related once more in further ways."""
+WIDE_OPS = 4_000
+"""Programs of more ops than this are not related once more in further ways."""
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
 
@@ -179,7 +179,8 @@ def _decide(
         )
         second = decide_small(open_) if ran else refute_large(open_)
         stats["decide_s"] = time.perf_counter() - start
-        if isinstance(second, str) and stats["relate_s"] < WIDE_S:
+        few = sum(1 for _ in distributed.walk()) <= WIDE_OPS
+        if isinstance(second, str) and few:
             start = time.perf_counter()
             second = _widened(sequential, distributed, contract) or second
             if isinstance(second, str):
