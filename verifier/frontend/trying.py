@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._functorch.aot_autograd  # the tracer looks for packages that may get stand-ins here
 from torch import nn
 from torch.utils import _pytree as pytree
 
