@@ -36,7 +36,7 @@ def _silent(step: str) -> None:
 AGAIN = 6
 """Samples that a program without a relation is run on again: a choice between two values, as in
 clipping, shows a fault in some samples only."""
-WIDE_OPS = 4_000
+WIDE_OPS = 20_000
 """Programs of more ops than this are not related once more in further ways."""
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
