@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.right.programs import Spelling, spellings
+from tests.right.programs import HERE, Spelling, spellings
 from verifier.checker import Accepted, check
 from verifier.verdict import Counterexample, Proof
 from verifier.verify import verify
@@ -12,18 +14,21 @@ from verifier.verify import verify
 OPEN = {
     "padded_vocab_masked-right-large": "a mask by column beside a maximum over padded columns",
     "online_softmax-right_by_log_sum_exp-large": "a softmax of each part beside the log of its sum",
+    "causal_ring-right-large": "a comparison that holds for all of a block",
     "chunked_cross_entropy-right_masked_labels-small": "labels that a mask sets to 0",
     "chunked_cross_entropy-right_masked_labels-large": "labels that a mask sets to 0",
 }
 """Right programs for which no proof is found yet, and why."""
+PATHS = sorted(HERE.glob("*.txt"))
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_right_programs_are_proved_and_wrong_ones_are_refuted(size: str) -> None:
+def test_right_programs_are_proved_and_wrong_ones_are_refuted(path: Path, size: str) -> None:
     faults: list[str] = []
     for spelling in spellings(size):
-        why = judged(spelling)
+        why = judged(spelling) if spelling.path == path else ""
         if why:
             faults.append(f"{spelling}: {why}")
     assert not faults, "\n".join(faults)

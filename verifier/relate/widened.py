@@ -161,9 +161,9 @@ def wanted_splits(
     held = [f for facts in operands for f in facts]
     if kind in ("collective", "movement") and "mesh_dim" in attrs:
         for name in mesh_dims(attrs["mesh_dim"]):
-            if node.op in ("all_gather", "all_to_all", "ring_shift"):
-                if any(name in f.layout.pending for f in held):
-                    out.setdefault(name, set()).update(range(mesh[name]))
+            turns = node.op in ("all_gather", "all_to_all", "ring_shift")
+            if turns and any(name in f.layout.pending for f in held):
+                out.setdefault(name, set()).update(range(mesh[name]))
             for key in ("src", "index"):
                 if node.op in ("send", "broadcast", "scatter") and key in attrs:
                     out.setdefault(name, set()).add(attrs[key])
@@ -230,6 +230,30 @@ class Wide:
                 made = Fact(ref, split, picks, f"joined:concat:{name}:{dim}", where)
                 if all((f.ref, f.layout, f.where) != (ref, split, where) for f in facts):
                     facts.append(made)
+
+    def whole(self, facts: list[Fact]) -> list[Fact]:
+        """The facts, and what parts of single coordinates are together, one after the other, where
+        that has the key of a value of the one-device program."""
+        groups: dict[tuple[str, Where, Layout], dict[int, int]] = {}
+        for index, fact in enumerate(facts):
+            for name, chosen in fact.where:
+                if len(chosen) == 1 and name not in fact.layout.mentioned:
+                    rest = tuple(item for item in fact.where if item[0] != name)
+                    group = groups.setdefault((name, rest, fact.layout), {})
+                    group.setdefault(chosen[0], index)
+        out = list(facts)
+        seen = {(f.ref, f.layout, f.where) for f in facts}
+        for (name, rest, layout), found in groups.items():
+            picks = tuple(found.get(k, -1) for k in range(self.mesh[name]))
+            for dim in range(len(layout.dims)) if -1 not in picks else ():
+                refs = [facts[i].ref for i in picks]
+                made = self.terms.apply("concat", refs, {"dim": dim}, ["f32"] * len(refs))
+                ref = self.sequential.recognised(made)
+                split = layout.with_dim(dim, (Atom(self.mesh[name], name), *layout.dims[dim]))
+                if ref.id in self.sequential.known and (ref, split, rest) not in seen:
+                    out.append(Fact(ref, split, picks, f"joined:concat:{name}:{dim}", rest))
+                    seen.add((ref, split, rest))
+        return out
 
     def share(self, node: Node) -> bool:
         """Read what all ranks hold alike as shares, where other operands wait for a sum."""
