@@ -211,10 +211,12 @@ def _widened(sequential: Program, distributed: Program, contract: Contract) -> P
     """A proof by the further ways to relate values, where nothing refutes the programs."""
     rules = Rules(distributed.mesh, wide=True)
     one, related, peels = relate_peeled(sequential, distributed, contract, rules)
-    if satisfied(one, distributed, related, contract):
+    wrong = satisfied(one, distributed, related, contract)
+    equal = (lawful(one, contract, wrong) if wrong else None) or {}
+    if wrong and not equal:
         return None
     assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
-    proof = certificate(sequential, distributed, contract, one, related, peels)
+    proof = certificate(sequential, distributed, contract, one, related, peels, equal)
     return Proof(_scope(sequential, distributed), assumed, proof)
 
 

@@ -26,6 +26,8 @@ NAMES = {
     "slice": ("dim", "start", "stop", "step"),
     "concat": ("dim",),
     "pad": ("dim", "lo", "hi"),
+    "flip": ("dim",),
+    "take_along": ("dim", "offset"),
     "pow": ("exponent",),
 }
 
@@ -37,6 +39,8 @@ def value(terms: Terms, ref: Ref, inputs: dict[str, Array], domain: Domain) -> A
     def of(ref: Ref) -> Array:
         if ref.id not in seen:
             seen[ref.id] = bare(ref.id)
+        if ref.coef == 1:
+            return seen[ref.id]
         return domain.mul(seen[ref.id], domain.const(ref.coef))
 
     def bare(id: int) -> Array:
@@ -108,6 +112,10 @@ def row(op: Write, x: str, shape: tuple[int, ...]) -> str:
 
 def number(op: Write, value: int) -> str:
     return op("full", shape=(), value=value, dtype="i64")
+
+
+def spots(op: Write) -> str:
+    return op("iota", shape=(2, 1), dim=0)
 
 
 S = (4, 4)
@@ -308,6 +316,37 @@ PAIRS: dict[str, tuple[Write, Write, tuple[tuple[int, ...], ...]]] = {
         lambda op, a, b: op("div", op("exp", a), row(op, op("exp", b), S)),
         (S, S),
     ),
+    "a vector turned by blocks": (
+        lambda op, a: op(
+            "reshape",
+            op(
+                "concat",
+                part(op, op("reshape", a, shape=(2, 4)), 1, 1, 4),
+                op("flip", part(op, op("reshape", a, shape=(2, 4)), 1, 0, 1), dim=0),
+                dim=1,
+            ),
+            shape=(8,),
+        ),
+        lambda op, a: op("concat", part(op, a, 0, 1, 8), part(op, a, 0, 0, 1), dim=0),
+        ((8,),),
+    ),
+    "lookups in parts": (
+        lambda op, a: op("take_along", a, op("concat", spots(op), spots(op), dim=0), dim=1),
+        lambda op, a: op(
+            "concat",
+            op("take_along", part(op, a, 0, 0, 2), spots(op), dim=1),
+            op("take_along", part(op, a, 0, 2, 4), spots(op), dim=1),
+            dim=0,
+        ),
+        (S,),
+    ),
+    "lines of a lookup": (
+        lambda op, a: part(op, op("take_along", a, op("iota", shape=S, dim=1), dim=1), 0, 1, 3),
+        lambda op, a: op(
+            "take_along", part(op, a, 0, 1, 3), op("iota", shape=(2, 4), dim=1), dim=1
+        ),
+        (S,),
+    ),
     "numbers of a part": (
         lambda op, a: part(op, op("mul", op("iota", shape=(6,), dim=0, dtype="f32"), a), 0, 2, 6),
         lambda op, a: op(
@@ -375,7 +414,7 @@ def equal(terms: Terms, a: Ref, b: Ref) -> bool:
     inputs = {
         t.attrs[0]: algebra.symbols(t.attrs[0], t.shape) for t in terms.nodes if t.op == "var"
     }
-    left, right = (value(terms, r, inputs, algebra) for r in (a, b))
+    left, right = (algebra.lift(value(terms, r, inputs, algebra)) for r in (a, b))
     assert left.shape == right.shape
     pairs = zip(left.reshape(-1), right.reshape(-1), strict=True)
     return all(algebra.table.equal(x, y) for x, y in pairs)

@@ -8,7 +8,7 @@ step that only made a term larger the other way round would not end, so none is 
 
 from __future__ import annotations
 
-from verifier.segments import edges, pieces, products, sums, views
+from verifier.segments import edges, pieces, products, runs, sums, views
 from verifier.segments.blocks import LAWS, Law
 
-__all__ = ["LAWS", "Law", "edges", "pieces", "products", "sums", "views"]
+__all__ = ["LAWS", "Law", "edges", "pieces", "products", "runs", "sums", "views"]
