@@ -90,7 +90,8 @@ def resume(
 ) -> int:
     """Go on with a session: the one named, or the newest one of this folder.
 
-    A step that was cut off, by a crash or a kill, is named; everything before it is as it was.
+    One in which nothing was loaded comes last. A step that was cut off, by a crash or a kill, is
+    named; everything before it is as it was.
 
     \b
     Examples:
@@ -117,7 +118,8 @@ def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
         place = journal.place_of(folder, session)
     else:
         here = str(Path.cwd())
-        found = next((s for s in journal.listed(folder) if s.root == here), None)
+        ours = [s for s in journal.listed(folder) if s.root == here]
+        found = next((s for s in ours if s.about), ours[0] if ours else None)
         if found is None:
             raise InputError(
                 "no session of this folder", where=here, hint="shardproof resume --list"

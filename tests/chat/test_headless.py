@@ -88,6 +88,12 @@ def test_a_session_of_a_script_is_resumed_and_replayed(home: Path) -> None:
     assert "step 2, /verify" in differs.stderr
 
 
+def test_resume_goes_on_with_the_newest_session_in_which_something_was_loaded(home: Path) -> None:
+    assert _run(home, "-p", LOAD).returncode == 0
+    assert _run(home, "-p", "/verify").returncode == 2
+    assert "refuted" in _run(home, "resume", "-p", "/verify").stdout
+
+
 def test_bare_without_a_terminal_is_help_and_a_hint(home: Path) -> None:
     done = _run(home)
     assert done.returncode == 2
