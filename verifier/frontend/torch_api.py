@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -35,6 +37,16 @@ def fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def _caller() -> tuple[str, int, str]:
+    """File, line and text of the innermost code that is neither PyTorch's nor ours."""
+    ours = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+    for frame in reversed(traceback.extract_stack()):
+        if not frame.filename.startswith((*ours, "<")):
+            inside = frame.filename.partition("-packages" + os.sep)[2]
+            return inside or os.path.basename(frame.filename), frame.lineno or 0, frame.line or ""
+    return "", 0, ""
+
+
 @contextmanager
 def no_custom_backward() -> Generator[None]:
     """Refuse custom autograd functions: export keeps their forward and loses their backward."""
@@ -43,15 +55,22 @@ def no_custom_backward() -> Generator[None]:
 
     def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
         operator = cls.__name__.removeprefix("GeneratedBackwardFor_")
+        file, line, text = _caller()
         if operator != cls.__name__:
             raise CaptureError(
                 f"the custom operator {operator} has no meaning in the language",
                 hint=f"write it with tensor operations{OR_TRANSLATE}",
+                file=file,
+                line=line,
+                text=text,
             )
         raise CaptureError(
             f"{cls.__name__} has a hand-written backward, which torch.export would drop",
             hint="write its forward with tensor operations, and let autograd derive the backward"
             + OR_TRANSLATE,
+            file=file,
+            line=line,
+            text=text,
         )
 
     function.apply = classmethod(refuse)
