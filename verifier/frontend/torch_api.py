@@ -9,6 +9,7 @@ import os
 import traceback
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,11 +40,11 @@ def fake_mode() -> Any:
 
 def _caller() -> tuple[str, int, str]:
     """File, line and text of the innermost code that is neither PyTorch's nor ours."""
-    ours = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+    ours = [str(Path(file).parent) + os.sep for file in (str(torch.__file__), __file__)]
     for frame in reversed(traceback.extract_stack()):
         if not frame.filename.startswith((*ours, "<")):
-            inside = frame.filename.partition("-packages" + os.sep)[2]
-            return inside or os.path.basename(frame.filename), frame.lineno or 0, frame.line or ""
+            inside = frame.filename.partition(f"-packages{os.sep}")[2]
+            return inside or Path(frame.filename).name, frame.lineno or 0, frame.line or ""
     return "", 0, ""
 
 
