@@ -80,8 +80,14 @@ def in_pairs(
     return rows
 
 
-def steps(step: Callable[[], None], seconds: float, null: bool) -> dict[str, Any]:
-    """Pairs of blocks of steps on this rank, for about so many seconds: (wall, processor) each."""
+def steps(
+    step: Callable[[], None], warm: Callable[[], None], seconds: float, null: bool
+) -> dict[str, Any]:
+    """Pairs of blocks of steps on this rank, for about so many seconds: (wall, processor) each.
+
+    `warm` is what a step does without its optimizer, once before a block: the kernels are new
+    there, and the comparisons of the guard, which come with the optimizer, stay one a block.
+    """
     import torch
     import torch.distributed as dist
 
@@ -91,6 +97,7 @@ def steps(step: Callable[[], None], seconds: float, null: bool) -> dict[str, Any
     assert guard is not None
 
     def block() -> tuple[float, float]:
+        warm()
         dist.barrier()
         a, b = time.perf_counter(), time.process_time()
         for _ in range(BLOCK):
@@ -103,7 +110,7 @@ def steps(step: Callable[[], None], seconds: float, null: bool) -> dict[str, Any
         step()
     one = torch.tensor([block()[0]])
     dist.all_reduce(one, op=dist.ReduceOp.MAX)
-    pairs = max(8, int(seconds / (float(one) * 2 * BLOCK)))
+    pairs = max(8, int(seconds / (float(one) * 2 * (BLOCK + 1))))
     rows = in_pairs(pairs, block, lambda on: guard.resume() if on and not null else guard.pause())
     guard.resume()
     return {"calls": guard.seen, "sampled": guard.sampled, "pairs": rows}
