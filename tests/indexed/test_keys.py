@@ -262,3 +262,43 @@ def test_sums_around_one_ring_and_around_two_have_other_keys() -> None:
         one = as_terms(inline(parse_text(f"{HEAD} %xt = permute %x {{dims=[1, 0]}}\n {text}")))
         found.append(Keys(one.terms).key(one.values[one.program.outputs[0].value]))
     assert found[0] != found[1]
+
+
+TRAPS = {
+    "a square counted for each of its indices": """
+ %a = slice %v {dim=0, start=0, stop=2}
+ %b = slice %v {dim=0, start=2, stop=4}
+ %p = sum %a {dims=[0]}
+ %q = sum %b {dims=[0]}
+ %t = sum %w {dims=[0]}
+ %pp = mul %p, %p
+ %pq = mul %p, %q
+ %pq2 = mul_scalar %pq {value=2}
+ %one = add %pp, %pq2
+ %left = add %one, %t
+ %all = sum %v {dims=[0]}
+ %two = mul %p, %all
+ %two2 = mul_scalar %two {value=2}
+ %right = add %two2, %t
+""",
+    "a maximum that depends on an index by a range alone": """
+ %e = expand %x {shape=[3, 2]}
+ %e4 = pad %e {dim=1, lo=1, hi=1}
+ %e5 = pad %e {dim=1, lo=1, hi=2}
+ %m4 = amax %e4 {dims=[0]}
+ %m5 = amax %e5 {dims=[0]}
+ %x4 = exp %m4
+ %x5 = exp %m5
+ %s4 = sum %x4 {dims=[0]}
+ %s5 = sum %x5 {dims=[0]}
+ %left = reciprocal %s4
+ %right = reciprocal %s5
+""",
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_traps_have_no_equal_key(name: str) -> None:
+    head = "program p\n input %v: f32[4]\n input %w: f32[2]\n input %x: f32[3, 1]\n"
+    program = parse_text(f"{head}{TRAPS[name]} return %left, %right")
+    assert clashes(program, 0)[1] == []

@@ -180,6 +180,11 @@ def ranged(mono: Mono) -> Iterator[int]:
                 yield from ranged(inner)
 
 
+def reads(space: Space, mono: Mono) -> set[int]:
+    """Every variable that a monomial depends on: in places, and in ranges, inside functions too."""
+    return {v for p in places(mono) for v in space.names(p)} | set(ranged(mono))
+
+
 def size(poly: Poly) -> int:
     """How many factors an expression has, those inside functions included."""
     return sum(
@@ -200,6 +205,15 @@ class Writer:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.left = MAX_WRITTEN
+        self.closed = False
+        """Whether every variable must have a name: in a key none is left over."""
+
+    def name(self, v: int, naming: Naming) -> str:
+        """The name of a variable. Raises UnclearError where it has none and should."""
+        found = naming.get(v)
+        if found is None and self.closed:
+            raise UnclearError("a variable that belongs to nothing")
+        return found or f"v{v}"
 
     def poly(self, poly: Poly, naming: Naming, depth: int = 0) -> str:
         total: dict[str, Fraction] = {}
@@ -210,7 +224,7 @@ class Writer:
         return "(" + "+".join(parts) + ")"
 
     def place(self, place: Index, naming: Naming) -> str:
-        steps = sorted(((n, naming.get(v, f"v{v}")) for v, n in self.space.steps(place)))
+        steps = sorted(((n, self.name(v, naming)) for v, n in self.space.steps(place)))
         return f"{place.offset}[{','.join(f'{n}{v}' for n, v in steps)}]"
 
     def factor(self, factor: Factor, naming: Naming, depth: int) -> str:
@@ -261,7 +275,7 @@ class Writer:
             return f"{low}:{high}"
 
         free = [
-            f"{naming.get(v, f'v{v}')} {shown(v)}" for v, _, _ in mono.ranges if v not in mono.bound
+            f"{self.name(v, naming)} {shown(v)}" for v, _, _ in mono.ranges if v not in mono.bound
         ]
         bound = {v: shown(v) for v in mono.bound}
         names = self._labelled(mono, naming, depth, bound) if bound else {}

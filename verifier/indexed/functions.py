@@ -16,7 +16,7 @@ from verifier.indexed.form import (
     Mono,
     Poly,
     UnclearError,
-    places,
+    reads,
 )
 from verifier.indexed.sums import Sums
 
@@ -127,16 +127,14 @@ def _common(sums: Sums, poly: Poly) -> tuple[Poly, Poly]:
 
 
 def _reads(sums: Sums, mono: Mono, names: tuple[int, ...]) -> bool:
-    found = {v for p in places(mono) for v in sums.space.names(p)}
-    return bool(found & set(names)) or any(r[0] in names for r in mono.ranges)
+    return bool(reads(sums.space, mono) & set(names))
 
 
 def _components(sums: Sums, mono: Mono) -> list[Mono]:
     """A term as a product of terms that share no variable of its sum."""
     left: list[tuple[set[int], list[Factor]]] = []
     for factor in mono.factors:
-        used = {v for p in places(Mono((factor,))) for v in sums.space.names(p)}
-        names, together = used & set(mono.bound), [factor]
+        names, together = reads(sums.space, Mono((factor,))) & set(mono.bound), [factor]
         apart: list[tuple[set[int], list[Factor]]] = []
         for others, factors in left:
             if names & others:

@@ -17,6 +17,7 @@ from verifier.indexed.form import (
     Poly,
     Space,
     UnclearError,
+    ranged,
     rewritten,
     size,
 )
@@ -104,6 +105,7 @@ class _Opened:
                 return Fraction(0), f"zeros {term.shape}", False
             naming = {v: f"d{k}.{i}" for k, dim in enumerate(dims) for i, v in enumerate(dim)}
             shape = [[self.space.extents[v] for v in dim] for dim in dims]
+            write.closed = True
             lead = min((write.mono(m, naming, 0), c) for c, m in poly)[1]
             text = f"{term.shape}{shape}{write.poly(self.sums.scale(poly, 1 / lead), naming)}"
             return lead, hashlib.sha256(text.encode()).hexdigest(), heavy
@@ -114,7 +116,7 @@ class _Opened:
         self, dims: list[tuple[int, ...]], poly: Poly
     ) -> tuple[list[tuple[int, ...]], Poly]:
         """With digits of one dim that always stand together as one."""
-        limited = {r[0] for _, m in poly for r in m.ranges}
+        limited = {v for _, m in poly for v in ranged(m)}
         for k, dim in enumerate(dims):
             free = set(dim) - limited
             for first, second in neighbours(self.space, [m for _, m in poly], free):
@@ -317,7 +319,7 @@ def _amax(o: _Opened, term: Term, at: Places) -> Poly:
 def _body(o: _Opened, poly: Poly, names: tuple[int, ...]) -> Body:
     """An argument that has variables of its own, neighbouring digits as one."""
     own = o.space.digits(names)
-    limited = {r[0] for _, m in poly for r in m.ranges}
+    limited = {v for _, m in poly for v in ranged(m)}
     pairs = neighbours(o.space, [m for _, m in poly], set(own) - limited)
     if not pairs:
         return Body(poly, own)

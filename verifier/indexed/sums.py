@@ -19,6 +19,7 @@ from verifier.indexed.form import (
     bindings,
     places,
     ranged,
+    reads,
     renamed,
     rewritten,
 )
@@ -117,9 +118,11 @@ class Sums:
                 for v in {*mono.bound, *(r[0] for r in mono.ranges)}:
                     text = self.writer.mono(mono, {}, 0, masked=v)
                     key = f"{v if v not in mono.bound else ''}~{text}"
-                    groups.setdefault(key, []).append((at, v))
+                    group = groups.setdefault(key, [])
+                    if all(at != other for other, _ in group):
+                        group.append((at, v))
             for members in groups.values():
-                if len({at for at, _ in members}) < 2 or len(members) > len(items):
+                if len(members) < 2:
                     continue
                 merged = self._stepped(items, members)
                 if len(merged) < len(members):
@@ -186,8 +189,7 @@ class Sums:
         """
         self.writer.check(mono)
         coef = Fraction(1)
-        used = {v for p in places(mono) for v in self.space.names(p)}
-        used |= {v for f in mono.factors for v in ranged(Mono((f,)))}
+        used = reads(self.space, Mono(mono.factors))
         for v in mono.bound:
             if v not in used:
                 low, high = self._range(mono, v)
