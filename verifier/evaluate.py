@@ -46,7 +46,9 @@ def simulate(
         IRError: a node that some rank cannot run.
     """
     domain = domain or Floats()
-    program = inline(program)
+    names: dict[int, dict[str, str]] = {}
+    given_as = id(program)
+    program = inline(program, names=names)
     coords = program.mesh.coords()
     places = regions(program)
     for fault in places.faults():
@@ -66,6 +68,10 @@ def simulate(
         state.append(local)
     for node in program.nodes:
         run_node(node, state, program.mesh, coords, domain, places)
+    for composite, value in names.get(given_as, {}).items():
+        for local in state:
+            if value in local:
+                local[composite] = local[value]
     return state
 
 

@@ -1,8 +1,10 @@
 """What a composite op says of ranks and of time holds of its primitives."""
 
+import numpy as np
 import pytest
 
 from verifier.contract import Contract
+from verifier.evaluate import simulate
 from verifier.ir.errors import IRError
 from verifier.ir.text import parse_text
 from verifier.layout import Layout
@@ -44,3 +46,11 @@ def test_a_value_on_another_stream_is_waited_for(op: str) -> None:
 def test_several_ops_are_not_in_flight_as_one(op: str, said: str) -> None:
     with pytest.raises(IRError, match="write them out"):
         verdict(op, said)
+
+
+def test_a_run_gives_the_results_of_composites_by_name() -> None:
+    """Also where such a result is what the program returns."""
+    text = 'program many mesh(tp=2) input %x: f32[2, 3] %y = softmax %x return %y "y"'
+    given = [{"x": np.full((2, 3), float(rank))} for rank in range(2)]
+    for local in simulate(parse_text(text), given):
+        np.testing.assert_allclose(local["y"], np.full((2, 3), 1 / 3))
