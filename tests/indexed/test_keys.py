@@ -264,6 +264,37 @@ def test_sums_around_one_ring_and_around_two_have_other_keys() -> None:
     assert found[0] != found[1]
 
 
+UNDEFINED = {
+    "a square of a root": (
+        "%a = add %x, %y",
+        "%s = add %x, %y\n %r = sqrt %s\n %b = mul %r, %r",
+    ),
+    "zeros divided by": (
+        "%r = reciprocal %x\n %a = pad %r {dim=0, lo=0, hi=1}",
+        "%p = pad %x {dim=0, lo=0, hi=1}\n %r = reciprocal %p\n"
+        " %o = full {shape=[8, 6], value=1, dtype=f32}\n %m = pad %o {dim=0, lo=0, hi=1}\n"
+        " %b = mul %r, %m",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_what_may_be_undefined_is_no_other_function(name: str) -> None:
+    """One device computes finite values here, the other spelling does not."""
+    found: list[tuple[Fraction, str]] = []
+    for text, out in zip(UNDEFINED[name], "ab", strict=True):
+        one = as_terms(inline(parse_text(f"{HEAD} {text}\n return %{out}")))
+        found.append(Keys(one.terms).key(one.values[one.program.outputs[0].value]))
+    assert found[0] != found[1]
+
+
+def test_a_root_of_squares_is_squared() -> None:
+    text = "%p = mul %x, %x\n %s = sum %p {dims=[1]}\n %r = sqrt %s\n %b = mul %r, %r"
+    one = as_terms(inline(parse_text(f"{HEAD} {text}\n return %b, %s")))
+    keys, (b, s) = Keys(one.terms), (one.values[o.value] for o in one.program.outputs)
+    assert keys.key(b) == keys.key(s)
+
+
 TRAPS = {
     "a square counted for each of its indices": """
  %a = slice %v {dim=0, start=0, stop=2}

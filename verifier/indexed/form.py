@@ -60,6 +60,8 @@ Poly = tuple[tuple[Fraction, Mono], ...]
 ZERO: Poly = ()
 ONE: Poly = ((Fraction(1), Mono()),)
 SYMMETRIC = frozenset({"maximum", "minimum"})
+PARTIAL = frozenset({"reciprocal", "log", "log1p", "sqrt", "rsqrt", "pow"})
+"""Functions that are not finite everywhere."""
 
 
 class Space:
@@ -183,6 +185,18 @@ def ranged(mono: Mono) -> Iterator[int]:
 def reads(space: Space, mono: Mono) -> set[int]:
     """Every variable that a monomial depends on: in places, and in ranges, inside functions too."""
     return {v for p in places(mono) for v in space.names(p)} | set(ranged(mono))
+
+
+def undefined(mono: Mono) -> bool:
+    """Whether a function is taken of a constant that it has no finite value for."""
+    for factor in mono.factors:
+        for body in factor.args:
+            constant = all(not m.factors and not m.ranges for _, m in body.poly)
+            if factor.head[0] in PARTIAL and constant and sum(c for c, _ in body.poly) <= 0:
+                return True
+            if any(undefined(m) for _, m in body.poly):
+                return True
+    return False
 
 
 def size(poly: Poly) -> int:

@@ -32,6 +32,8 @@ MAX_TABLE = 200_000
 """Factors that are written for all terms of a table, before further ones are left as they are."""
 MAX_WORK = 20_000
 """Terms that are opened for one key, before the rest is left as it is."""
+MAX_DEPTH = 100
+"""How far down a term is looked for what could be negative in it."""
 Places = tuple[Index, ...]
 
 
@@ -86,6 +88,7 @@ class _Opened:
         self.space = Space()
         self.sums = Sums(self.space)
         self.memo: dict[tuple[int, Places], Poly] = {}
+        self.positive: dict[int, bool] = {}
 
     def whole(self, id: int) -> tuple[list[tuple[int, ...]], Poly]:
         """The variables of each dim, and the entry."""
@@ -267,7 +270,7 @@ def _prod(o: _Opened, term: Term, at: Places) -> Poly:
     out, rank = ONE, len(term.shape)
     for a, power in zip(term.args, term.attrs, strict=True):
         inner = o.terms[a.id]
-        if inner.op == "sqrt" and power > 1:
+        if inner.op == "sqrt" and power > 1 and _positive(o, inner.args[0]):
             (under,) = inner.args
             entry = o.entry(under, o.under(under, o.under(a, at, rank), len(inner.shape)))
             for _ in range(power // 2):
@@ -277,6 +280,24 @@ def _prod(o: _Opened, term: Term, at: Places) -> Poly:
         for _ in range(power):
             out = o.sums.multiply(out, entry)
     return out
+
+
+def _positive(o: _Opened, ref: Ref, depth: int = 0) -> bool:
+    """Whether no entry is seen to be below 0: only then is the square of its root the entry."""
+    found = o.positive.get(ref.id)
+    if found is None:
+        term, deep = o.terms[ref.id], depth + 1
+        if term.op == "prod":
+            pairs = list(zip(term.args, term.attrs, strict=True))
+        else:
+            pairs = [(a, 1) for a in term.args]
+        found = term.op in ("ones", "exp", "abs", "sqrt", "rsqrt") or (
+            term.op in KEEPING
+            and depth < MAX_DEPTH
+            and all(power % 2 == 0 or _positive(o, a, deep) for a, power in pairs)
+        )
+        o.positive[ref.id] = found
+    return found and ref.coef >= 0
 
 
 def _expand(o: _Opened, term: Term, at: Places) -> Poly:
@@ -423,6 +444,22 @@ def _where(o: _Opened, term: Term, at: Places) -> Poly:
     return o.sums.add([o.sums.multiply(a, cond), o.sums.multiply(b, other)])
 
 
+KEEPING = frozenset(
+    {
+        "lin",
+        "prod",
+        "sum",
+        "amax",
+        "expand",
+        "reshape",
+        "permute",
+        "slice",
+        "pad",
+        "concat",
+        "reciprocal",
+    }
+)
+"""Ops that make nothing negative of what is not."""
 TRUTHS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
 """Ops whose results are 0 or 1."""
 _RULES: dict[str, Rule] = {

@@ -22,6 +22,7 @@ from verifier.indexed.form import (
     reads,
     renamed,
     rewritten,
+    undefined,
 )
 
 MAX_TERMS = 64
@@ -58,6 +59,8 @@ class Sums:
                 made = self._joined(a, self._apart(b))
                 if made is not None:
                     out.append((c * d, made))
+                elif undefined(a) or undefined(b):
+                    raise UnclearError("what is undefined, times zero")
         return self.collected(out)
 
     def summed(self, poly: Poly, names: Iterable[int]) -> Poly:
