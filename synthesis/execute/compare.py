@@ -34,7 +34,8 @@ class Promote(TorchFunctionMode):
 
     def __exit__(self, *problem: Any) -> Any:
         torch.set_default_dtype(self.before)
-        return super().__exit__(*problem)
+        leave: Any = super().__exit__  # pyright: ignore[reportUnknownMemberType]  (torch says none)
+        return leave(*problem)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NoReturn
 
 from verifier.ir.errors import IRError
-from verifier.ir.types import FLOATS, TensorType
+from verifier.ir.types import FLOATS, Attr, TensorType
 from verifier.tir import reductions
 from verifier.tir.affine import NeedsSplit, NotAffine, compact, linear
 from verifier.tir.errors import TirError, fail
@@ -209,7 +209,7 @@ class LeafEmitter:
             shape.pop(0)
         return self.views.reshape(value, shape)
 
-    def map(self, op: str, *given: Lab, **attrs: object) -> Lab:
+    def map(self, op: str, *given: Lab, **attrs: Attr) -> Lab:
         """An elementwise op over the variables of its operands."""
         order = [v for v in self.order if any(v in x.vars for x in given)]
         args = [self.align(x, order) for x in given]
