@@ -34,7 +34,7 @@ class Promote(TorchFunctionMode):
 
     def __exit__(self, *problem: Any) -> Any:
         torch.set_default_dtype(self.before)
-        leave: Any = super().__exit__  # pyright: ignore[reportUnknownMemberType]  (torch says none)
+        leave: Any = getattr(super(), "__exit__")  # noqa: B009  (torch says no types of it)
         return leave(*problem)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

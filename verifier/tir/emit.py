@@ -315,7 +315,7 @@ class LeafEmitter:
             base = lab if right else self.map("neg", lab)
             return self.map("add_scalar", base, value=-value if right else value)
         if op == "div" and right and value:
-            return self.map("mul_scalar", lab, value=1 / value)
+            return self.map("mul_scalar", lab, value=Fraction(1) / value)
         if op == "div" and not right:
             inverse = self.map("reciprocal", lab)
             return inverse if value == 1 else self.map("mul_scalar", inverse, value=value)
