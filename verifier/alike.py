@@ -1,4 +1,4 @@
-"""Along which mesh dims all ranks hold the same numbers, whatever these are."""
+"""What holds of the numbers on ranks whatever these are: which are equal, which not negative."""
 
 from __future__ import annotations
 
@@ -47,3 +47,21 @@ def _after(node: Node, shared: Dims, every: Dims) -> Dims:
         names = frozenset(mesh_dims(node.attrs["mesh_dim"]))  # type: ignore[arg-type]
         return shared | names if node.op in GATHERED else shared - names
     return shared & every
+
+
+KEEPING = frozenset(
+    {"add", "mul", "sum", "amax", "reshape", "permute", "expand", "slice", "pad", "concat"}
+    | {"all_reduce", "all_gather", "reduce_scatter", "shard_slice", "all_to_all", "on_coord"}
+)
+"""Ops that make nothing negative of what is not."""
+
+
+def positive(program: Program) -> frozenset[str]:
+    """Values that are 0 or more on every rank that holds them, whatever the inputs are."""
+    out: set[str] = set()
+    for node in program.nodes:
+        square = node.op == "mul" and node.inputs[0] == node.inputs[1]
+        kept = node.op in KEEPING and all(v in out for v in node.inputs)
+        if square or kept or node.op in ("exp", "abs"):
+            out |= set(node.outputs)
+    return frozenset(out)

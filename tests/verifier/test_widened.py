@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
+from verifier.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.evaluate import simulate
 from verifier.ir import Builder, TensorType
+from verifier.ir.text import parse_text
 from verifier.ir.types import Mesh
 from verifier.ir.where import ranks_where
-from verifier.relate import Rules, as_terms, initial, relate
+from verifier.layout import Layout, from_placements
+from verifier.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.scatter import gather
 from verifier.terms import Ref
 
@@ -30,7 +33,7 @@ class Parts(Meaning):
     def of(self, ref: Ref) -> Array:
         term = self.terms[ref.id]
         if term.op == "addend" and ref.id not in self.seen:
-            value, name, at, layout, where, _ = term.attrs
+            value, name, at, layout, where, *_ = term.attrs
             rest = layout.with_partial(p for p in layout.partial if p[0] != name)
             there = ranks_where(self.mesh, {**dict(where), name: (at,)})
             none = np.zeros(rest.local_shape)
@@ -83,3 +86,26 @@ def test_all_ways_are_taken() -> None:
         rules += broken_facts(seed, moves=seed % 2 == 0)[1]
     for rule in ("joined:addend", "joined:piece", "joined:share", "blocks:slice"):
         assert rules[rule], rules
+
+
+def proves(made: str) -> bool:
+    """Whether a sum over ranks is related, each of which squares the root of its own part."""
+    one = parse_text(
+        f"program one\n input %x: f32[4]\n {made}\n %s = sum %a {{dims=[0]}}\n return %s"
+    )
+    text = (
+        f"program many mesh(tp=2)\n input %x: f32[2]\n {made}\n %p = sum %a {{dims=[0]}}\n"
+        " %r = sqrt %p\n %m = mul %r, %r\n %s = all_reduce %m {mesh_dim=tp}\n return %s"
+    )
+    many = parse_text(text)
+    split = from_placements((4,), [("tp", 2, "S(0)")])
+    contract = Contract({"x": split}, {output_key(one.outputs[0]): Layout.replicate(())})
+    sequential = as_terms(one)
+    facts = initial(contract, sequential)
+    related = relate(sequential, many, facts, contract, Rules(many.mesh, wide=True))
+    return not satisfied(sequential, many, related, contract)
+
+
+def test_a_part_has_a_root_only_where_it_cannot_be_negative() -> None:
+    assert proves("%a = mul %x, %x")
+    assert not proves("%a = neg %x")

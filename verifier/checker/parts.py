@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from verifier.checker.claims import Claim, Row, need
@@ -18,7 +18,8 @@ def part(
     row: Row,
     parts: Sequence[Claim],
     value: str,
-    alike: Mapping[str, frozenset[str]],
+    alike: frozenset[str],
+    positive: bool,
     terms: Terms,
     mesh: Mesh,
 ) -> Ref:
@@ -45,12 +46,12 @@ def part(
     left = tuple(p for p in given.layout.partial if p[0] != name)
     need(row.layout == Layout(given.layout.dims, left), "laid out otherwise")
     for other, size in mesh.dims:
-        if other == name or size == 1 or other in alike[value]:
+        if other == name or size == 1 or other in alike:
             continue
         single = len(dict(given.where).get(other, ())) == 1
         mentioned = any(other in bound(d) for d in given.layout.dims) or other in dict(left)
         need(single or mentioned, f"the ranks along {other} may hold other addends")
-    return _addend(value, given, name, chosen[0], mesh[name], terms)
+    return _addend(value, given, name, chosen[0], mesh[name], positive, terms)
 
 
 def _share(row: Row, given: Claim, name: str, mesh: Mesh) -> Ref:
@@ -114,12 +115,17 @@ def _piece(row: Row, given: Claim, name: str, at: int, terms: Terms) -> Ref:
     return terms.apply("slice", [given.ref], attrs, ["f32"])
 
 
-def _addend(value: str, given: Claim, name: str, at: int, n: int, terms: Terms) -> Ref:
+def _addend(
+    value: str, given: Claim, name: str, at: int, n: int, positive: bool, terms: Terms
+) -> Ref:
     """Nothing is known of the parts of a fold but their sum: the last is what the others leave."""
     whole, shape = Ref(Fraction(1), given.ref.id), terms.shape(given.ref)
     singles = [
         terms.intern(
-            "addend", [whole], (value, name, k, given.layout, given.where, given.ref.coef), shape
+            "addend",
+            [whole],
+            (value, name, k, given.layout, given.where, given.ref.coef, positive),
+            shape,
         )
         for k in range(n)
     ]

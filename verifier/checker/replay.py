@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
-from verifier.alike import alike
+from verifier.alike import alike, positive
 from verifier.certificate import ELEMENTWISE, VERSION, seal
 from verifier.checker.claims import (
     Claim,
@@ -242,6 +242,7 @@ class _Walk:
         inputs are carries, ranks and text."""
         self.places = regions(program)
         self.alike = alike(program, contract, self.places)
+        self.positive = positive(program)
         for fault in self.places.faults():
             raise NotShownError(f"{fault.node.op} {fault.reason}")
 
@@ -385,7 +386,8 @@ class _Walk:
         fits(row.layout, self.mesh, program.types[name].shape)
         if row.rule.split(":")[1:2] in (["addend"], ["piece"], ["share"], ["home"], ["digits"]):
             need(program is self.program, "parts of a value inside a repeated block")
-            return self._named(one, row, part(row, parts, name, self.alike, one.terms, self.mesh))
+            about = self.alike[name], name in self.positive
+            return self._named(one, row, part(row, parts, name, *about, one.terms, self.mesh))
         return self._named(one, row, join(row, parts, one.terms, self.mesh))
 
     def _moved(

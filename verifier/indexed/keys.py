@@ -291,13 +291,34 @@ def _positive(o: _Opened, ref: Ref, depth: int = 0) -> bool:
             pairs = list(zip(term.args, term.attrs, strict=True))
         else:
             pairs = [(a, 1) for a in term.args]
-        found = term.op in ("ones", "exp", "abs", "sqrt", "rsqrt") or (
-            term.op in KEEPING
-            and depth < MAX_DEPTH
-            and all(power % 2 == 0 or _positive(o, a, deep) for a, power in pairs)
+        found = (
+            term.op in ("ones", "exp", "abs", "sqrt", "rsqrt")
+            or (term.op == "addend" and term.attrs[-1])
+            or (term.op == "lin" and _left(o, term))
+            or (
+                term.op in KEEPING
+                and depth < MAX_DEPTH
+                and all(power % 2 == 0 or _positive(o, a, deep) for a, power in pairs)
+            )
         )
         o.positive[ref.id] = found
     return found and ref.coef >= 0
+
+
+def _left(o: _Opened, term: Term) -> bool:
+    """Whether a term is a sum of which some addends were taken away, none of them negative."""
+    parts = [a for a in term.args if o.terms[a.id].op == "addend"]
+    rest = [a for a in term.args if a not in parts]
+    if len(rest) != 1 or not parts or any(a.coef != parts[0].coef for a in parts):
+        return False
+    kinds = [o.terms[a.id].attrs for a in parts]
+    alike = {(*k[:2], *k[3:]) for k in kinds}
+    (whole,), by, first = rest, -parts[0].coef, kinds[0]
+    same = all(o.terms[a.id].args == (Ref(Fraction(1), whole.id),) for a in parts)
+    summed = dict(first[3].partial)[first[1]] == "sum"
+    return (
+        same and summed and len(alike) == 1 and first[-1] and whole.coef == by * first[5] and by > 0
+    )
 
 
 def _expand(o: _Opened, term: Term, at: Places) -> Poly:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from verifier.alike import alike
+from verifier.alike import alike, positive
 from verifier.contract import Contract
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Mesh
@@ -40,7 +40,13 @@ def relate(
     out = Related(dict(inputs), [])
     places = places or regions(distributed)
     wide = (
-        Wide(sequential, rules.mesh, alike(distributed, contract, places), out)
+        Wide(
+            sequential,
+            rules.mesh,
+            alike(distributed, contract, places),
+            positive(distributed),
+            out,
+        )
         if (rules.wide and not path)
         else None
     )

@@ -32,15 +32,24 @@ MAX_CUTS = 32
 
 
 def addend(
-    terms: Terms, value: str, whole: Ref, layout: Layout, where: Where, name: str, at: int, n: int
+    terms: Terms,
+    value: str,
+    whole: Ref,
+    layout: Layout,
+    where: Where,
+    name: str,
+    at: int,
+    n: int,
+    positive: bool,
 ) -> Ref:
     """What one coordinate holds of a value that waits for a fold over `name`.
 
-    Each is a value of its own; of a sum, the last is what the others leave of the whole.
+    Each is a value of its own; of a sum, the last is what the others leave of the whole. None is
+    negative where the value is `positive` on every rank.
     """
 
     def single(k: int) -> Ref:
-        key = (value, name, k, layout, where, whole.coef)
+        key = (value, name, k, layout, where, whole.coef, positive)
         return terms.intern("addend", [Ref(Fraction(1), whole.id)], key, terms.shape(whole))
 
     if at < n - 1 or layout.fold(name) != "sum":
@@ -54,6 +63,7 @@ def split_facts(
     value: str,
     facts: list[Fact],
     alike: frozenset[str],
+    positive: bool,
     mesh: Mesh,
     name: str,
     coordinates: Sequence[int],
@@ -72,7 +82,8 @@ def split_facts(
             found: tuple[str, Ref, Layout] | None = None
             dim = leading(fact.layout, name)
             if fact.layout.fold(name) and _determined(fact, alike, mesh, name):
-                ref = addend(terms, value, fact.ref, fact.layout, fact.where, name, at, mesh[name])
+                told_of = terms, value, fact.ref, fact.layout, fact.where
+                ref = addend(*told_of, name, at, mesh[name], positive)
                 rest = fact.layout.with_partial(p for p in fact.layout.partial if p[0] != name)
                 found = "addend", ref, rest
             elif dim is not None:
@@ -193,9 +204,15 @@ class Wide:
     """The further ways, along one walk."""
 
     def __init__(
-        self, sequential: Sequential, mesh: Mesh, alike: Mapping[str, frozenset[str]], out: Related
+        self,
+        sequential: Sequential,
+        mesh: Mesh,
+        alike: Mapping[str, frozenset[str]],
+        positive: frozenset[str],
+        out: Related,
     ) -> None:
         self.sequential, self.mesh, self.alike, self.out = sequential, mesh, alike, out
+        self.positive = positive
         self.terms = sequential.terms
 
     def split(self, node: Node, region: Where) -> None:
@@ -204,8 +221,8 @@ class Wide:
         for name, chosen in wanted_splits(node, operands, region, self.mesh):
             for value in dict.fromkeys(node.inputs):
                 facts = self.out.facts[value]
-                same = self.alike[value]
-                facts += split_facts(self.terms, value, facts, same, self.mesh, name, chosen)
+                about = self.alike[value], value in self.positive
+                facts += split_facts(self.terms, value, facts, *about, self.mesh, name, chosen)
             if node.op in ("all_gather", "all_to_all"):
                 self._stack(node, name)
 
@@ -280,9 +297,9 @@ class Wide:
         before = sum(len(self.out.facts[v]) for v in node.inputs)
         for name in sorted(names):
             for value in dict.fromkeys(node.inputs):
-                facts, same = self.out.facts[value], self.alike[value]
-                chosen = range(self.mesh[name])
-                facts += split_facts(self.terms, value, facts, same, self.mesh, name, chosen)
+                facts, chosen = self.out.facts[value], range(self.mesh[name])
+                about = self.alike[value], value in self.positive
+                facts += split_facts(self.terms, value, facts, *about, self.mesh, name, chosen)
         after = sum(len(self.out.facts[v]) for v in node.inputs)
         return after > before and lookup(node.op).kind not in ("movement", "collective")
 
