@@ -35,7 +35,7 @@ class Choice:
 
     names: tuple[str, ...] = ()
     """Names of plans or of curves; all if empty."""
-    repeat: int = 1
+    repeat: int = 3
     """Runs of every point of a curve, of which the fastest counts."""
     unrolled: bool = False
     """Plans with their micro-batches written out."""

@@ -112,7 +112,7 @@ def bench(
     ] = None,
     repeat: Annotated[
         int, typer.Option(min=1, metavar="N", help="Runs of a curve's point; the fastest counts.")
-    ] = 1,
+    ] = 3,
     unrolled: Annotated[
         bool, typer.Option("--unrolled", help="Write micro-batches of a plan out, as scheduled.")
     ] = False,
@@ -147,7 +147,7 @@ def bench(
     \b
     Examples:
       shardproof bench scale L1 D1
-      shardproof bench scale --out scale/ --repeat 3
+      shardproof bench scale --out scale/
       shardproof bench repair corpus --limit 10
       shardproof bench repair --out repair/ --llm auto --feedback all --limit 20
     """
