@@ -8,7 +8,7 @@ from verifier.checker import Accepted, check
 from verifier.contract import Balanced, Contract
 from verifier.ir.text import parse_text
 from verifier.layout import Layout, from_placements
-from verifier.verdict import Proof
+from verifier.verdict import Counterexample, Proof
 from verifier.verify import verify
 
 ONE = """program one
@@ -47,3 +47,24 @@ def test_the_mean_of_means_of_one_stage(assumed: bool) -> None:
     assert isinstance(found, Proof) == assumed, found
     if isinstance(found, Proof):
         assert isinstance(check(found.certificate, one, many, contract), Accepted)
+
+
+@pytest.mark.parametrize(
+    ("on", "right", "wrong"),
+    [
+        ("pp=1", "value=1/2", "value=1/3"),
+        ("pp=1", "sum %w", "sum %x"),
+        ("dp=0, pp=1", "all_reduce %half {mesh_dim=dp}", "mul_scalar %half {value=2}"),
+    ],
+    ids=["another share", "another count", "one rank alone"],
+)
+def test_what_is_not_assumed_is_refuted(on: str, right: str, wrong: str) -> None:
+    split = from_placements((8_000_000,), [("dp", 2, "S(0)")])
+    many = parse_text(MANY.replace(right, wrong).replace("ON", on))
+    contract = Contract(
+        {"w": split, "x": split},
+        {"loss:loss": Layout.replicate(())},
+        (Balanced("n", "dp", "the weight"),),
+        wanted={"loss:loss": many.nodes[-1].where},
+    )
+    assert isinstance(verify(parse_text(ONE), many, contract), Counterexample)
