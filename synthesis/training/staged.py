@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from synthesis.training.layers import Layers, Run, layers
 from synthesis.training.model import TrainingError
 from verifier.contract import Contract, output_key
+from verifier.inline import live
 from verifier.ir.builder import Builder
 from verifier.ir.program import Node, Program, Timing
 from verifier.ir.types import Mesh, TensorType
@@ -40,7 +41,7 @@ def staged(
     mine = layers(distributed, stages)
     if mine.params != cut.params:
         raise TrainingError("the plan repeats other layers than the model")
-    whole_pass = _without_dead(_looked_through(_cut(_apart(distributed, mine), mine)))
+    whole_pass = live(_looked_through(_cut(_apart(distributed, mine), mine)))
     many = _Placing(whole_pass, mine, stages).placed()
     return one, many, _contract(contract, cut, many)
 
@@ -124,16 +125,6 @@ def _looked_through(program: Program) -> Program:
         nodes.append(node)
     outputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in program.outputs)
     return replace(program, nodes=tuple(nodes), outputs=outputs)
-
-
-def _without_dead(program: Program) -> Program:
-    needed = {o.value for o in program.outputs}
-    kept: list[Node] = []
-    for node in reversed(program.nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    return replace(program, nodes=tuple(reversed(kept)))
 
 
 @dataclass
