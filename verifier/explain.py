@@ -140,7 +140,8 @@ def _first_stray(
 ) -> Node | None:
     """The first op that a wrong value depends on whose value the one-device program never has.
 
-    Or that has no relation, where all its operands have one: pieces of different values, merged.
+    Or that has no relation, where all its operands have one: pieces of different values, merged. It
+    is followed back along such values only: what became a value of that program again did no harm.
     """
     producers = distributed.producers()
     reach: set[str] = set()
@@ -151,7 +152,10 @@ def _first_stray(
             continue
         reach.add(value)
         if value in producers:
-            todo += producers[value].inputs
+            for read in producers[value].inputs:
+                facts = related.facts.get(read, [])
+                if not facts or _strange(one, facts):
+                    todo.append(read)
     for node in distributed.nodes:
         if not any(v in reach for v in node.outputs):
             continue

@@ -76,21 +76,21 @@ def test_readings_are_true_on_numbers(mesh: Mesh) -> None:
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_checker_shows_readings_again_and_no_others(mesh: Mesh) -> None:
-    alike = {"v": frozenset[str]()}
+    alike = frozenset[str]()
     for terms, given, made in readings(mesh):
         row = Row(None, None, made.layout, (0,), made.rule, ())
         claim = Claim(given.ref, given.layout)
-        assert part(row, [claim], "v", alike, terms, mesh) == made.ref
+        assert part(row, [claim], "v", alike, False, terms, mesh) == made.ref
         for other in layouts(made.layout.global_shape, mesh, partial=True):
             if other != made.layout:
                 with pytest.raises(NotShownError):
-                    part(replace(row, layout=other), [claim], "v", alike, terms, mesh)
+                    part(replace(row, layout=other), [claim], "v", alike, False, terms, mesh)
         if made.layout.partial:
             limited = replace(row, where=(("a", (0,)),))
             some = replace(claim, where=(("a", (0,)),))
             if "a" in made.layout.pending:
                 with pytest.raises(NotShownError):
-                    part(limited, [some], "v", alike, terms, mesh)
+                    part(limited, [some], "v", alike, False, terms, mesh)
 
 
 ROWS = """program one
