@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 from verifier.indexed.form import (
     ONE,
@@ -22,6 +21,7 @@ from verifier.indexed.form import (
     size,
 )
 from verifier.indexed.functions import apply
+from verifier.indexed.lookups import index_add, integers, put_along, take, take_along
 from verifier.indexed.sums import Sums, fused, neighbours
 from verifier.ops.registry import REGISTRY
 from verifier.terms import Ref, Term, Terms
@@ -72,7 +72,7 @@ class Keys:
             if missing:
                 todo += missing
                 continue
-            opened = _Opened(self)
+            opened = Opened(self)
             before = opened.sums.writer.left = min(self.left, opened.sums.writer.left)
             self._found[last] = opened.read(last)
             self.left -= before - max(0, opened.sums.writer.left)
@@ -80,7 +80,7 @@ class Keys:
         return self._found[id]
 
 
-class _Opened:
+class Opened:
     """One term, opened: variables along its dims, and its entry there."""
 
     def __init__(self, keys: Keys) -> None:
@@ -245,28 +245,23 @@ def _rows(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
-Rule = Callable[[_Opened, Term, Places], Poly]
-
-
-def _integers(term: Term) -> tuple[int, ...]:
-    """The attributes of a term that has integers alone."""
-    return tuple(int(value) for value in term.attrs)
+Rule = Callable[[Opened, Term, Places], Poly]
 
 
 def _shifted(at: Places, dim: int, by: int) -> Places:
     return (*at[:dim], Index(at[dim].offset + by, at[dim].steps), *at[dim + 1 :])
 
 
-def _var(o: _Opened, term: Term, at: Places) -> Poly:
+def _var(o: Opened, term: Term, at: Places) -> Poly:
     return o.sums.of(Factor(("var", *term.attrs), at))
 
 
-def _lin(o: _Opened, term: Term, at: Places) -> Poly:
+def _lin(o: Opened, term: Term, at: Places) -> Poly:
     rank = len(term.shape)
     return o.sums.add(o.entry(a, o.under(a, at, rank)) for a in term.args)
 
 
-def _prod(o: _Opened, term: Term, at: Places) -> Poly:
+def _prod(o: Opened, term: Term, at: Places) -> Poly:
     out, rank = ONE, len(term.shape)
     for a, power in zip(term.args, term.attrs, strict=True):
         inner = o.terms[a.id]
@@ -282,7 +277,7 @@ def _prod(o: _Opened, term: Term, at: Places) -> Poly:
     return out
 
 
-def _positive(o: _Opened, ref: Ref, depth: int = 0) -> bool:
+def _positive(o: Opened, ref: Ref, depth: int = 0) -> bool:
     """Whether no entry is seen to be below 0: only then is the square of its root the entry."""
     found = o.positive.get(ref.id)
     if found is None:
@@ -305,7 +300,7 @@ def _positive(o: _Opened, ref: Ref, depth: int = 0) -> bool:
     return found and ref.coef >= 0
 
 
-def _left(o: _Opened, term: Term) -> bool:
+def _left(o: Opened, term: Term) -> bool:
     """Whether a term is a sum of which some addends were taken away, none of them negative."""
     parts = [a for a in term.args if o.terms[a.id].op == "addend"]
     rest = [a for a in term.args if a not in parts]
@@ -321,17 +316,17 @@ def _left(o: _Opened, term: Term) -> bool:
     )
 
 
-def _expand(o: _Opened, term: Term, at: Places) -> Poly:
+def _expand(o: Opened, term: Term, at: Places) -> Poly:
     (x,) = term.args
     return o.entry(x, o.under(x, at, len(term.shape)))
 
 
-def _reshape(o: _Opened, term: Term, at: Places) -> Poly:
+def _reshape(o: Opened, term: Term, at: Places) -> Poly:
     (x,) = term.args
     return o.entry(x, o.regrouped(at, term.shape, o.terms.shape(x)))
 
 
-def _permute(o: _Opened, term: Term, at: Places) -> Poly:
+def _permute(o: Opened, term: Term, at: Places) -> Poly:
     (dims,) = term.attrs
     source = [Index()] * len(dims)
     for place, d in zip(at, dims, strict=True):
@@ -339,7 +334,7 @@ def _permute(o: _Opened, term: Term, at: Places) -> Poly:
     return o.entry(term.args[0], tuple(source))
 
 
-def _along(o: _Opened, ref: Ref, at: Places, dims: Sequence[int]) -> tuple[Places, tuple[int, ...]]:
+def _along(o: Opened, ref: Ref, at: Places, dims: Sequence[int]) -> tuple[Places, tuple[int, ...]]:
     """The place with new variables along dims that are gone, and these variables."""
     shape = o.terms.shape(ref)
     new = {d: o.space.place(shape[d]) for d in dims}
@@ -348,17 +343,17 @@ def _along(o: _Opened, ref: Ref, at: Places, dims: Sequence[int]) -> tuple[Place
     return source, tuple(v for d in dims for v, _ in new[d].steps)
 
 
-def _sum(o: _Opened, term: Term, at: Places) -> Poly:
+def _sum(o: Opened, term: Term, at: Places) -> Poly:
     source, names = _along(o, term.args[0], at, term.attrs[0])
     return o.sums.summed(o.entry(term.args[0], source), names)
 
 
-def _amax(o: _Opened, term: Term, at: Places) -> Poly:
+def _amax(o: Opened, term: Term, at: Places) -> Poly:
     source, names = _along(o, term.args[0], at, term.attrs[0])
     return o.sums.of(Factor(("amax",), (), (_body(o, o.entry(term.args[0], source), names),)))
 
 
-def _body(o: _Opened, poly: Poly, names: tuple[int, ...]) -> Body:
+def _body(o: Opened, poly: Poly, names: tuple[int, ...]) -> Body:
     """An argument that has variables of its own, neighbouring digits as one."""
     own = o.space.digits(names)
     limited = {v for _, m in poly for v in ranged(m)}
@@ -372,7 +367,7 @@ def _body(o: _Opened, poly: Poly, names: tuple[int, ...]) -> Body:
     return _body(o, made, rest)
 
 
-def _matmul(o: _Opened, term: Term, at: Places) -> Poly:
+def _matmul(o: Opened, term: Term, at: Places) -> Poly:
     a, b = term.args
     between = o.space.place(o.terms.shape(a)[-1])
     left = o.entry(a, (*at[:-1], between))
@@ -380,21 +375,21 @@ def _matmul(o: _Opened, term: Term, at: Places) -> Poly:
     return o.sums.summed(o.sums.multiply(left, right), [v for v, _ in between.steps])
 
 
-def _slice(o: _Opened, term: Term, at: Places) -> Poly:
-    dim, start, _, step = _integers(term)
+def _slice(o: Opened, term: Term, at: Places) -> Poly:
+    dim, start, _, step = integers(term)
     place = Index(at[dim].offset * step + start, tuple((v, n * step) for v, n in at[dim].steps))
     return o.entry(term.args[0], (*at[:dim], place, *at[dim + 1 :]))
 
 
-def _pad(o: _Opened, term: Term, at: Places) -> Poly:
-    dim, low, high = _integers(term)
+def _pad(o: Opened, term: Term, at: Places) -> Poly:
+    dim, low, high = integers(term)
     inner = o.entry(term.args[0], _shifted(at, dim, -low))
     extent = term.shape[dim]
     return o.window(inner, at[dim], low, extent - high, extent)
 
 
-def _concat(o: _Opened, term: Term, at: Places) -> Poly:
-    (dim,) = _integers(term)
+def _concat(o: Opened, term: Term, at: Places) -> Poly:
+    (dim,) = integers(term)
     parts: list[Poly] = []
     start = 0
     for a in term.args:
@@ -405,50 +400,7 @@ def _concat(o: _Opened, term: Term, at: Places) -> Poly:
     return o.sums.add(parts)
 
 
-def _hot(o: _Opened, index: Ref, at: Places, offset: Any, row: Index) -> Poly:
-    """1 where an integer less the offset is a row, else 0."""
-    value = o.sums.add([o.entry(index, at), o.sums.constant(Fraction(-offset))])
-    return apply(o.sums, ("hot",), [value], (row,))
-
-
-def _take(o: _Opened, term: Term, at: Places) -> Poly:
-    x, index = term.args
-    dim, offset = _integers(term)
-    rank = len(o.terms.shape(index))
-    row = o.space.place(o.terms.shape(x)[dim])
-    hot = _hot(o, index, at[dim : dim + rank], offset, row)
-    entry = o.entry(x, (*at[:dim], row, *at[dim + rank :]))
-    return o.sums.summed(o.sums.multiply(entry, hot), [v for v, _ in row.steps])
-
-
-def _take_along(o: _Opened, term: Term, at: Places) -> Poly:
-    x, index = term.args
-    dim, offset = _integers(term)
-    row = o.space.place(o.terms.shape(x)[dim])
-    hot = _hot(o, index, at, offset, row)
-    entry = o.entry(x, (*at[:dim], row, *at[dim + 1 :]))
-    return o.sums.summed(o.sums.multiply(entry, hot), [v for v, _ in row.steps])
-
-
-def _index_add(o: _Opened, term: Term, at: Places) -> Poly:
-    g, index = term.args
-    (offset,) = _integers(term)
-    source = tuple(o.space.place(n) for n in o.terms.shape(index))
-    hot = _hot(o, index, source, offset, at[0])
-    entry = o.entry(g, (*source, *at[1:]))
-    return o.sums.summed(o.sums.multiply(entry, hot), [v for p in source for v, _ in p.steps])
-
-
-def _put_along(o: _Opened, term: Term, at: Places) -> Poly:
-    g, index = term.args
-    dim, offset = _integers(term)
-    line = o.space.place(o.terms.shape(g)[dim])
-    source = (*at[:dim], line, *at[dim + 1 :])
-    hot = _hot(o, index, source, offset, at[dim])
-    return o.sums.summed(o.sums.multiply(o.entry(g, source), hot), [v for v, _ in line.steps])
-
-
-def _ramp(o: _Opened, term: Term, at: Places) -> Poly:
+def _ramp(o: Opened, term: Term, at: Places) -> Poly:
     (place,) = at
     out = o.sums.constant(Fraction(place.offset))
     if place.steps:
@@ -456,7 +408,7 @@ def _ramp(o: _Opened, term: Term, at: Places) -> Poly:
     return out
 
 
-def _where(o: _Opened, term: Term, at: Places) -> Poly:
+def _where(o: Opened, term: Term, at: Places) -> Poly:
     rank = len(term.shape)
     cond, a, b = (o.entry(x, o.under(x, at, rank)) for x in term.args)
     if o.terms[term.args[0].id].op not in TRUTHS:
@@ -497,10 +449,10 @@ _RULES: dict[str, Rule] = {
     "slice": _slice,
     "pad": _pad,
     "concat": _concat,
-    "take": _take,
-    "take_along": _take_along,
-    "index_add": _index_add,
-    "put_along": _put_along,
+    "take": take,
+    "take_along": take_along,
+    "index_add": index_add,
+    "put_along": put_along,
     "ramp": _ramp,
     "where": _where,
 }
