@@ -101,6 +101,8 @@ def measure(road: Road) -> Row:
         events: list[dict[str, Any]] = [json.loads(line) for line in out]
     ran = next((e for e in events if e["event"] == "executed"), None)
     said = [e["message"] for e in events if e["event"] in ("error", "verdict")]
+    if not events or "verdict" not in events[-1]:
+        return Row(road.name, process.returncode or 1, "crash", {}, 0.0, 0, None, "no verdict")
     return Row(
         road.name,
         process.returncode,

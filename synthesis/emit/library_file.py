@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from synthesis.emit.extents import attribute_changes, group_changes
+from synthesis.emit.attributes import attribute_changes, group_changes
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import library_loss

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from synthesis.emit import guarding, snippets
-from synthesis.emit.extents import AttributeChange
+from synthesis.emit.attributes import AttributeChange
 from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.groups import group
 from synthesis.emit.patch import EmitError

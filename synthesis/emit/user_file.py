@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from synthesis.emit.extents import AttributeChange, attribute_changes, edit_extents
+from synthesis.emit.attributes import AttributeChange, attribute_changes
+from synthesis.emit.extents import edit_extents
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import user_loss

@@ -1,0 +1,210 @@
+"""Integer attributes of library modules that must become local, because their source stays."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from synthesis.emit.extents import Site, differing, function_at, site_of, sites
+from synthesis.emit.facts import ModelFacts, ModuleFact
+from synthesis.plan import LocalExtent, ModulePlan
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeChange:
+    """`<path>.<name>` becomes `value`, or itself divided by `divisor` (a Python expression)."""
+
+    path: str
+    name: str
+    divisor: str = ""
+    value: int = 0
+
+
+def _names(node: ast.AST) -> list[str]:
+    """Names of the attributes of plain names in an expression: `self.heads`, `module.heads`."""
+    return [
+        leaf.attr
+        for leaf in ast.walk(node)
+        if isinstance(leaf, ast.Attribute) and isinstance(leaf.value, ast.Name)
+    ]
+
+
+def _attributes(tree: ast.AST, function: ast.FunctionDef, node: ast.expr) -> list[str]:
+    """Instance attributes that `node` may take its value from, through names and calls."""
+    out = _names(node)
+    for leaf in ast.walk(node):
+        if not isinstance(leaf, ast.Name):
+            continue
+        for statement in ast.walk(function):
+            if isinstance(statement, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id == leaf.id for t in statement.targets
+            ):
+                out += _names(statement.value)
+        for argument in _given(tree, function, leaf.id):
+            out += _names(argument)
+    return list(dict.fromkeys(out))
+
+
+def _given(tree: ast.AST, function: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
+    """What calls in the file pass to a function for its parameter `name`."""
+    names = [a.arg for a in function.args.args]
+    if name not in names:
+        return
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and _called(call) == function.name:
+            method = isinstance(call.func, ast.Attribute) and names[0] == "self"
+            position = names.index(name) - method
+            if 0 <= position < len(call.args):
+                yield call.args[position]
+            yield from (k.value for k in call.keywords if k.arg == name)
+
+
+def _called(call: ast.Call) -> str:
+    """The function that a call names: `f(x)`, or a method, `self.f(x)`."""
+    func = call.func
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+        return func.attr if func.value.id == "self" else ""
+    return func.id if isinstance(func, ast.Name) else ""
+
+
+def _class_at(tree: ast.AST, line: int) -> ast.AST:
+    """The class that `line` lies in, else the whole file."""
+    found = tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or line):
+            found = node
+    return found
+
+
+def _reached(tree: ast.Module, line: int) -> list[ast.FunctionDef]:
+    """The function at `line` and those of the file that it calls, methods of its class first."""
+    first = function_at(tree, line)
+    methods = {n.name: n for n in ast.walk(_class_at(tree, line)) if isinstance(n, ast.FunctionDef)}
+    plain = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    todo, out = [first] if first else [], list[ast.FunctionDef]()
+    while todo:
+        function = todo.pop()
+        if function in out:
+            continue
+        out.append(function)
+        for call in ast.walk(function):
+            if isinstance(call, ast.Call):
+                called = methods.get(_called(call)) or plain.get(_called(call))
+                todo += [called] if called else []
+    return out
+
+
+def _change(fact: ModuleFact, path: str, name: str, local: int, tp: int) -> AttributeChange:
+    whole = fact.ints[name]
+    if whole == local * tp:
+        return AttributeChange(path, name, divisor="tp.size()")
+    return AttributeChange(path, name, value=local)
+
+
+def attribute_changes(
+    facts: ModelFacts,
+    extents: Sequence[LocalExtent],
+    tp: int,
+    read: Callable[[str], str],
+) -> list[AttributeChange]:
+    """The attributes that extents of the source are written with.
+
+    An extent that the source takes from a tensor's own shape, or writes as -1, needs no change.
+    Capture sees no reshape that changes nothing, and names the line of `forward` where a method
+    that it calls reshapes; so all that `forward` reaches is looked through for the same extents.
+
+    Args:
+        tp: size of the tensor-parallel mesh dim.
+        read: gives the text of a source file.
+    """
+    out: list[AttributeChange] = []
+    for extent in extents:
+        fact = facts.find(extent.module)
+        if fact is None:
+            continue
+        tree = ast.parse(read(extent.file))
+        for site in sites(tree, extent.line, len(extent.whole)):
+            function = function_at(tree, site.call.lineno)
+            if function is None:
+                continue
+            if site.method == "split":
+                for name in _attributes(tree, function, site.extents[0]):
+                    if name in fact.ints:
+                        out.append(_change(fact, extent.module, name, fact.ints[name] // tp, tp))
+                continue
+            out += _local(fact, tree, function, site, extent, tp)
+        for function in _reached(tree, extent.line):
+            for site in _shaped(tree, function, len(extent.whole)):
+                if _alike(fact, tree, function, site, extent):
+                    out += _local(fact, tree, function, site, extent, tp)
+    return list(dict.fromkeys(out))
+
+
+def _shaped(tree: ast.AST, function: ast.FunctionDef, rank: int) -> Iterator[Site]:
+    """The calls of a function that write a shape of so many extents."""
+    lines = {n.lineno for n in ast.walk(function) if isinstance(n, ast.Call)}
+    seen: set[int] = set()
+    for line in sorted(lines):
+        for site in sites(tree, line, rank):
+            if site.method != "split" and id(site.call) not in seen:
+                seen.add(id(site.call))
+                yield site
+
+
+def _local(
+    fact: ModuleFact,
+    tree: ast.AST,
+    function: ast.FunctionDef,
+    site: Site,
+    extent: LocalExtent,
+    tp: int,
+) -> list[AttributeChange]:
+    return [
+        _change(fact, extent.module, name, extent.local[index], tp)
+        for index in differing(extent)
+        for name in _attributes(tree, function, site.extents[index])
+        if fact.ints.get(name) == extent.whole[index]
+    ]
+
+
+def _alike(
+    fact: ModuleFact, tree: ast.AST, function: ast.FunctionDef, site: Site, extent: LocalExtent
+) -> bool:
+    """Whether no extent that is written with one attribute says another number."""
+    for written, whole in zip(site.extents, extent.whole, strict=True):
+        if isinstance(written, ast.Constant) and written.value != whole:
+            return False
+        known = [n for n in _attributes(tree, function, written) if n in fact.ints]
+        single = isinstance(written, ast.Attribute | ast.Name) and len(known) == 1
+        if single and fact.ints[known[0]] != whole:
+            return False
+    return True
+
+
+def group_changes(
+    facts: ModelFacts, modules: Iterable[ModulePlan], tp: int, read: Callable[[str], str]
+) -> list[AttributeChange]:
+    """The number of times a key/value head is repeated, where each rank has one such head.
+
+    It is the attribute that reaches an `expand` in the source of the attention module.
+    """
+    out: list[AttributeChange] = []
+    for m in [m for m in modules if m.style == "kv_column"]:
+        path = m.path.rpartition(".")[0]
+        fact = facts.find(path)
+        forward = facts.forwards.get(fact.kind) if fact else None
+        if fact is None or forward is None:
+            continue
+        tree = ast.parse(read(forward.file))
+        for site in [s for s in map(site_of, ast.walk(tree)) if s and s.method == "expand"]:
+            function = function_at(tree, site.call.lineno)
+            names = (
+                [n for e in site.extents for n in _attributes(tree, function, e)]
+                if function
+                else []
+            )
+            for name in [n for n in names if n in fact.ints]:
+                local = fact.ints[name] * m.parts // tp
+                out.append(_change(fact, path, name, local, tp))
+    return list(dict.fromkeys(out))
