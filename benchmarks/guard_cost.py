@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 0.02
-BLOCK = 8
-"""Steps of a block: with the guard each has one comparison, which `every` > 1 makes at each 8th."""
+BLOCK = 10
+"""Steps of a block. Of the guard's default cycle of 10 steps each block has one: all its costs are
+in every block, a step that is watched, switching kernels twice, and a comparison."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def steps(
     pairs = max(8, int(seconds / (float(one) * 2 * (BLOCK + 1))))
     rows = in_pairs(pairs, block, lambda on: guard.resume() if on and not null else guard.pause())
     guard.resume()
-    return {"calls": guard.seen, "sampled": guard.sampled, "pairs": rows}
+    return {**guard.summary(), "pairs": rows}
 
 
 def report(results: Sequence[dict[str, Any]], every: int, null: bool) -> int:
@@ -129,7 +130,8 @@ def report(results: Sequence[dict[str, Any]], every: int, null: bool) -> int:
     what = "nothing in either block" if null else f"every={every}"
     print(
         f"{len(results)} processes, {what}, {len(first['pairs'])} pairs of blocks of {BLOCK} "
-        f"steps, {first['sampled']} of {first['calls']} calls looked at"
+        f"steps; {first['watched']} of {first['steps']} steps watched, and {first['sampled']} of "
+        f"their {first['calls']} calls looked at; {first['alarms']} alarms"
     )
     found: list[Estimate] = []
     for name, (on, off) in times.items():

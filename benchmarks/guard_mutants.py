@@ -120,7 +120,7 @@ def alone(self: Exchange, payload: bytes, what: str) -> list[bytes]:
     rows = GATHER(self, payload, what)
     if not what.startswith("step"):
         return rows
-    nothing = (0).to_bytes(8, "little") if "kept" not in what else b"null\0"
+    nothing = bytes(16) if "kept" not in what else b"null\0"
     return [row if i == self.rank else nothing for i, row in enumerate(rows)]
 
 

@@ -1,6 +1,10 @@
-"""What the guard raises."""
+"""What the guard raises, and what it says of errors that nobody caught."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import TracebackType
 
 
 class GuardError(RuntimeError):
@@ -9,3 +13,21 @@ class GuardError(RuntimeError):
 
 class FaultError(GuardError):
     """Ranks did not exchange what they should have: the same text on every rank."""
+
+
+def after_uncaught(why: Callable[[BaseException], BaseException]) -> Callable[[], None]:
+    """Have what `why` makes of an error that ends this process said after its traceback, where
+    that is another error, until what is returned is called."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if (said := why(error)) is not error:
+            sys.stderr.write(f"shardproof guard: {said}\n")
+
+    def undo() -> None:
+        if sys.excepthook is hook:
+            sys.excepthook = before
+
+    sys.excepthook = hook
+    return undo

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from synthesis.guard import private
 from verifier.fingerprint.mix import key as make_key
 
 
@@ -65,30 +66,69 @@ class Group:
     """Global ranks."""
     me: int
     uid: int
-    lane: Lane
-    """Its collectives."""
+    pg: Any
+    every: int
+    """One message of so many is looked at, of those between two ranks."""
+    born: int
+    """The phase in which its first call was seen."""
+    origin: int = 0
+    """What its backend had counted when the guard began to see its messages."""
     everyone: bool = False
     """Whether all ranks of the job are in it."""
+    phase: int = -1
+    """The phase that `lane` is of."""
+    base: int = 0
+    """Where this rank was in the group (`place`) when this phase began; below 0 where only the
+    calls that were seen can tell."""
+    calls: int = 0
+    """Calls that were seen, in phases before."""
+    lane: Lane = field(default_factory=lambda: Lane(Draw(0, 1)))
+    """Its collectives of this phase."""
     any_source: bool = False
     """Whether this rank received from any source: which message was the how many-th of its sender
     is not known from there on."""
+    exchanged: int = 0
+    """Messages that this rank sent and received."""
     pairs: dict[tuple[int, int, int], Lane] = field(default_factory=dict[Any, Any])
 
     @property
     def size(self) -> int:
         return len(self.ranks)
 
+    @property
+    def seen(self) -> int:
+        """Collectives that were seen."""
+        return self.calls + self.lane.calls
+
+    @property
+    def place(self) -> int:
+        """How many collectives this rank has called in the group, as its backend counts them; -1
+        where it does not."""
+        counted = private.counted(self.pg)
+        if counted < 0:
+            return counted
+        return counted - self.origin - self.exchanged * private.counts_messages(self.pg)
+
+    def open(self, phase: int, every: int, early: int) -> None:
+        """Count collectives anew. Their identity has the phase and `base` in it: ranks that began
+        at different calls have no call in common, and none is compared with another."""
+        self.calls = self.seen
+        place = self.place
+        self.phase, self.base = phase, place if place >= 0 else -2 - self.calls
+        draw = Draw(make_key(self.uid, self.base), every)
+        self.lane = Lane(draw, max(0, early - self.calls))
+
     def messages(self, sender: int, receiver: int, tag: int) -> Lane:
         """The messages between two ranks with this tag."""
         pair = (sender, receiver, tag)
         found = self.pairs.get(pair)
         if found is None:
-            draw = Draw(make_key(self.uid, *pair), self.lane.draw.every)
+            draw = Draw(make_key(self.uid, *pair), self.every)
             found = self.pairs.setdefault(pair, Lane(draw))
         return found
 
 
-def group_of(pg: Any, seed: int, every: int, early: int) -> Group | None:
+def group_of(pg: Any, seed: int, every: int, phase: int, origin: int) -> Group | None:
     """The group, None where it is no group of this job or this rank is alone in it."""
     try:
         ranks = tuple(dist.get_process_group_ranks(pg))
@@ -101,5 +141,5 @@ def group_of(pg: Any, seed: int, every: int, early: int) -> Group | None:
     shown = str(pg.group_name) if name == "undefined" else name
     uid = make_key(seed, "group", str(pg.group_name), *ranks)
     everyone = len(ranks) == dist.get_world_size()
-    lane = Lane(Draw(uid, every), early)
-    return Group(shown.removeprefix("mesh_"), ranks, ranks.index(mine), uid, lane, everyone)
+    me = ranks.index(mine)
+    return Group(shown.removeprefix("mesh_"), ranks, me, uid, pg, every, phase, origin, everyone)

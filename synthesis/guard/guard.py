@@ -13,10 +13,11 @@ from typing import Any
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from synthesis.guard import kernels
+from synthesis.guard import kernels, private
 from synthesis.guard.alarm import Alarm
+from synthesis.guard.cycle import Cycle, aligned, places, split
 from synthesis.guard.diagnose import answer, diagnose
-from synthesis.guard.errors import FaultError, GuardError
+from synthesis.guard.errors import FaultError, GuardError, after_uncaught
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.journal import Journal
 from synthesis.guard.judge import Ledger, Suspect, pack
@@ -71,10 +72,13 @@ class Guard(Settings):
         self.failed = ""
         self.ended = False
         self._ledger = Ledger()
-        self._updates = 0
+        self.watched = 0
+        """Steps that were watched."""
         self._observer = Observer(self, self, 0, None)
+        self._cycle = Cycle(0, 1)
         self._layer: kernels.Layer | None = None
-        self._hook: Any = None
+        self._undo = contextlib.ExitStack()
+        self._aligned = False
         self._exchange: Exchange | None = None
 
     # -- on and off
@@ -99,7 +103,9 @@ class Guard(Settings):
                 )
         run = int(first["run"])
         meeting = Meeting(exchange.room(f"{run:x}"), exchange.rank, self._fail)
-        self._observer = Observer(self, self, run if self.seed is None else self.seed, meeting)
+        key = run if self.seed is None else self.seed
+        self._observer = Observer(self, self, key, meeting)
+        self._cycle = Cycle(key, self.cycle)
         self.resume()
         atexit.register(self._at_exit)
         _active = self
@@ -138,24 +144,32 @@ class Guard(Settings):
     def __enter__(self) -> Guard:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None and (why := self._why(error)) is not error:
+                raise why from error
+        finally:
+            self.stop()
 
     def pause(self) -> None:
         """Watch nothing until `resume`; every rank has to call it at the same place."""
         if self._layer is not None:
             self._layer.remove()
-            self._hook.remove()
-            kernels.unpatch_wait()
             self._layer = None
+            self._undo.close()
             self._observer.tracker.clear()
 
     def resume(self) -> None:
         """Watch again."""
         if self._layer is None and self._exchange is not None:
             self._layer = kernels.Layer(self._observer.call, self._observer.tracker.wait_tensor)
+            self._observer.begin()
+            self._enter(self._observer.watching)
             kernels.patch_wait(self.explained)
-            self._hook = register_optimizer_step_pre_hook(self._before_optimizer)
+            self._undo.callback(kernels.unpatch_wait)
+            self._undo.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
+            self._undo.callback(private.on_new_group(self._awake))
+            self._undo.callback(after_uncaught(self._why))
 
     # -- what it saw
 
@@ -178,6 +192,7 @@ class Guard(Settings):
         """Numbers of this rank."""
         return {
             "steps": self.steps,
+            "watched": self.watched,
             "calls": self.seen,
             "sampled": self.sampled,
             "judged": self._ledger.judged,
@@ -190,6 +205,14 @@ class Guard(Settings):
         }
 
     # -- errors
+
+    def _why(self, error: BaseException) -> BaseException:
+        """What ended the program, with who is gone where a backend said so: it may have come from
+        a step that is not watched."""
+        if self._layer is None or self.failed or not private.from_backend(error):
+            return error
+        assert isinstance(error, RuntimeError)
+        return self.explained(error)
 
     def explained(self, error: RuntimeError, what: str = "a collective failed") -> RuntimeError:
         """The error of a collective, with who is gone; of the guard's own, and where the guard is
@@ -225,16 +248,26 @@ class Guard(Settings):
         """
         if self._exchange is None or self._layer is None:
             return []
+        try:
+            return self.compare()
+        finally:
+            self._turn()
+
+    def compare(self) -> list[Alarm]:
+        """`step`, in the midst of one."""
+        exchange = self._exchange
+        assert exchange is not None
         with ours():
             try:
-                suspects = self._judge(self._exchange)
-                found = [self._diagnosed(s, self._exchange) for s in suspects[:4]]
+                suspects = self._judge(exchange)
+                found = [self._diagnosed(s, exchange) for s in suspects[:4]]
             except GuardError as error:
                 self._fail(str(error))
                 raise
-        now, self.steps = self.steps, self.steps + 1
+        self.steps += 1
         self._observer.since = 0
-        self._observer.tracker.forget(now - self._ledger.patience * self.between)
+        between = max(self.between, 2 * self.cycle)
+        self._observer.tracker.forget(self.steps - self._ledger.patience * between)
         self.alarms += found
         for alarm in found:
             self._journal.write(alarm.to_json())
@@ -244,7 +277,7 @@ class Guard(Settings):
             self._journal.report(self.summary(), self.alarms)
             if self.on_fault == "raise":
                 raise FaultError(text)
-            if self._exchange.rank == 0:
+            if exchange.rank == 0:
                 sys.stderr.write(f"shardproof guard: {text}\n")
         return found
 
@@ -256,11 +289,31 @@ class Guard(Settings):
             return [json.loads(x) for x in self._exchange.gather(json.dumps(data).encode(), what)]
 
     def _before_optimizer(self, *_: object) -> None:
-        self._updates += 1
-        if self._updates % self.between == 0:
+        if self._observer.watching and (self.watched + 1) % self.between == 0:
             self.step()
         else:
             self.steps += 1
+            self._turn()
+
+    def _turn(self) -> None:
+        """The step is over; whether the next is watched."""
+        watched = self._observer.watching
+        self.watched += watched
+        if self.cycle > 1:
+            drawn = self._cycle.takes(self.steps)
+            self._enter(drawn or (watched and not self._aligned), drawn)
+
+    def _enter(self, watching: bool, drawn: bool = False) -> None:
+        """Watch collectives, or leave them alone."""
+        if self._layer is None:  # stopped by what was found
+            return
+        self._observer.enter(watching, max(1, self.every // self.cycle) if drawn else self.every)
+        self._layer.widen(watching)
+
+    def _awake(self) -> None:
+        """A group was made: its first calls are looked at in steps that are not watched, too."""
+        if self._layer is not None:
+            self._layer.widen(True)
 
     def _judge(self, exchange: Exchange) -> list[Suspect]:
         self._observer.judge_canaries()
@@ -268,7 +321,10 @@ class Guard(Settings):
         rows = [flight.record() for flight in landed]
         for flight in landed:
             flight.release()
-        return self._ledger.take(exchange.gather(pack(rows), f"step {self.steps}"))
+        here = places(self._observer.groups.values() if self.cycle > 1 else ())
+        told = [split(x) for x in exchange.gather(here + pack(rows), f"step {self.steps}")]
+        self._aligned = aligned([at for at, _ in told])
+        return self._ledger.take(records for _, records in told)
 
     def _diagnosed(self, suspect: Suspect, exchange: Exchange) -> Alarm:
         mine = self._observer.tracker.kept(suspect.uid)

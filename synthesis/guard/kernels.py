@@ -23,7 +23,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from synthesis.guard import private
-from synthesis.guard.calls import READERS, UNREAD
+from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, UNREAD
 
 Proceed = Callable[..., Any]
 Handler = Callable[[str, tuple[Any, ...], Proceed], Any]
@@ -32,38 +32,64 @@ WaitHandler = Callable[[torch.Tensor, Proceed], Any]
 """(the tensor, what comes below and takes it) -> what the functional wait returns."""
 _KEY = "BackendSelect"
 _layers: list[Layer] = []
-_libraries: list[Any] = []
+_libraries: dict[bool, list[Any]] = {}
+"""The kernels that are in place: those of collectives (True), those of messages (False)."""
+MESSAGES = (*PAIRS, ANY_SOURCE)
 
 
 class Layer:
-    """Sees the c10d calls of this process, above the layers that are there. Take it off again
-    with `remove`."""
+    """Sees the c10d calls of this process, above the layers that are there: messages always,
+    collectives and waits while it, or any other layer, is `wide`. Take it off again with
+    `remove`."""
 
     def __init__(self, handler: Handler, on_wait: WaitHandler | None = None) -> None:
         self.handler, self.on_wait = handler, on_wait
-        if not _layers:
-            _install()
+        self.wide = True
         _layers.append(self)
+        _install()
+
+    def widen(self, wide: bool) -> None:
+        """Whether this layer asks for collectives: 0.3 ms, and nothing where that is so already."""
+        if wide != self.wide:
+            self.wide = wide
+            _install()
 
     def remove(self) -> None:
         """Take the layer off; with the last one the kernels are as they were."""
         if self in _layers:
             _layers.remove(self)
-        if not _layers:
-            for library in _libraries:
-                library._destroy()
-            _libraries.clear()
+        _install()
 
 
 def _install() -> None:
+    """Put the kernels in place that the layers ask for, and take the others off."""
+    for wide, asked in ((False, bool(_layers)), (True, any(layer.wide for layer in _layers))):
+        if asked and wide not in _libraries:
+            _libraries[wide] = _collectives() if wide else _messages()
+        elif not asked:
+            for library in _libraries.pop(wide, ()):
+                library._destroy()
+
+
+def _messages() -> list[Any]:
+    return [_library("c10d", {name: _kernel(name) for name in MESSAGES})]
+
+
+def _collectives() -> list[Any]:
+    names = [name for name in (*READERS, *UNREAD) if name not in MESSAGES]
+    return [
+        _library("c10d", {name: _kernel(name) for name in names}),
+        _library("_c10d_functional", {"wait_tensor": _wait_kernel()}),
+    ]
+
+
+def _library(namespace: str, table: dict[str, Callable[..., Any]]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        c10d: Any = torch.library.Library("c10d", "IMPL")
-        functional: Any = torch.library.Library("_c10d_functional", "IMPL")
-        _libraries.extend([c10d, functional])
-        for name in (*READERS, *UNREAD):
-            c10d.impl(name, _kernel(name), _KEY, with_keyset=True)
-        functional.impl("wait_tensor", _wait_kernel(), _KEY, with_keyset=True)
+        library: Any = torch.library.Library(namespace, "IMPL")
+        for name, kernel in table.items():
+            library.impl(name, kernel, _KEY, with_keyset=True)
+    return library
 
 
 Entry = tuple[Proceed, bool]

@@ -34,20 +34,21 @@ class Meeting:
         """Told the verdict before it is raised."""
         self._left = COURTESY
 
-    def come(self, text: str, group: Group, seq: int) -> None:
-        """Say what this rank is about to call, before it does.
+    def come(self, text: str, group: Group, uid: int, number: int) -> None:
+        """Say what this rank is about to call, before it does: call `number` of its group here,
+        and `uid` on all ranks.
 
         Raises:
             GuardError: the verdict of the run, where another rank came with another call.
             RuntimeError: the store is gone.
         """
-        place = f"{group.uid:x}/{seq}"
+        place = f"{uid:x}"
         first = self._store.compare_set(place, "", f"{self._rank}: {text}").decode()
         rank, _, said = first.partition(": ")
         if said != text:
             both = sorted([(int(rank), said), (self._rank, text)])
             each = ", ".join(f"rank {r}: {t}" for r, t in both)
-            wrong = f"ranks meet in different calls, call {seq} of group {group.name}: {each}"
+            wrong = f"ranks meet in different calls, call {number} of group {group.name}: {each}"
             self._end(self._store.compare_set("wrong", "", wrong).decode())
         self._await(f"{place}/ranks", group.size)
 

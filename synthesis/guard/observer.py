@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch._C._distributed_c10d import ProcessGroup
 
-from synthesis.guard import canaries, exact_sums, kernels
+from synthesis.guard import canaries, exact_sums, kernels, private
 from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, device_of, process_group, read
 from synthesis.guard.errors import GuardError
 from synthesis.guard.flights import Flight, versions
@@ -35,7 +35,7 @@ class Guarding(Protocol):
         """The error of a collective, with who is gone."""
         ...
 
-    def step(self) -> Any:
+    def compare(self) -> Any:
         """Compare now."""
         ...
 
@@ -44,7 +44,8 @@ class Observer:
     """The calls of this rank, from the kernels to the tracker.
 
     A call that nothing is due for costs a look-up of its group and a count; what is due next in a
-    lane of calls is known before (`Lane.due`).
+    lane of calls is known before (`Lane.due`). Collectives are numbered within a phase, which is
+    some optimizer steps in a row (`enter`); messages between two ranks are numbered for good.
     """
 
     def __init__(
@@ -55,9 +56,16 @@ class Observer:
         self.sampled = 0
         self.unread = 0
         self.since = 0
-        """Calls of groups of all ranks since the last step."""
+        """Calls of groups of all ranks since the last comparison."""
+        self.groups: dict[Any, Group | None] = {}
+        self.phase = 0
+        self.watching = True
+        """Whether the collectives of this phase are looked at, all but those of groups that are
+        first called in it."""
+        self._first = True
+        self._every = settings.every
         self._guard = guard
-        self._groups: dict[Any, Group | None] = {}
+        self._origins: dict[Any, int] = {}
         self._tally = dict.fromkeys(READERS, 0)
         self._canaries: list[tuple[canaries.Canary, Flight]] = []
         self._count = threading.Lock()
@@ -67,6 +75,22 @@ class Observer:
     def by_op(self) -> dict[str, int]:
         """Calls by the name of their op."""
         return {name: n for name, n in sorted(self._tally.items()) if n}
+
+    def begin(self) -> None:
+        """From here on every message is seen. Every rank has to call it at the same place."""
+        self._origins = {pg: private.counted(pg) for pg in private.groups()}
+        for pg, group in self.groups.items():
+            if group is not None:
+                group.origin, group.exchanged = self._origins.get(pg, 0), 0
+
+    def enter(self, watching: bool, every: int) -> None:
+        """Begin a phase, in which one call of so many is looked at, or none. Every rank has to do
+        so at the same place, or calls near it cannot be judged."""
+        with self._lock:
+            self.phase += 1
+            self.watching, self._every = watching, every
+            self._first = self._first and watching
+            self.since = 0
 
     def call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
         """In place of a c10d call."""
@@ -78,18 +102,22 @@ class Observer:
             return self._run(proceed, args)
         pg = ProcessGroup.unbox(args[reader[0]])
         try:
-            group = self._groups[pg]
+            group = self.groups[pg]
         except KeyError:
             group = self._met(pg)
         if group is None:
             return proceed(*args)
-        lane, counts = group.lane, group.everyone
         if name in PAIRS:
             lane, counts = group.messages(*_ends(name, args, group), args[3]), False
+        elif group.phase == self.phase or self._opened(group):
+            lane, counts = group.lane, group.everyone and self._first
+        else:
+            return self._run(proceed, args)
         with self._count:
             seq = lane.calls
             lane.calls = seq + 1
             self._tally[name] += 1
+            group.exchanged += lane is not group.lane
             due = seq >= lane.due
             if counts:
                 self.since += 1
@@ -108,17 +136,27 @@ class Observer:
             raise self._guard.explained(error) from error
 
     def _met(self, pg: Any) -> Group | None:
-        early = max(self.settings.agree, int(self.settings.canary))
-        found = group_of(pg, self.key, self.settings.every, early)
-        return self._groups.setdefault(pg, found)
+        origin = self._origins.get(pg, 0)
+        found = group_of(pg, self.key, self.settings.every, self.phase, origin)
+        return self.groups.setdefault(pg, found)
+
+    def _opened(self, group: Group) -> bool:
+        """Whether this call, the first of its group in this phase, and those after it count."""
+        with self._count:
+            if group.phase != self.phase and (self.watching or group.born == self.phase):
+                early = max(self.settings.agree, int(self.settings.canary and self._first))
+                group.open(self.phase, self._every, early)
+        return group.phase == self.phase
 
     def _unread(self, name: str, args: tuple[Any, ...]) -> None:
         self.unread += name != "barrier"
         if name != ANY_SOURCE:
             return
         pg = process_group(name, args)
-        if group := self._groups.get(pg) or self._met(pg):
+        if group := self.groups.get(pg) or self._met(pg):
             group.any_source = True
+            with self._count:
+                group.exchanged += 1
 
     def _due(
         self,
@@ -132,12 +170,14 @@ class Observer:
     ) -> Any:
         """A call that is more than counted."""
         settings = self.settings
-        tags: tuple[int | str, ...] = (seq,)
         agree = canary = False
         if lane is group.lane:
-            agree, canary = seq < settings.agree, seq == 0 and settings.canary
+            tags, number = ("call", group.phase, group.base, seq), group.calls + seq
+            agree = number < settings.agree
+            canary = self._first and number == 0 and settings.canary
         else:
-            tags = ("p2p", *_ends(name, args, group), args[3], seq)
+            tags, number = ("p2p", *_ends(name, args, group), args[3], seq), seq
+        uid = make_key(group.uid, *tags)
         with self._lock:
             look = lane.looked_at(seq)
             asked = agree or canary or look
@@ -145,25 +185,24 @@ class Observer:
             self.unread += asked and call is None
             if agree:
                 text = call.text() if call else f"{name.strip('_')} of tensors that do not fit"
-                self._agree(text, group, seq)
+                self._agree(text, group, uid, number)
             if call is not None and canary:
                 self._start_canary(call, pg, group)
-            if lane is group.lane and group.everyone and self.since > settings.calls:
-                self._guard.step()
+            if self.since > settings.calls and group.everyone and lane is group.lane:
+                self._guard.compare()
         if call is not None and look:
-            uid = make_key(group.uid, *tags)
-            result = self._judged(call, group, uid, seq, args, proceed)
+            result = self._judged(call, group, uid, number, args, proceed)
         else:
             result = self._run(proceed, args)
         if call is not None and agree and self.meeting is not None:
             self.tracker.attend(kernels.work_of(result), call, self.meeting)
         return result
 
-    def _agree(self, text: str, group: Group, seq: int) -> None:
+    def _agree(self, text: str, group: Group, uid: int, number: int) -> None:
         assert self.meeting is not None
         try:
             with ours():
-                self.meeting.come(text, group, seq)
+                self.meeting.come(text, group, uid, number)
         except GuardError:
             raise
         except RuntimeError as error:

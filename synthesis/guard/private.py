@@ -48,6 +48,49 @@ def new_group(**options: Any) -> Any:
     return dist.new_group(**options)
 
 
+def groups() -> list[Any]:
+    """The process groups that this process is in."""
+    return list(dist.distributed_c10d._world.pg_map)
+
+
+def counted(pg: Any) -> int:
+    """How many calls this rank has given the group's backend, -1 where it does not count them."""
+    try:
+        return int(pg._get_sequence_number_for_group())
+    except RuntimeError:
+        return -1
+
+
+def counts_messages(pg: Any) -> bool:
+    """Whether `counted` counts messages between two ranks, too."""
+    return dist.get_backend(pg) == "gloo"
+
+
+def on_new_group(then: Callable[[], None]) -> Callable[[], None]:
+    """Call this for every process group that this process makes, until what is returned is."""
+    module: Any = dist.distributed_c10d
+    register = module._register_process_group
+
+    def registered(*args: Any) -> Any:
+        then()
+        return register(*args)
+
+    def undo() -> None:
+        if module._register_process_group is registered:
+            module._register_process_group = register
+
+    module._register_process_group = registered
+    return undo
+
+
+def from_backend(error: BaseException) -> bool:
+    """Whether this may be what a collective ended with."""
+    words = ("gloo", "nccl", "c10d", "processgroup")
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    )
+
+
 def tensor(array: Any) -> torch.Tensor:
     """`torch.from_numpy`."""
     return torch.from_numpy(array)

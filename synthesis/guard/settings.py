@@ -10,7 +10,7 @@ from synthesis.guard.errors import GuardError
 
 Level = Literal["R", "T3"]
 SHARED = (
-    "every", "level", "on_fault", "canary", "agree", "between", "calls", "samples", "seed",
+    "every", "cycle", "level", "on_fault", "canary", "agree", "between", "calls", "samples", "seed",
 )  # fmt: skip
 """What all ranks have to be told alike."""
 
@@ -25,6 +25,10 @@ class Settings:
 
     every: int = 1
     """Look at one call of so many in each group, drawn anew each time."""
+    cycle: int = 0
+    """Watch one optimizer step of so many, drawn anew each time, and in it one call of
+    `every / cycle`; in the others collectives are left alone, and cost nothing. By default (0) 1
+    where `every` is below 20, else `every / 10`, 10 at most."""
     level: Level = "R"
     """How sums are checked: `R` (with T2), or `T3`."""
     on_fault: Literal["raise", "log"] = "raise"
@@ -40,10 +44,12 @@ class Settings:
     agree: int = 16
     """Compare descriptors before each of the first so many calls of a group."""
     between: int = 0
-    """Compare before every so many optimizer steps. By default (0) every step for `every=1`, else
-    every 8th: an alarm names the step that the call was in."""
+    """Compare before every so many optimizer steps, of those that are watched. By default (0) every
+    8th where all are watched and `every` is above 1, else each. An alarm names the step that the
+    call was in."""
     calls: int = 500
-    """Compare at least after so many calls of a group of all ranks."""
+    """Compare at least after so many calls of a group of all ranks, until the first step that is
+    not watched."""
     keep: int = 64 << 20
     """Bytes of sampled calls that are kept for a diagnosis."""
     samples: int = 64
@@ -53,13 +59,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         known = self.level in ("R", "T3") and self.on_fault in ("raise", "log")
-        if not known or min(self.every, self.calls, self.samples) < 1 or self.between < 0:
+        if (
+            not known
+            or min(self.every, self.calls, self.samples) < 1
+            or min(self.between, self.cycle) < 0
+        ):
+            shown = {n: v for n, v in self.shared().items() if n not in ("canary", "agree", "seed")}
             raise GuardError(
-                f"Guard: every={self.every}, level={self.level!r}, on_fault={self.on_fault!r}, "
-                f"between={self.between}, calls={self.calls}, samples={self.samples}; expected "
+                f"Guard: {', '.join(f'{n}={v!r}' for n, v in shown.items())}; expected "
                 "numbers of at least 1, level R or T3, on_fault raise or log"
             )
-        self.between = self.between or (1 if self.every == 1 else 8)
+        self.cycle = min(self.every, self.cycle or min(10, max(1, self.every // 10)))
+        self.between = self.between or (8 if self.every > 1 and self.cycle == 1 else 1)
 
     def shared(self) -> dict[str, Any]:
         """What all ranks have to be told alike."""

@@ -27,6 +27,8 @@ class Tracker:
         self._flying: dict[int, Flight] = {}
         self._landed: list[Flight] = []
         self._recent: dict[int, Flight] = {}
+        self._held = 0
+        """Bytes that are kept of those."""
         self._tasks: set[int] = set()
         self._first: dict[int, tuple[Any, Meeting]] = {}
 
@@ -95,13 +97,15 @@ class Tracker:
         with self._lock:
             self._flying.pop(id(flight), None)
             self._landed.append(flight)
+            if before := self._recent.get(flight.uid):
+                self._held -= before.kept_bytes
             self._recent[flight.uid] = flight
-            held = sum(f.kept_bytes for f in self._recent.values()) if self.keep else 0
-            for old in list(self._recent.values()):
-                if held <= self.keep:
-                    break
-                held -= old.kept_bytes
+            self._held += flight.kept_bytes
+            for old in self._recent.values() if self._held > self.keep else ():
+                self._held -= old.kept_bytes
                 old.kept = {}
+                if self._held <= self.keep:
+                    break
 
     def _backward_ended(self, task: int) -> None:
         """Calls of a backward pass that nobody waited for in Python: DDP waits in C++."""
@@ -143,6 +147,7 @@ class Tracker:
         """Let go of calls of steps before this one."""
         for uid, flight in list(self._recent.items()):
             if flight.step < before:
+                self._held -= flight.kept_bytes
                 del self._recent[uid]
 
     def clear(self) -> None:

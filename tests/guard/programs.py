@@ -30,6 +30,12 @@ from synthesis.guard import FaultError, Guard, active, watch
 from synthesis.guard.exchange import Exchange
 from synthesis.guard.inject import Fault, Injector
 from synthesis.guard.meeting import COURTESY
+from tests.guard.cycles import (
+    group_made_unwatched,
+    killed_unwatched,
+    other_sides,
+    watched_steps,
+)
 
 LIMIT = 30.0
 
@@ -160,7 +166,7 @@ def verdict_kept(r: int, n: int) -> Any:
 
     def alone(self: Exchange, payload: bytes, what: str) -> list[bytes]:
         rows = gather(self, payload, what)
-        empty = (0).to_bytes(8, "little")
+        empty = bytes(16)
         return [x if i == r else empty for i, x in enumerate(rows)]
 
     injector = Injector(r)
@@ -300,12 +306,13 @@ SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     for f in (
         clean, odd_calls, faults, verdict_kept, another_dtype, another_op, another_size_late,
         orders, orders_with_sums, other_settings, right_plan, other_plans, uneven, too_few_rows,
-        wrong_dim, killed, killed_in_a_call, late,
+        wrong_dim, killed, killed_in_a_call, late, watched_steps, other_sides, killed_unwatched,
+        group_made_unwatched,
     )
 }  # fmt: skip
 SCENARIOS["killed"] = (3, killed)
 SCENARIOS["another_size_late"] = (3, another_size_late)
-SLOW = ("late", "another_size_late", "orders", "orders_with_sums")
+SLOW = ("late", "another_size_late", "orders", "orders_with_sums", "other_sides")
 """They wait more than they work: run beside the others."""
 
 
