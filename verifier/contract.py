@@ -116,10 +116,11 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
             raise ContractError(f"input %{item.name} cannot be partial")
         if item.name in theirs:
             got = theirs[item.name].type
-            if got.shape != layout.local_shape or got.kind != item.type.kind:
+            bytes_too = (got.dtype == "u8") == (item.type.dtype == "u8")
+            if got.shape != layout.local_shape or got.kind != item.type.kind or not bytes_too:
                 raise ContractError(
-                    f"input %{item.name}: the contract gives each rank {list(layout.local_shape)}, "
-                    f"the distributed program takes {got}"
+                    f"input %{item.name}: the contract gives each rank {item.type.dtype}"
+                    f"{list(layout.local_shape)}, the distributed program takes {got}"
                 )
     for item in distributed.inputs:
         if item.name not in contract.inputs:

@@ -142,7 +142,8 @@ def _comparable(sequential: Program, distributed: Program) -> None:
         need(not sends, f"the one-device program calls {node.op}")
     theirs = {i.name: i.type for i in sequential.inputs}
     for item in distributed.inputs:
-        kinds = [(t.is_float, t.dtype == "bool") for t in (item.type, theirs[item.name])]
+        both = item.type, theirs[item.name]
+        kinds = [(t.is_float, t.dtype == "bool", t.dtype == "u8") for t in both]
         need(kinds[0] == kinds[1], f"input %{item.name} holds other numbers than on one device")
 
 

@@ -88,7 +88,7 @@ logical_not = declare("logical_not", 1, one(lambda d, a: d.logical("not", a)), r
 def _where_types(site: Site) -> tuple[TensorType, ...]:
     if len(site.types) != 3 or site.types[0].dtype != "bool":
         raise site.fail("takes a bool condition and two operands")
-    return (TensorType(broadcast_shape(site), promote(site.types[1:])),)
+    return (TensorType(broadcast_shape(site), promote(site, site.types[1:])),)
 
 
 def _where(d: Domain, c: Array, a: Array, b: Array) -> Array:

@@ -11,6 +11,7 @@ from verifier.domains.base import Array, Domain, is_index
 from verifier.ir.builder import Builder
 from verifier.ir.types import TensorType
 from verifier.layout import Atom, Layout, bound, global_extent, local_extent, normal, whole
+from verifier.ops.map import promote
 from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 from verifier.ops.views import copy_cost, view
 
@@ -85,7 +86,7 @@ def _concat_types(site: Site) -> tuple[TensorType, ...]:
         if other.kind != first.kind:
             raise site.fail("operands hold numbers of different kinds; cast them first")
     shape = (*first.shape[:dim], sum(t.shape[dim] for t in site.types), *first.shape[dim + 1 :])
-    return (TensorType(shape, first.dtype),)
+    return (TensorType(shape, promote(site, site.types)),)
 
 
 def _concat_place(op: Op, given: Operands) -> list[Placed]:

@@ -30,12 +30,18 @@ def broadcast_shape(site: Site) -> tuple[int, ...]:
         raise site.fail("shapes do not broadcast") from None
 
 
-def promote(types: Sequence[TensorType]) -> str:
-    """f64 over f32 over narrow floats over ints; a 0-d operand does not widen."""
+def promote(site: Site, types: Sequence[TensorType]) -> str:
+    """Floats over integers over bools, wide over narrow; a 0-d operand does not widen its kind.
+
+    Raises ShapeError where 8 bits would have to hold a wider operand.
+    """
     order = ("bool", "u8", "i32", "i64", "bf16", "f16", "f32", "f64")
-    floats = [t for t in types if t.is_float]
-    pool = [t for t in (floats or types) if t.shape] or floats or list(types)
-    return max((t.dtype for t in pool), key=order.index)
+    kinds = ([t for t in types if t.kind == kind] for kind in ("float", "integer", "bool"))
+    pool = next(filter(None, kinds))
+    dtype = max((t.dtype for t in [t for t in pool if t.shape] or pool), key=order.index)
+    if dtype == "u8" and any(t.dtype not in ("u8", "bool") for t in types):
+        raise site.fail("the result would be u8, which an operand does not fit; cast it first")
+    return dtype
 
 
 ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -62,7 +68,7 @@ def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[T
     def rule(site: Site) -> tuple[TensorType, ...]:
         if len(site.types) != arity:
             raise site.fail(f"takes {arity} operands")
-        dtype = result or site.attrs.get("dtype") or promote(site.types)
+        dtype = result or site.attrs.get("dtype") or promote(site, site.types)
         if dtype == "bool" and site.op not in ON_BOOLS:
             raise site.fail("bools do not add or scale; cast them first")
         if dtype == "u8" and site.op in WRAPS:

@@ -71,8 +71,13 @@ class Sequential:
         self._named: dict[str, Ref] | None = None
 
     def recognised(self, ref: Ref) -> Ref:
-        """The value of the program that a term is known to equal, or the term itself."""
+        """The value of the program that a term is known to equal, or the term itself.
+
+        A term that may have no value where one device has all of its own equals none of these.
+        """
         if ref.id in self.known or not ref.coef or len(self.values) > MAX_VALUES:
+            return ref
+        if self.terms.loose(ref.id):
             return ref
         if self._named is None:
             self._named = {}
@@ -113,6 +118,7 @@ def as_terms(
         attrs = lookup(node.op).with_defaults(node.attrs)
         dtypes = [program.types[v].dtype for v in node.inputs]
         values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
+    terms.given = len(terms.nodes)
     return Sequential(program, terms, values, scans)
 
 

@@ -111,7 +111,7 @@ def _exp_of_log(t: Terms, term: Term) -> Ref | None:
     rest, out = list[Ref](), list[Ref]()
     for part in entries(t, term.args[0]):
         inner = t[t.strip(part).id]
-        if inner.op == "log" and abs(t.strip(part).coef) == 1:
+        if inner.op == "log" and abs(t.strip(part).coef) == 1 and not t.loose(t.strip(part).id):
             (x,) = inner.args
             out.append(x if part.coef > 0 else t.reciprocal(x))
         else:

@@ -24,9 +24,12 @@ def matmul(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     a, b = args
     shape = (*t.shape(a)[:-1], t.shape(b)[-1])
     coef = a.coef * b.coef
-    if coef == 0:
+    loose = t.loose(a.id) or t.loose(b.id)
+    if coef == 0 and not loose:
         return t.full(shape, Fraction(0))
     a, b = Ref(ONE, a.id), Ref(ONE, b.id)
+    if coef == 0:
+        return t.combine([(coef, matmul(t, [a, b], attrs, dtypes))])
     rank = len(shape)
     swap = (*range(rank - 2), rank - 1, rank - 2)
     left, right = t.permute(b, swap), t.permute(a, swap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from verifier.ops import lookup
 from verifier.ops.registry import ONE
 from verifier.terms.building import BUILD
+from verifier.terms.defined import Defined
 from verifier.terms.refs import Ref, Shape, Term, times
 
 
@@ -21,6 +23,13 @@ class Terms:
     def __init__(self) -> None:
         self.nodes: list[Term] = []
         self._ids: dict[Term, int] = {}
+        self.given = sys.maxsize
+        """How many terms the one-device program makes. It has values of all of them."""
+        self._defined = Defined()
+
+    def loose(self, id: int) -> bool:
+        """Whether an entry may have no value though one device computes no undefined one."""
+        return id >= self.given and self._defined.read(self.nodes, self.given, id)
 
     def __getitem__(self, id: int) -> Term:
         return self.nodes[id]
@@ -124,7 +133,7 @@ class Terms:
     # linear combinations and products
 
     def combine(self, parts: Sequence[tuple[Fraction, Ref]]) -> Ref:
-        """A linear combination, broadcasting as `add` does."""
+        """A linear combination, broadcasting as `add` does. What may be undefined stays in it."""
         shape = tuple(np.broadcast_shapes(*(self.shape(r) for _, r in parts)))
         total: dict[int, Fraction] = {}
         for weight, ref in parts:
@@ -135,12 +144,12 @@ class Terms:
             for entry in entries:
                 part, before = times(coef, entry.coef), total.get(entry.id)
                 total[entry.id] = part if before is None else before + part
-        items = sorted((i, c) for i, c in total.items() if c)
+        items = sorted((i, c) for i, c in total.items() if c or self.loose(i))
         if not items:
             return self.full(shape, Fraction(0))
-        if len(items) == 1:
-            return self.fit(Ref(items[0][1], items[0][0]), shape)
-        lead = items[0][1]
+        lead = next((c for _, c in items if c), ONE)
+        if len(items) == 1 and items[0][1]:
+            return self.fit(Ref(lead, items[0][0]), shape)
         args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
         inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
         made = self.intern("lin", args, (), inner)
@@ -158,8 +167,10 @@ class Terms:
                     powers[entry.id] = powers.get(entry.id, 0) + power
             elif term.op != "ones":
                 powers[ref.id] = powers.get(ref.id, 0) + 1
-        if coef == 0:
+        if coef == 0 and not any(map(self.loose, powers)):
             return self.full(shape, Fraction(0))
+        if coef == 0:
+            return self.combine([(Fraction(0), self.product([Ref(ONE, r.id) for r in args]))])
         if not powers:
             return self.full(shape, coef)
         items = sorted(powers.items())

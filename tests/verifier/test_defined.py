@@ -1,0 +1,104 @@
+"""What ranks compute must have a value wherever one device has one, and be of the kind it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.contract import ContractError
+from verifier.contract_text import read_contract
+from verifier.ir.errors import IRError
+from verifier.ir.text import parse_text
+from verifier.relate import Rules, relate_peeled, satisfied
+from verifier.terms import ONE, Ref, Terms
+from verifier.verdict import Proof
+from verifier.verify import verify
+
+SUM = "%e = add %x, %y"
+GIVEN = "input %x: f32[4]\n input %y: f32[4]"
+
+
+def proved(one: str, many: str, given: str = GIVEN) -> bool:
+    sequential = parse_text(f"program one\n {given}\n {one}\n return %e")
+    distributed = parse_text(f"program many mesh(tp=2)\n {given}\n {many}\n return %e")
+    contract = read_contract("", sequential, distributed).contract
+    for wide in (False, True):
+        rules = Rules(distributed.mesh, wide=wide)
+        terms, related, _ = relate_peeled(sequential, distributed, contract, rules)
+        if not satisfied(terms, distributed, related, contract):
+            return True
+    return isinstance(verify(sequential, distributed, contract), Proof)
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        "%l = log %x\n %a = add %x, %l\n %b = add %a, %y\n %e = sub %b, %l",
+        "%l = sqrt %x\n %z = mul_scalar %l {value=0}\n %a = add %x, %z\n %e = add %a, %y",
+        "%z = full {shape=[4], value=0}\n %r = reciprocal %z\n %m = mul %z, %r\n"
+        " %a = add %x, %m\n %e = add %a, %y",
+        "%l = log %x\n %r = exp %l\n %e = add %r, %y",
+        "%l = log %x\n %m = mul %l, %y\n %p = reshape %l {shape=[2, 2]}\n"
+        " %q = reshape %y {shape=[2, 2]}\n %n = mul %p, %q\n %o = reshape %n {shape=[4]}\n"
+        " %f = sub %o, %m\n %g = add %x, %f\n %e = add %g, %y",
+    ],
+    ids=["cancelled", "times-zero", "zero-times", "undone", "cancelled-by-key"],
+)
+def test_what_may_be_undefined_is_never_dropped(many: str) -> None:
+    assert not proved(SUM, many)
+
+
+def test_what_one_device_has_a_value_of_may_cancel_on_ranks() -> None:
+    wild = "%l = log %x\n %a = add %x, %l\n %b = add %a, %y\n %e = sub %b, %l"
+    assert proved(f"%l = log %x\n {SUM}", wild)
+    assert proved(SUM, wild.replace("log %x", "exp %x\n %k = log %l").replace("%a, %l", "%a, %k"))
+
+
+def test_the_sign_of_a_term_says_where_a_function_of_it_has_values() -> None:
+    t = Terms()
+    t.given = 0
+    x, eps = t.var("x", (4,)), t.full((), ONE)
+    square = t.product([x, x])
+    safe = [
+        t.combine([(ONE, square), (ONE, eps)]),
+        t.reduce("sum", t.mapped("exp", [x], ()), (0,), False),
+    ]
+    assert not any(t.loose(t.mapped("log", [a], ()).id) for a in safe)
+    assert not t.loose(t.mapped("sqrt", [square], ()).id)
+    for at in (x, square, Ref(-safe[0].coef, safe[0].id)):
+        assert t.loose(t.mapped("rsqrt", [at], ()).id)
+
+
+@pytest.mark.parametrize(
+    ("given", "one", "many"),
+    [
+        (
+            "input %x: u8[4]\n input %y: i64[4]",
+            "%c = concat %x, %y {dim=0}\n %d = cast %c {dtype=u8}\n %e = cast %d {dtype=i64}",
+            "%e = concat %x, %y {dim=0}",
+        ),
+        (
+            "input %x: bool[4]\n input %y: i64[]",
+            "%c = mul %x, %y\n %d = cast %c {dtype=bool}\n %e = cast %d {dtype=i64}",
+            "%c = mul %x, %y\n %e = cast %c {dtype=i64}",
+        ),
+        (
+            "input %x: i64[4]\n input %y: i64[4]",
+            "%c = logical_and %x, %y\n %d = cast %c {dtype=f32}\n %e = exp %d",
+            "%c = mul %x, %y\n %d = cast %c {dtype=f32}\n %e = exp %d",
+        ),
+    ],
+)
+def test_a_result_has_a_kind_that_its_operands_fit(given: str, one: str, many: str) -> None:
+    assert not proved(one, many, given)
+
+
+def test_bytes_hold_bytes() -> None:
+    given = "input %b: bool[4]\n input %x: u8[4]\n input %y: i64[]"
+    with pytest.raises(IRError, match="does not fit"):
+        parse_text(f"program one\n {given}\n %e = where %b, %x, %y\n return %e")
+    one = parse_text("program one\n input %x: i64[4]\n %e = cast %x {dtype=i64}\n return %e")
+    many = parse_text(
+        "program many mesh(tp=2)\n input %x: u8[4]\n %e = cast %x {dtype=i64}\n return %e"
+    )
+    with pytest.raises(ContractError, match="gives each rank i64"):
+        verify(one, many, read_contract("", one, many).contract)
