@@ -64,6 +64,14 @@ def guard(
         list[str], typer.Argument(metavar="COMMAND", help="What starts the script, after --.")
     ],
     every: Annotated[int, typer.Option(min=1, help="Look at one call of so many.")] = 100,
+    cycle: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Watch one optimizer step of so many, and in it more calls; 1: all steps. "
+            "By default a tenth of --every, 10 at most.",
+        ),
+    ] = 0,
     level: Annotated[
         str, typer.Option(help="How sums are checked: R, or T3 to the bit at three times the cost.")
     ] = "R",
@@ -90,7 +98,7 @@ def guard(
     def work(run: Run) -> Outcome:
         from agent import guarding
 
-        asked = guarding.Asked(every, level, not keep_going, log, patience, quiet=json)
+        asked = guarding.Asked(every, cycle, level, not keep_going, log, patience, quiet=json)
         return guarding.guard(run, command, asked)
 
     return conduct("guard", sys.argv[1:], work, json=json)

@@ -22,6 +22,7 @@ class Asked:
     """What the guard is to do."""
 
     every: int
+    cycle: int
     level: str
     stop: bool
     """Whether an alarm ends the run."""
@@ -44,6 +45,7 @@ def guard(run: Run, command: Sequence[str], asked: Asked) -> Outcome:
     with tempfile.TemporaryDirectory() as scratch, run.phase("guard") as phase:
         settings: dict[str, Any] = {
             "every": asked.every,
+            "cycle": asked.cycle,
             "level": asked.level,
             "on_fault": "raise" if asked.stop else "log",
             "timeout": asked.patience,
@@ -116,13 +118,14 @@ def _alarms(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _numbers(reports: Sequence[dict[str, Any]]) -> dict[str, float]:
-    names = ("steps", "calls", "sampled", "judged", "unjudged", "unread")
+    names = ("steps", "watched", "calls", "sampled", "judged", "unjudged", "unread")
     return {name: max((int(r[name]) for r in reports), default=0) for name in names}
 
 
 def _summary(reports: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> str:
     n = _numbers(reports)
+    left = f", {n['watched']} watched" if n["watched"] < n["steps"] else ""
     return (
-        f"{len(reports)} ranks, {n['steps']} steps, {n['calls']} calls a rank, {n['judged']} "
-        f"judged, {n['unjudged'] + n['unread']} could not be; {len(found)} alarms"
+        f"{len(reports)} ranks, {n['steps']} steps{left}, {n['calls']} calls a rank seen, "
+        f"{n['judged']} judged, {n['unjudged'] + n['unread']} could not be; {len(found)} alarms"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,12 @@ def add(a: Any, b: Any) -> Any:
     return (a + b) & MASK if isinstance(a, int) and isinstance(b, int) else a + b
 
 
+@functools.lru_cache(maxsize=64)
 def places(count: int, key: int, samples: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where a tensor of `count` elements is sampled."""
-    return spots(count, key, samples)
+    """Where a tensor of `count` elements is sampled; asked for at a call and at its end."""
+    found = spots(count, key, samples)
+    found.setflags(write=False)
+    return found
 
 
 def values(t: torch.Tensor, at: np.ndarray[Any, Any]) -> torch.Tensor:
