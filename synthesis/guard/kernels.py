@@ -31,10 +31,15 @@ Handler = Callable[[str, tuple[Any, ...], Proceed], Any]
 WaitHandler = Callable[[torch.Tensor, Proceed], Any]
 """(the tensor, what comes below and takes it) -> what the functional wait returns."""
 _KEY = "BackendSelect"
-_layers: list[Layer] = []
-_libraries: dict[bool, list[Any]] = {}
-"""The kernels that are in place: those of collectives (True), those of messages (False)."""
+_lock = threading.Lock()
+_layers: tuple[Layer, ...] = ()
+_kernels: dict[bool, list[Any]] = {}
+"""The kernels for collectives (True) and for messages (False), from when they were first asked for
+to the end of the process: another thread may be on its way into one."""
+_covers: dict[bool, list[Any]] = {}
+"""What lies over those that nobody asks for: kernels that are skipped at no cost."""
 MESSAGES = (*PAIRS, ANY_SOURCE)
+COLLECTIVES = tuple(name for name in (*READERS, *UNREAD) if name not in MESSAGES)
 
 
 class Layer:
@@ -45,51 +50,53 @@ class Layer:
     def __init__(self, handler: Handler, on_wait: WaitHandler | None = None) -> None:
         self.handler, self.on_wait = handler, on_wait
         self.wide = True
-        _layers.append(self)
-        _install()
+        _set((*_layers, self))
 
     def widen(self, wide: bool) -> None:
         """Whether this layer asks for collectives: 0.3 ms, and nothing where that is so already."""
         if wide != self.wide:
             self.wide = wide
-            _install()
+            _set(_layers)
 
     def remove(self) -> None:
-        """Take the layer off; with the last one the kernels are as they were."""
-        if self in _layers:
-            _layers.remove(self)
-        _install()
+        """Take the layer off."""
+        _set(tuple(layer for layer in _layers if layer is not self))
 
 
-def _install() -> None:
-    """Put the kernels in place that the layers ask for, and take the others off."""
-    for wide, asked in ((False, bool(_layers)), (True, any(layer.wide for layer in _layers))):
-        if asked and wide not in _libraries:
-            _libraries[wide] = _collectives() if wide else _messages()
-        elif not asked:
-            for library in _libraries.pop(wide, ()):
-                library._destroy()
+def shown(wide: bool) -> bool:
+    """Whether the kernels for collectives, or for messages, are called."""
+    return wide in _kernels and wide not in _covers
 
 
-def _messages() -> list[Any]:
-    return [_library("c10d", {name: _kernel(name) for name in MESSAGES})]
+def _set(layers: tuple[Layer, ...]) -> None:
+    global _layers
+    with _lock:
+        _layers = layers
+        for wide, asked in ((False, bool(layers)), (True, any(layer.wide for layer in layers))):
+            if asked == shown(wide):
+                continue
+            if not asked:
+                _covers[wide] = _libraries(wide, cover=True)
+            elif wide in _kernels:
+                for library in _covers.pop(wide):
+                    library._destroy()
+            else:
+                _kernels[wide] = _libraries(wide, cover=False)
 
 
-def _collectives() -> list[Any]:
-    names = [name for name in (*READERS, *UNREAD) if name not in MESSAGES]
-    return [
-        _library("c10d", {name: _kernel(name) for name in names}),
-        _library("_c10d_functional", {"wait_tensor": _wait_kernel()}),
-    ]
-
-
-def _library(namespace: str, table: dict[str, Callable[..., Any]]) -> Any:
+def _libraries(wide: bool, cover: bool) -> list[Any]:
+    skipped = torch.library.fallthrough_kernel
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        library: Any = torch.library.Library(namespace, "IMPL")
-        for name, kernel in table.items():
-            library.impl(name, kernel, _KEY, with_keyset=True)
-    return library
+        c10d: Any = torch.library.Library("c10d", "IMPL")
+        for name in COLLECTIVES if wide else MESSAGES:
+            c10d.impl(name, skipped if cover else _kernel(name), _KEY, with_keyset=not cover)
+        if not wide:
+            return [c10d]
+        functional: Any = torch.library.Library("_c10d_functional", "IMPL")
+        wait = skipped if cover else _wait_kernel()
+        functional.impl("wait_tensor", wait, _KEY, with_keyset=not cover)
+    return [c10d, functional]
 
 
 Entry = tuple[Proceed, bool]
@@ -113,15 +120,16 @@ def _kernel(name: str) -> Callable[..., Any]:
         backend, real = entry
         if not real:
             return backend(*args)
-        if len(_layers) == 1:
-            return _layers[0].handler(name, args, backend)
+        layers = _layers
+        if len(layers) == 1:
+            return layers[0].handler(name, args, backend)
 
         def at(depth: int) -> Proceed:
             if depth == 0:
                 return backend
-            return lambda *given: _layers[depth - 1].handler(name, given, at(depth - 1))
+            return lambda *given: layers[depth - 1].handler(name, given, at(depth - 1))
 
-        return at(len(_layers))(*args)
+        return at(len(layers))(*args)
 
     return kernel
 
@@ -153,7 +161,6 @@ def work_of(result: Any) -> Any:
         return None
 
 
-_lock = threading.Lock()
 _waited: dict[int, tuple[Any, list[Callable[[Any, Proceed], Any]]]] = {}
 _explain: Callable[[RuntimeError], RuntimeError] | None = None
 _wait: Callable[..., Any] = Work.wait
