@@ -213,6 +213,10 @@ def _from_zero(hot: Factor) -> Factor:
     return Factor(hot.head, (Index(0, row.steps),), (Body(value, body.own),))
 
 
+def _turned(place: Index) -> Index:
+    return Index(-place.offset, tuple((v, -n) for v, n in place.steps))
+
+
 class Writer:
     """Canonical text of expressions: equal texts are equal expressions."""
 
@@ -250,6 +254,8 @@ class Writer:
         if name == "hot":
             factor = _from_zero(factor)
         at = ";".join(self.place(p, naming) for p in factor.places)
+        if name == "level":
+            at = min(at, self.place(_turned(factor.places[0]), naming))
         if name in ("le0", "eq0"):
             (body,) = factor.args
             args = [self._scaled(body.poly, naming, depth, signed=name == "le0")]
@@ -277,14 +283,14 @@ class Writer:
         lead = abs(items[0][1]) if signed else items[0][1]
         return "(" + "+".join(f"{c / lead}*{text}" for text, c in items) + ")"
 
-    def mono(self, mono: Mono, naming: Naming, depth: int, masked: int | None = None) -> str:
-        """The text of a monomial; the range of `masked` is left out, and it is told apart."""
+    def mono(self, mono: Mono, naming: Naming, depth: int, masked: Naming | None = None) -> str:
+        """The text of a monomial; `masked` has variables whose range is left out, told apart."""
         self.check(mono)
         ranges = {v: (a, b) for v, a, b in mono.ranges}
 
         def shown(v: int) -> str:
-            if v == masked:
-                return "masked"
+            if masked and v in masked:
+                return masked[v]
             low, high = ranges.get(v, (0, self.space.extents[v]))
             return f"{low}:{high}"
 

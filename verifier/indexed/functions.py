@@ -7,8 +7,10 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
+from verifier.indexed.affine import INDICATORS, affine, comparison
 from verifier.indexed.form import (
     ONE,
+    PARTIAL,
     ZERO,
     Body,
     Factor,
@@ -18,9 +20,12 @@ from verifier.indexed.form import (
     UnclearError,
     reads,
 )
+from verifier.indexed.signs import denominators, exponential, positive
 from verifier.indexed.sums import Sums
 
 MAX_BOXES = 16
+WHOLE = frozenset({"logical_not", "logical_and", "logical_or", "where"})
+"""Functions that are written as products and sums of masks as they are."""
 Box = tuple[tuple[int, int, int], ...]
 
 
@@ -32,7 +37,7 @@ def apply(
     out: list[Poly] = []
     for box in boxes:
         inside = [_inside(sums, v, box) for v in values]
-        made = _applied(sums, head, inside, at)
+        made = _by_cases(sums, head, inside, at)
         for name, low, high in box:
             made = sums.within(made, name, low, high)
         out.append(made)
@@ -68,9 +73,63 @@ def _inside(sums: Sums, poly: Poly, box: Box) -> Poly:
     return sums.collected(out)
 
 
+def _by_cases(
+    sums: Sums, head: tuple[Any, ...], values: Sequence[Poly], at: tuple[Index, ...], left: int = 3
+) -> Poly:
+    """A function of values that depend on a mask: where it holds, and where it does not.
+
+    Only where the function is finite for all values: what is masked away must be.
+    """
+    mask = _mask(sums, values) if left and head[0] not in (*PARTIAL, *WHOLE) else None
+    if mask is None:
+        return _applied(sums, head, values, at)
+    text = sums.writer.factor(mask, {}, 0)
+    try:
+        there = [_set(sums, v, text, True) for v in values]
+        holds = sums.of(mask)
+        out = sums.multiply(holds, _by_cases(sums, head, there, at, left - 1))
+        gone = [_set(sums, v, text, False) for v in values]
+        other = _by_cases(sums, head, gone, at, left - 1)
+        return sums.add([out, sums.multiply(_not(sums, holds), other)])
+    except UnclearError:
+        return _applied(sums, head, values, at)
+
+
+def _mask(sums: Sums, values: Sequence[Poly]) -> Factor | None:
+    """A factor of some term of the values that is 0 or 1, outside of sums."""
+    for poly in values:
+        for _, mono in poly:
+            for f in mono.factors:
+                if f.head[0] in INDICATORS and not _reads(sums, Mono((f,)), mono.bound):
+                    return f
+    return None
+
+
+def _set(sums: Sums, poly: Poly, text: str, holds: bool) -> Poly:
+    """An expression where a mask holds, or where it does not."""
+    out: list[tuple[Fraction, Mono]] = []
+    for coef, mono in poly:
+        kept = tuple(f for f in mono.factors if not _is(sums, f, text, mono))
+        if holds or len(kept) == len(mono.factors):
+            out.append((coef, Mono(kept, mono.bound, mono.ranges)))
+    return sums.collected(out)
+
+
+def _is(sums: Sums, factor: Factor, text: str, mono: Mono) -> bool:
+    if factor.head[0] not in INDICATORS or _reads(sums, Mono((factor,)), mono.bound):
+        return False
+    return sums.writer.factor(factor, {}, 0) == text
+
+
 def _applied(
     sums: Sums, head: tuple[Any, ...], values: Sequence[Poly], at: tuple[Index, ...]
 ) -> Poly:
+    if head == ("hot",):
+        row = sums.of(Factor(("ramp",), (Index(0, at[0].steps),)))
+        steps = affine(sums.space, _minus(sums, row, values[0]))
+        if steps is not None:
+            made = comparison("level", (steps[0] + at[0].offset, steps[1]))
+            return sums.of(made) if isinstance(made, Factor) else sums.constant(Fraction(int(made)))
     law = _LAWS.get(head[0])
     if law is not None and len(head) == 1:
         return law(sums, list(values))
@@ -85,8 +144,17 @@ def _not(sums: Sums, value: Poly) -> Poly:
     return _minus(sums, ONE, value)
 
 
+def _compared(sums: Sums, head: str, value: Poly) -> Poly:
+    """1 where a value is at most 0 (`le0`), or 0 (`eq0`); of indices alone as one of these."""
+    split = affine(sums.space, value)
+    if split is None:
+        return sums.of(Factor((head,), (), (Body(value),)))
+    made = comparison("below" if head == "le0" else "level", split)
+    return sums.of(made) if isinstance(made, Factor) else sums.constant(Fraction(int(made)))
+
+
 def _le(sums: Sums, values: list[Poly]) -> Poly:
-    return sums.of(Factor(("le0",), (), (Body(_minus(sums, *values)),)))
+    return _compared(sums, "le0", _minus(sums, *values))
 
 
 def _lt(sums: Sums, values: list[Poly]) -> Poly:
@@ -94,7 +162,7 @@ def _lt(sums: Sums, values: list[Poly]) -> Poly:
 
 
 def _eq(sums: Sums, values: list[Poly]) -> Poly:
-    return sums.of(Factor(("eq0",), (), (Body(_minus(sums, *values)),)))
+    return _compared(sums, "eq0", _minus(sums, *values))
 
 
 def _or(sums: Sums, values: list[Poly]) -> Poly:
@@ -103,7 +171,10 @@ def _or(sums: Sums, values: list[Poly]) -> Poly:
 
 def _exp(sums: Sums, values: list[Poly]) -> Poly:
     (value,) = values
-    return sums.of(Factor(("exp",), (), (Body(value),))) if value else ONE
+    if not value:
+        return ONE
+    made = exponential(sums, value, lambda base: _reciprocal(sums, [base]))
+    return sums.of(Factor(("exp",), (), (Body(value),))) if made is None else made
 
 
 def _common(sums: Sums, poly: Poly) -> tuple[Poly, Poly]:
@@ -130,35 +201,17 @@ def _reads(sums: Sums, mono: Mono, names: tuple[int, ...]) -> bool:
     return bool(reads(sums.space, mono) & set(names))
 
 
-def _components(sums: Sums, mono: Mono) -> list[Mono]:
-    """A term as a product of terms that share no variable of its sum."""
-    left: list[tuple[set[int], list[Factor]]] = []
-    for factor in mono.factors:
-        names, together = reads(sums.space, Mono((factor,))) & set(mono.bound), [factor]
-        apart: list[tuple[set[int], list[Factor]]] = []
-        for others, factors in left:
-            if names & others:
-                names, together = names | others, factors + together
-            else:
-                apart.append((others, factors))
-        left = [*apart, (names, together)]
-    out: list[Mono] = []
-    for names, factors in left:
-        bound = tuple(v for v in mono.bound if v in names)
-        out.append(Mono(tuple(factors), bound, tuple(r for r in mono.ranges if r[0] in bound)))
-    return out
-
-
 def _reciprocal(sums: Sums, values: list[Poly]) -> Poly:
     common, rest = _common(sums, values[0])
     if not rest:
         return sums.of(Factor(("reciprocal",), (), (Body(rest),)))
+    for under in denominators(sums, rest):
+        above = _reciprocal(sums, [sums.multiply(rest, under)])
+        return sums.multiply(sums.multiply(above, under), _exp(sums, [_minus(sums, ZERO, common)]))
     lead = min((sums.writer.mono(m, {}, 0), c) for c, m in rest)[1]
     rest = sums.scale(rest, 1 / lead)
     out = sums.constant(1 / lead)
-    parts = (
-        [((Fraction(1), m),) for m in _components(sums, rest[0][1])] if len(rest) == 1 else [rest]
-    )
+    parts = [((Fraction(1), m),) for m in sums.components(rest[0][1])] if len(rest) == 1 else [rest]
     for part in parts:
         out = sums.multiply(out, sums.of(Factor(("reciprocal",), (), (Body(part),))))
     if common:
@@ -168,8 +221,21 @@ def _reciprocal(sums: Sums, values: list[Poly]) -> Poly:
 
 def _log(sums: Sums, values: list[Poly]) -> Poly:
     common, rest = _common(sums, values[0])
+    for under in denominators(sums, rest):
+        above = sums.multiply(rest, under)
+        if positive(sums.space, above):
+            return sums.add([common, _minus(sums, _log(sums, [above]), _log(sums, [under]))])
     inner = ZERO if rest == ONE else sums.of(Factor(("log",), (), (Body(rest),)))
     return sums.add([common, inner])
+
+
+def _sigmoid(sums: Sums, values: list[Poly]) -> Poly:
+    below = _exp(sums, [_minus(sums, ZERO, values[0])])
+    return _reciprocal(sums, [sums.add([ONE, below])])
+
+
+def _softplus(sums: Sums, values: list[Poly]) -> Poly:
+    return _log(sums, [sums.add([ONE, _exp(sums, values)])])
 
 
 Law = Callable[[Sums, list[Poly]], Poly]
@@ -177,11 +243,16 @@ _LAWS: dict[str, Law] = {
     "exp": _exp,
     "log": _log,
     "reciprocal": _reciprocal,
+    "sigmoid": _sigmoid,
+    "silu": lambda sums, values: sums.multiply(values[0], _sigmoid(sums, values)),
+    "softplus": _softplus,
+    "log1p": lambda sums, values: _log(sums, [sums.add([ONE, values[0]])]),
+    "expm1": lambda sums, values: _minus(sums, _exp(sums, values), ONE),
     "le": _le,
     "lt": _lt,
     "eq": _eq,
     "ne": lambda sums, values: _not(sums, _eq(sums, values)),
     "logical_not": lambda sums, values: _not(sums, values[0]),
-    "logical_and": lambda sums, values: sums.multiply(*values),
+    "logical_and": lambda sums, values: sums.multiply(values[0], values[1]),
     "logical_or": _or,
 }

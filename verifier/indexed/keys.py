@@ -22,9 +22,12 @@ from verifier.indexed.form import (
 )
 from verifier.indexed.functions import apply
 from verifier.indexed.lookups import index_add, integers, put_along, take, take_along
-from verifier.indexed.sums import Sums, fused, neighbours
+from verifier.indexed.signs import positive
+from verifier.indexed.sums import Sums
+from verifier.indexed.tidy import fused, neighbours
 from verifier.ops.registry import REGISTRY
 from verifier.terms import Ref, Term, Terms
+from verifier.terms.defined import rest_of_parts
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
@@ -44,6 +47,7 @@ class Keys:
         self.terms = terms
         self.left = MAX_TABLE
         self._found: dict[int, tuple[Fraction, str, bool]] = {}
+        terms.defined.above = self.above
 
     def key(self, ref: Ref) -> tuple[Fraction, str]:
         """A rational factor and the key of what it multiplies; the factor is 0 for zeros."""
@@ -51,10 +55,21 @@ class Keys:
         return ref.coef * factor, text
 
     def same(self, a: Ref, b: Ref) -> bool:
-        """Whether two terms are known to be one function."""
-        if self.terms.shape(a) != self.terms.shape(b):
+        """Whether two terms are known to be one function, and to have a value alike."""
+        if a == b or self.terms.shape(a) != self.terms.shape(b):
+            return a == b
+        loose = self.terms.loose(a.id) or self.terms.loose(b.id)
+        return not loose and self.key(a) == self.key(b)
+
+    def above(self, id: int) -> bool:
+        """Whether every entry of a term is above 0, as its expression shows."""
+        if self.heavy(id) or self.left <= 0:
             return False
-        return a == b or self.key(a) == self.key(b)
+        opened = Opened(self)
+        try:
+            return positive(opened.space, opened.whole(id)[1])
+        except UnclearError:
+            return False
 
     def heavy(self, id: int) -> bool:
         """Whether a term is too long to be written out in others."""
@@ -139,6 +154,8 @@ class Opened:
     def entry(self, ref: Ref, at: Places) -> Poly:
         """The entry of a term at a place."""
         if ref.coef == 0:
+            if self.terms.loose(ref.id):
+                raise UnclearError("what may be undefined, times zero")
             return ZERO
         found = self.memo.get((ref.id, at))
         if found is None:
@@ -167,12 +184,19 @@ class Opened:
                 return rule(self, term, at)
             if self._is_map(term):
                 values = [self.entry(a, self.under(a, at, len(term.shape))) for a in term.args]
+                if term.op.startswith("logical_"):
+                    values = [self.truth(a, v) for a, v in zip(term.args, values, strict=True)]
                 return apply(self.sums, (term.op, *term.attrs), values)
         except UnclearError:
             pass
         inner = tuple(self.keys.key(a) for a in term.args)
         text = repr((term.op, term.attrs, term.shape, inner))
         return self.sums.of(Factor(("op", hashlib.sha256(text.encode()).hexdigest()), at))
+
+    def truth(self, ref: Ref, value: Poly) -> Poly:
+        """1 where a value is not 0, else 0."""
+        known = ref.coef == 1 and self.terms[ref.id].op in TRUTHS
+        return value if known else apply(self.sums, ("true",), [value])
 
     def _is_map(self, term: Term) -> bool:
         op = REGISTRY.get(term.op)
@@ -190,6 +214,9 @@ class Opened:
         The number of the entry is a sum of variables with steps; they are dealt out to the dims
         of the source. What a dim is given must stay in its extent: then there is no carry.
         """
+        if [n for n in shape if n != 1] == [n for n in source if n != 1]:
+            kept = iter(p for p, n in zip(at, shape, strict=True) if n != 1)
+            return tuple(Index() if n == 1 else next(kept) for n in source)
         offset, steps = 0, list[tuple[int, int]]()
         for place, row in zip(at, _rows(shape), strict=True):
             offset += place.offset * row
@@ -289,7 +316,7 @@ def _positive(o: Opened, ref: Ref, depth: int = 0) -> bool:
         found = (
             term.op in ("ones", "exp", "abs", "sqrt", "rsqrt")
             or (term.op == "addend" and term.attrs[-1])
-            or (term.op == "lin" and _left(o, term))
+            or rest_of_parts(o.terms.nodes, term)
             or (
                 term.op in KEEPING
                 and depth < MAX_DEPTH
@@ -298,22 +325,6 @@ def _positive(o: Opened, ref: Ref, depth: int = 0) -> bool:
         )
         o.positive[ref.id] = found
     return found and ref.coef >= 0
-
-
-def _left(o: Opened, term: Term) -> bool:
-    """Whether a term is a sum of which some addends were taken away, none of them negative."""
-    parts = [a for a in term.args if o.terms[a.id].op == "addend"]
-    rest = [a for a in term.args if a not in parts]
-    if len(rest) != 1 or not parts or any(a.coef != parts[0].coef for a in parts):
-        return False
-    kinds = [o.terms[a.id].attrs for a in parts]
-    alike = {(*k[:2], *k[3:]) for k in kinds}
-    (whole,), by, first = rest, -parts[0].coef, kinds[0]
-    same = all(o.terms[a.id].args == (Ref(Fraction(1), whole.id),) for a in parts)
-    summed = dict(first[3].partial)[first[1]] == "sum"
-    return (
-        same and summed and len(alike) == 1 and first[-1] and whole.coef == by * first[5] and by > 0
-    )
 
 
 def _expand(o: Opened, term: Term, at: Places) -> Poly:
@@ -411,10 +422,9 @@ def _ramp(o: Opened, term: Term, at: Places) -> Poly:
 def _where(o: Opened, term: Term, at: Places) -> Poly:
     rank = len(term.shape)
     cond, a, b = (o.entry(x, o.under(x, at, rank)) for x in term.args)
-    if o.terms[term.args[0].id].op not in TRUTHS:
-        cond = apply(o.sums, ("true",), [cond])
+    cond = o.truth(term.args[0], cond)
     other = o.sums.add([ONE, o.sums.scale(cond, Fraction(-1))])
-    return o.sums.add([o.sums.multiply(a, cond), o.sums.multiply(b, other)])
+    return o.sums.add([o.sums.multiply(a, cond, True), o.sums.multiply(b, other, True)])
 
 
 KEEPING = frozenset(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fractions import Fraction
+from itertools import pairwise, product
 
+from verifier.indexed.affine import AFFINE
 from verifier.indexed.form import (
     ONE,
     ZERO,
@@ -13,28 +15,22 @@ from verifier.indexed.form import (
     Index,
     Mono,
     Poly,
-    Space,
     UnclearError,
-    Writer,
     bindings,
-    places,
-    ranged,
     reads,
     renamed,
-    rewritten,
     undefined,
 )
+from verifier.indexed.grids import Grid
+from verifier.indexed.signs import cancelled, risky
+from verifier.indexed.tidy import OneTerm, counts
 
 MAX_TERMS = 64
-Range = tuple[int, int]
+MAX_CELLS = 64
 
 
-class Sums:
+class Sums(OneTerm):
     """Arithmetic of expressions over one space of variables."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.writer = Writer(space)
 
     def scale(self, poly: Poly, by: Fraction) -> Poly:
         if by == 1:
@@ -50,9 +46,16 @@ class Sums:
     def of(self, factor: Factor) -> Poly:
         return ((Fraction(1), Mono((factor,))),)
 
-    def multiply(self, left: Poly, right: Poly) -> Poly:
+    def multiply(self, left: Poly, right: Poly, chosen: bool = False) -> Poly:
+        """The product; `chosen` where a mask selects, so that what it leaves out is not computed.
+
+        Raises UnclearError where it would mask away what may have no finite value.
+        """
         if len(left) * len(right) > MAX_TERMS:
             raise UnclearError("too many terms")
+        if not chosen:
+            self._kept_whole(left, right)
+            self._kept_whole(right, left)
         out: list[tuple[Fraction, Mono]] = []
         for c, a in left:
             for d, b in right:
@@ -62,6 +65,28 @@ class Sums:
                 elif undefined(a) or undefined(b):
                     raise UnclearError("what is undefined, times zero")
         return self.collected(out)
+
+    def _kept_whole(self, given: Poly, by: Poly) -> None:
+        """Raises UnclearError where a factor is 0 on entries that may be undefined."""
+        limited = {v for _, m in by for v, _, _ in m.ranges if v not in m.bound}
+        for _, mono in given if limited else ():
+            mine = [f for f in mono.factors if risky(self.space, Mono((f,)))]
+            names = {v for f in mine for v in reads(self.space, Mono((f,)))} & limited
+            names -= set(mono.bound)
+            if not names:
+                continue
+            boxes = [{v: self.range_of(m, v) for v in names} for _, m in by]
+            whole = {v: self.range_of(mono, v) for v in names}
+            edges = {
+                v: sorted({low, high, *(e for b in boxes for e in b[v] if low < e < high)})
+                for v, (low, high) in whole.items()
+            }
+            cells = list(product(*([(v, *c) for c in pairwise(e)] for v, e in edges.items())))
+            if len(cells) > MAX_CELLS or not all(
+                any(all(b[v][0] <= lo and hi <= b[v][1] for v, lo, hi in cell) for b in boxes)
+                for cell in cells
+            ):
+                raise UnclearError("what may be undefined, times zero")
 
     def summed(self, poly: Poly, names: Iterable[int]) -> Poly:
         """The sum over variables."""
@@ -92,16 +117,49 @@ class Sums:
         kept = [(v, *r) for v, r in sorted(ranges.items()) if not self._full(v, r)]
         return Mono((*a.factors, *b.factors), (*a.bound, *b.bound), tuple(kept))
 
-    def _full(self, name: int, limits: Range) -> bool:
-        return limits == (0, self.space.extents[name])
+    def components(self, mono: Mono) -> list[Mono]:
+        """A term as a product of terms that share no variable of its sum."""
+        left: list[tuple[set[int], list[Factor]]] = []
+        for factor in self._exponents(mono):
+            names, together = reads(self.space, Mono((factor,))) & set(mono.bound), [factor]
+            apart: list[tuple[set[int], list[Factor]]] = []
+            for others, factors in left:
+                if names & others:
+                    names, together = names | others, factors + together
+                else:
+                    apart.append((others, factors))
+            left = [*apart, (names, together)]
+        out: list[Mono] = []
+        for names, factors in left:
+            bound = tuple(v for v in mono.bound if v in names)
+            kept = tuple(r for r in mono.ranges if r[0] in bound)
+            out.append(Mono(self._powers(tuple(factors)), bound, kept))
+        return out
+
+    def _exponents(self, mono: Mono) -> list[Factor]:
+        """The factors, an exponential as one for each addend."""
+        out: list[Factor] = []
+        for f in mono.factors:
+            if f.head != ("exp",):
+                out.append(f)
+                continue
+            for item in f.args[0].poly:
+                out.append(Factor(f.head, (), (Body((item,)),)))
+        return out
 
     # like terms
 
     def collected(self, items: Iterable[tuple[Fraction, Mono]]) -> Poly:
         """Like terms as one, and terms that differ in one range only as one where they meet."""
         total: dict[str, tuple[Fraction, Mono]] = {}
-        for coef, mono in items:
+        todo = list(items)
+        while todo:
+            coef, mono = todo.pop(0)
             factor, tidy = self.tidied(mono)
+            made = (self._counted(tidy) or cancelled(self, tidy)) if factor else None
+            if made is not None:
+                todo += self.scale(made, coef * factor)
+                continue
             text = self.writer.mono(tidy, {}, 0)
             before = total.get(text)
             total[text] = (coef * factor + (before[0] if before else 0), tidy)
@@ -110,16 +168,53 @@ class Sums:
             raise UnclearError("too many terms")
         if len(out) > 1:
             out = self._met(out)
+        if len(out) > 1 and any(f.head[0] in AFFINE for _, m in out for f in m.factors):
+            out = self._squared(out)
         return tuple(out)
+
+    def _counted(self, mono: Mono) -> Poly | None:
+        """The term with its counts from 0: the number of entry 3 + i is 3 more than that of i.
+
+        None where they already are.
+        """
+        if all(p.offset == 0 and p.steps for p in counts(mono)):
+            return None
+        factors: Poly = ONE
+        for f in mono.factors:
+            if f.head == ("ramp",):
+                (place,) = f.places
+                parts = [(Fraction(place.offset), Mono())] if place.offset else []
+                if place.steps:
+                    parts.append((Fraction(1), Mono((Factor(f.head, (Index(0, place.steps),)),))))
+                by: Poly = tuple(parts)
+            else:
+                args = tuple(Body(self._counts(b.poly), b.own) for b in f.args)
+                by = ((Fraction(1), Mono((Factor(f.head, f.places, args),))),)
+            factors = tuple(
+                (c * d, Mono((*m.factors, *n.factors))) for c, m in factors for d, n in by
+            )
+        return tuple((c, Mono(m.factors, mono.bound, mono.ranges)) for c, m in factors)
+
+    def _counts(self, poly: Poly) -> Poly:
+        return self.collected(poly) if any(True for _, m in poly for _ in counts(m)) else poly
+
+    def _squared(self, items: list[tuple[Fraction, Mono]]) -> list[tuple[Fraction, Mono]]:
+        """Terms whose indices keep a comparison true, with those of which it has to be asked."""
+        while True:
+            made = Grid(self).joined(items)
+            if made is None:
+                return items
+            items = self._met(self._tidy(made))
 
     def _met(self, items: list[tuple[Fraction, Mono]]) -> list[tuple[Fraction, Mono]]:
         changed = True
         while changed:
             changed = False
+            outer = {r[0] for _, m in items for r in m.ranges if r[0] not in m.bound}
             groups: dict[str, list[tuple[int, int]]] = {}
             for at, (_, mono) in enumerate(items):
-                for v in {*mono.bound, *(r[0] for r in mono.ranges)}:
-                    text = self.writer.mono(mono, {}, 0, masked=v)
+                for v in {*mono.bound, *outer}:
+                    text = self.writer.mono(self.shown(mono, v), {}, 0, {v: "masked"})
                     key = f"{v if v not in mono.bound else ''}~{text}"
                     group = groups.setdefault(key, [])
                     if all(at != other for other, _ in group):
@@ -136,9 +231,16 @@ class Sums:
                     break
         return items
 
+    def shown(self, mono: Mono, name: int) -> Mono:
+        """The term with the range of a variable of its own dims written out."""
+        if name in mono.bound or any(v == name for v, _, _ in mono.ranges):
+            return mono
+        kept = tuple(sorted((*mono.ranges, (name, 0, self.space.extents[name]))))
+        return Mono(mono.factors, mono.bound, kept)
+
     def _tidy(self, items: list[tuple[Fraction, Mono]]) -> list[tuple[Fraction, Mono]]:
         made = [(c, self.tidied(m)) for c, m in items]
-        return [(c * factor, m) for c, (factor, m) in made]
+        return [(c * factor, m) for c, (factor, m) in made if c * factor]
 
     def _stepped(
         self, items: list[tuple[Fraction, Mono]], members: list[tuple[int, int]]
@@ -147,7 +249,7 @@ class Sums:
         edges: dict[int, Fraction] = {}
         for at, v in members:
             coef, mono = items[at]
-            low, high = self._range(mono, v)
+            low, high = self.range_of(mono, v)
             edges[low] = edges.get(low, Fraction(0)) + coef
             edges[high] = edges.get(high, Fraction(0)) - coef
         at, name = members[0]
@@ -158,177 +260,6 @@ class Sums:
             if not edges[edge]:
                 continue
             if value:
-                out.append((value, self._limited(model, name, (start, edge))))
+                out.append((value, self.limited(model, name, (start, edge))))
             value, start = value + edges[edge], edge
         return out
-
-    def _range(self, mono: Mono, name: int) -> Range:
-        return next(((a, b) for v, a, b in mono.ranges if v == name), self._whole(name))
-
-    def _whole(self, name: int) -> Range:
-        return 0, self.space.extents[name]
-
-    def _ranging(self, mono: Mono, name: int, limits: Range) -> Mono:
-        kept = [r for r in mono.ranges if r[0] != name]
-        if not self._full(name, limits):
-            kept.append((name, *limits))
-        return Mono(mono.factors, mono.bound, tuple(sorted(kept)))
-
-    def _limited(self, mono: Mono, name: int, limits: Range) -> Mono:
-        """The term with another range; an index that starts at 0 ends with its extent."""
-        if name not in mono.bound:
-            return self._ranging(mono, name, limits)
-        fresh = self.space.fresh(limits[1])
-        bare = Mono(mono.factors, mono.bound, tuple(r for r in mono.ranges if r[0] != name))
-        return self._ranging(renamed(self.space, bare, {name: fresh}), fresh, limits)
-
-    # one term
-
-    def tidied(self, mono: Mono) -> tuple[Fraction, Mono]:
-        """A rational factor, and the term without indices that nothing reads.
-
-        Indices of sums that start behind an offset start at 0, those that only occur as two digits
-        of one number are one index.
-        """
-        self.writer.check(mono)
-        coef = Fraction(1)
-        used = reads(self.space, Mono(mono.factors))
-        for v in mono.bound:
-            if v not in used:
-                low, high = self._range(mono, v)
-                coef *= high - low
-        bound = tuple(v for v in mono.bound if v in used)
-        kept = tuple(r for r in mono.ranges if r[0] in used or r[0] not in mono.bound)
-        mono = Mono(self._powers(mono.factors), bound, kept)
-        for v, low, high in kept:
-            if v in bound and low == 0 and not any(v in ranged(Mono((f,))) for f in mono.factors):
-                mono = self._limited(mono, v, (low, high))
-        for v in self._outward(mono):
-            mono = self._shifted(mono, v)
-        for v in mono.bound:
-            low, high = self._range(mono, v)
-            if high == low + 1 and not any(v in ranged(Mono((f,))) for f in mono.factors):
-                mono = self._fixed(mono, v, low)
-        return coef, self._fused(mono)
-
-    def _powers(self, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
-        """Exponentials as one; an indicator once."""
-        exponents = [f.args[0].poly for f in factors if f.head[0] == "exp"]
-        out = [f for f in factors if f.head[0] != "exp"]
-        if exponents:
-            total = self.add(exponents) if len(exponents) > 1 else exponents[0]
-            if total:
-                out.append(Factor(("exp",), (), (Body(total),)))
-        seen: set[str] = set()
-        kept: list[Factor] = []
-        for f in out:
-            if f.head[0] in ("le0", "eq0", "hot"):
-                text = self.writer.factor(f, {}, 0)
-                if text in seen:
-                    continue
-                seen.add(text)
-            kept.append(f)
-        return tuple(kept)
-
-    def _fixed(self, mono: Mono, name: int, value: int) -> Mono:
-        """The term with the one value of an index in its place."""
-
-        def change(place: Index) -> Index:
-            steps = dict(self.space.steps(place))
-            if name not in steps:
-                return place
-            by = value * steps.pop(name)
-            return Index(place.offset + by, tuple(steps.items()))
-
-        made = self._places(mono, change)
-        bound = tuple(v for v in mono.bound if v != name)
-        return Mono(made.factors, bound, tuple(r for r in mono.ranges if r[0] != name))
-
-    def _outward(self, mono: Mono) -> list[int]:
-        """The variables of the sum, those with large steps first."""
-        most: dict[int, int] = {}
-        for place in places(mono):
-            for v, n in self.space.steps(place):
-                most[v] = max(n, most.get(v, 0))
-        return sorted(mono.bound, key=lambda v: (-most.get(v, 0), v))
-
-    def _shifted(self, mono: Mono, name: int) -> Mono:
-        """The term with an index of its sum counted from another start, so that offsets go."""
-        if any(v == name for f in mono.factors for v in ranged(Mono((f,)))):
-            return mono
-        starts: set[int] = set()
-        for place in places(mono):
-            steps = dict(self.space.steps(place))
-            if name in steps:
-                starts.add(place.offset // steps[name])
-        by = min(starts, default=0)
-        if not by:
-            return mono
-        low, high = self._range(mono, name)
-        fresh = self.space.fresh(high + by)
-
-        def change(place: Index) -> Index:
-            steps = dict(self.space.steps(place))
-            if name not in steps:
-                return place
-            new = tuple((fresh if v == name else v, n) for v, n in steps.items())
-            return Index(place.offset - by * steps[name], new)
-
-        moved = self._places(mono, change)
-        rest = tuple(r for r in mono.ranges if r[0] != name)
-        bound = tuple(fresh if v == name else v for v in mono.bound)
-        made = Mono(moved.factors, bound, rest)
-        return self._ranging(made, fresh, (low + by, high + by))
-
-    def _places(self, mono: Mono, change: Callable[[Index], Index]) -> Mono:
-        ((_, made),) = rewritten(((Fraction(1), mono),), change)
-        return made
-
-    def _fused(self, mono: Mono) -> Mono:
-        """Two indices of the sum that are always neighbouring digits are one index."""
-        free = {v for v in mono.bound if not any(r[0] == v for r in mono.ranges)}
-        free -= {v for f in mono.factors for v in ranged(Mono((f,)))}
-        pairs = neighbours(self.space, [mono], free)
-        if not pairs:
-            return mono
-        first, second = pairs[0]
-        one = self.space.fresh(self.space.extents[first] * self.space.extents[second])
-        made = self._places(mono, lambda p: fused(self.space, p, first, second, one))
-        bound = tuple(one if v == first else v for v in mono.bound if v != second)
-        return self._fused(Mono(made.factors, bound, mono.ranges))
-
-
-def neighbours(space: Space, monos: Iterable[Mono], among: set[int]) -> list[tuple[int, int]]:
-    """Pairs of variables that only ever occur as two digits of one number, in that order."""
-    follows: dict[int, set[int | None]] = {}
-    leads: dict[int, set[int | None]] = {}
-    for mono in monos:
-        for place in places(mono):
-            steps = space.steps(place)
-            by_step = {n: v for v, n in steps}
-            for v, n in steps:
-                before = by_step.get(n * space.extents[v])
-                leads.setdefault(v, set()).add(before)
-                if before is not None:
-                    follows.setdefault(before, set()).add(v)
-            inner = {by_step.get(n * space.extents[v]) for v, n in steps}
-            for v, _ in steps:
-                if v not in inner:
-                    follows.setdefault(v, set()).add(None)
-    out: list[tuple[int, int]] = []
-    for w in sorted(among):
-        found = leads.get(w, set())
-        if len(found) == 1:
-            (v,) = found
-            if v is not None and v != w and v in among and follows[v] == {w}:
-                out.append((v, w))
-    return out
-
-
-def fused(space: Space, place: Index, first: int, second: int, one: int) -> Index:
-    """A place with two neighbouring digits as one."""
-    steps = space.steps(place)
-    if first not in dict(steps):
-        return place
-    new = [(one if v == second else v, n) for v, n in steps if v != first]
-    return Index(place.offset, tuple(new))

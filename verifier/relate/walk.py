@@ -78,7 +78,7 @@ def relate(
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts and wide.apart(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
-        if wide and not facts and lookup(node.op).kind != "movement" and wide.reread(node):
+        if wide and not facts and lookup(node.op).kind != "movement" and wide.again(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts:
             facts = wide.cut(node, region, distributed.types[node.outputs[0]].shape)

@@ -303,7 +303,25 @@ class Wide:
         after = sum(len(self.out.facts[v]) for v in node.inputs)
         return after > before and lookup(node.op).kind not in ("movement", "collective")
 
-    def reread(self, node: Node) -> bool:
+    def again(self, node: Node) -> bool:
+        """Tell pieces apart, coordinate by coordinate, and read operands as other pieces."""
+        apart = lookup(node.op).kind != "collective" and self._pieces(node)
+        return self._reread(node) or apart
+
+    def _pieces(self, node: Node) -> bool:
+        """Tell operands apart along mesh dims that split several of them."""
+        held = [self.out.facts[v] for v in node.inputs]
+        split = [{n for f in facts for n in f.layout.mentioned} for facts in held]
+        names = {n for s in split for n in s if sum(n in other for other in split) > 1}
+        before = sum(map(len, held))
+        for name in sorted(n for n in names if self.mesh[n] <= MAX_COORDINATES):
+            for value in dict.fromkeys(node.inputs):
+                facts, chosen = self.out.facts[value], range(self.mesh[name])
+                about = self.alike[value], value in self.positive
+                facts += split_facts(self.terms, value, facts, *about, self.mesh, name, chosen)
+        return sum(map(len, held)) > before
+
+    def _reread(self, node: Node) -> bool:
         """Read operands as pieces of other wholes (`verifier/relate/rereading.py`)."""
         operands = [self.out.facts[v] for v in node.inputs]
         more = reread(self.terms, node, operands, self.mesh)

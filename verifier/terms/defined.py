@@ -6,7 +6,7 @@ may have no value is never dropped from a term, whatever factor it is left with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from verifier.ops.registry import ONE
 from verifier.terms.refs import Ref, Term
@@ -33,6 +33,8 @@ class Defined:
     def __init__(self) -> None:
         self.signs: list[Sign] = []
         self.loose: list[bool] = []
+        self.above: Callable[[int], bool] = lambda id: False
+        """Says of further terms that every entry is above 0."""
 
     def read(self, nodes: Sequence[Term], given: int, id: int) -> bool:
         """Whether an entry of a term may have no value though the first `given` terms have one."""
@@ -43,7 +45,10 @@ class Defined:
             sign = 0 if rest_of_parts(nodes, term) else _sign(term, signs)
             self.signs.append(0 if empty and sign == 1 else sign)
             inner = any(self.loose[a.id] for a in term.args)
-            self.loose.append(at >= given and (inner or _partial(term, signs)))
+            partial = at >= given and not inner and _partial(term, signs)
+            if partial and term.args[0].coef > 0 and self.above(term.args[0].id):
+                partial = False
+            self.loose.append(at >= given and (inner or partial))
         return self.loose[id]
 
     def _of(self, ref: Ref) -> Sign:

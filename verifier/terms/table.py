@@ -25,11 +25,11 @@ class Terms:
         self._ids: dict[Term, int] = {}
         self.given = sys.maxsize
         """How many terms the one-device program makes. It has values of all of them."""
-        self._defined = Defined()
+        self.defined = Defined()
 
     def loose(self, id: int) -> bool:
         """Whether an entry may have no value though one device computes no undefined one."""
-        return id >= self.given and self._defined.read(self.nodes, self.given, id)
+        return id >= self.given and self.defined.read(self.nodes, self.given, id)
 
     def __getitem__(self, id: int) -> Term:
         return self.nodes[id]
