@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent import verdicts
@@ -71,7 +72,7 @@ def prove(run: Run, job: Job) -> Outcome:
             given = made.sequential, made.lowered.program, made.lowered.contract
             if line is not None:
                 given = staged(*given, len(line.stages))
-            step = captured_step(*given, job.micro_batches)
+            step = _assuming(captured_step(*given, job.micro_batches), captured.assumptions)
         except TrainingError as error:
             raise InputError("no training step", where=job.request.target, got=str(error)) from None
         counts = (sum(1 for _ in p.walk()) for p in (step.sequential, step.distributed))
@@ -95,6 +96,12 @@ def prove(run: Run, job: Job) -> Outcome:
     if job.out is not None:
         _write(job.out, step, verdict.certificate if isinstance(verdict, Proof) else None)
     return verdicts.report(run, verdict)
+
+
+def _assuming(step: Step, assumptions: Sequence[str]) -> Step:
+    """The step, with what capture took for granted among what its contract assumes."""
+    more = (*step.contract.assumptions, *assumptions)
+    return replace(step, contract=replace(step.contract, assumptions=more))
 
 
 def _pipeline(job: Job) -> Schedule | None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from agent import events, outdir
+from agent import events, outdir, stepping
 from agent.errors import Exit
 from agent.recheck import directory_again
 from agent.run import Run
+from synthesis.hardware import load
 from synthesis.plan import Plan, to_json
+from tests.training.test_staged import model
 from tests.verifier.test_balanced import ranks, whole
 from verifier.contract import Balanced, Contract
+from verifier.frontend import Captured, CaptureRequest, ModelFacts
 from verifier.ir.jsonio import dumps
 from verifier.ir.types import Mesh
 from verifier.layout import Layout, from_placements
@@ -46,3 +50,19 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
     assert found.exit is Exit.PROVED
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert verdict.assumptions == [*told, "dry", str(balance)]
+
+
+def test_a_proof_of_a_step_names_what_capture_took_for_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, seen = model(2), "The model runs in eval mode: dropout is off."
+    captured = Captured(program, {}, cast(ModelFacts, object()), (seen,))
+    monkeypatch.setattr(stepping, "captured_in", lambda *_: captured)
+    monkeypatch.setattr(stepping, "collect_facts", lambda *_: None)
+    monkeypatch.setattr(stepping, "loss_obstacle", lambda *_: None)
+    run = Run([])
+    job = stepping.Job(CaptureRequest("model"), Mesh((("pp", 2),)), load("h100"), 2, None)
+    stepping.prove(run, job)
+    (verdict,) = (event for event in run.seen if isinstance(event, events.VerdictReached))
+    assert verdict.verdict == "proved"
+    assert seen in verdict.assumptions
