@@ -231,8 +231,8 @@ UNREAD = (ANY_SOURCE, "barrier", "monitored_barrier_")
 
 
 def process_group(name: str, args: tuple[Any, ...]) -> ProcessGroup:
-    """The process group of a call that has a reader, or receives from any source."""
-    return ProcessGroup.unbox(args[1 if name == ANY_SOURCE else READERS[name][0]])
+    """The process group of a call."""
+    return ProcessGroup.unbox(args[1 if name in UNREAD else READERS[name][0]])
 
 
 def read(name: str, args: tuple[Any, ...], me: int, n: int) -> Call | None:

@@ -88,7 +88,9 @@ class Group:
     """Whether this rank received from any source: which message was the how many-th of its sender
     is not known from there on."""
     exchanged: int = 0
-    """Messages that this rank sent and received."""
+    """What its backend counted since then of messages and monitored barriers: ranks differ in how
+    many of them they take part in."""
+    counts_messages: bool = True
     pairs: dict[tuple[int, int, int], Lane] = field(default_factory=dict[Any, Any])
 
     @property
@@ -107,7 +109,7 @@ class Group:
         counted = private.counted(self.pg)
         if counted < 0:
             return counted
-        return counted - self.origin - self.exchanged * private.counts_messages(self.pg)
+        return counted - self.origin - self.exchanged
 
     def open(self, phase: int, every: int, early: int) -> None:
         """Count collectives anew. Their identity has the phase and `base` in it: ranks that began

@@ -90,6 +90,8 @@ class Guard(Settings):
             raise GuardError("Guard: no process group; call init_process_group before start")
         if _active is not None:
             raise GuardError("Guard: another guard is on in this process; stop it first")
+        if private.counts_otherwise():
+            self.cycle = 1
         settings = self.shared()
         note = {"settings": settings, "run": secrets.randbits(62)}
         self._exchange = exchange = Exchange(self.timeout, note)

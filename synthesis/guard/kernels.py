@@ -38,7 +38,7 @@ _kernels: dict[bool, list[Any]] = {}
 to the end of the process: another thread may be on its way into one."""
 _covers: dict[bool, list[Any]] = {}
 """What lies over those that nobody asks for: kernels that are skipped at no cost."""
-MESSAGES = (*PAIRS, ANY_SOURCE)
+MESSAGES = (*PAIRS, ANY_SOURCE, "monitored_barrier_")
 COLLECTIVES = tuple(name for name in (*READERS, *UNREAD) if name not in MESSAGES)
 
 

@@ -98,8 +98,7 @@ class Observer:
             return proceed(*args)
         reader = READERS.get(name)
         if reader is None:
-            self._unread(name, args)
-            return self._run(proceed, args)
+            return self._unread(name, args, proceed)
         pg = ProcessGroup.unbox(args[reader[0]])
         try:
             group = self.groups[pg]
@@ -117,7 +116,7 @@ class Observer:
             seq = lane.calls
             lane.calls = seq + 1
             self._tally[name] += 1
-            group.exchanged += lane is not group.lane
+            group.exchanged += lane is not group.lane and group.counts_messages
             due = seq >= lane.due
             if counts:
                 self.since += 1
@@ -148,15 +147,18 @@ class Observer:
                 group.open(self.phase, self._every, early)
         return group.phase == self.phase
 
-    def _unread(self, name: str, args: tuple[Any, ...]) -> None:
+    def _unread(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
         self.unread += name != "barrier"
-        if name != ANY_SOURCE:
-            return
         pg = process_group(name, args)
-        if group := self.groups.get(pg) or self._met(pg):
-            group.any_source = True
-            with self._count:
-                group.exchanged += 1
+        group = self.groups.get(pg) or self._met(pg)
+        if group is None or name == "barrier":
+            return self._run(proceed, args)
+        before = private.counted(pg)
+        result = self._run(proceed, args)
+        with self._count:  # a monitored barrier sends messages, more of them on rank 0
+            group.exchanged += private.counted(pg) - before
+            group.any_source = group.any_source or name == ANY_SOURCE
+        return result
 
     def _due(
         self,

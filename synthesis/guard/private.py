@@ -66,6 +66,12 @@ def counts_messages(pg: Any) -> bool:
     return dist.get_backend(pg) == "gloo"
 
 
+def counts_otherwise() -> bool:
+    """Whether backends count more than calls: with TORCH_DISTRIBUTED_DEBUG=DETAIL every collective
+    brings messages of its own."""
+    return dist.get_debug_level() == dist.DebugLevel.DETAIL
+
+
 def on_new_group(then: Callable[[], None]) -> Callable[[], None]:
     """Call this for every process group that this process makes, until what is returned is."""
     module: Any = dist.distributed_c10d

@@ -21,21 +21,26 @@ def _optimizer() -> Any:
 
 
 def _collectives(r: int, n: int) -> None:
-    """Eight calls of one group, and a message each way."""
-    t, world = torch.ones(16) * (r + 1), dist.group.WORLD
+    """Eight calls of one group, and messages: as many for all, and more for rank 0."""
+    t, world = torch.ones(18) * (r + 1), dist.group.WORLD
     assert world is not None
     for _ in range(2):
         dist.all_reduce(t.clone())
         dist.all_reduce(t.clone(), async_op=True).wait()
-        dist.all_gather_into_tensor(torch.empty(16 * n), t)
+        dist.all_gather_into_tensor(torch.empty(18 * n), t)
         total: Any = funcol.reduce_scatter_tensor(t, "sum", 0, world) + 1
         del total
     ops = [
         dist.P2POp(dist.isend, t, (r + 1) % n),
-        dist.P2POp(dist.irecv, torch.empty(16), (r - 1) % n),
+        dist.P2POp(dist.irecv, torch.empty(18), (r - 1) % n),
     ]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
+    dist.monitored_barrier()
+    if r == 0:
+        dist.recv(torch.empty(3))
+    elif r == 1:
+        dist.send(torch.ones(3), 0)
 
 
 def watched_steps(r: int, n: int) -> Any:

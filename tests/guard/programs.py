@@ -311,6 +311,7 @@ SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
     )
 }  # fmt: skip
 SCENARIOS["killed"] = (3, killed)
+SCENARIOS["watched_steps"] = (3, watched_steps)
 SCENARIOS["another_size_late"] = (3, another_size_late)
 SLOW = ("late", "another_size_late", "orders", "orders_with_sums", "other_sides")
 """They wait more than they work: run beside the others."""

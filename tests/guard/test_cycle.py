@@ -38,15 +38,15 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
-    def look(name: str) -> list[dict[str, Any]]:
-        places = [folder / f"{name}{rank}.json" for rank in range(2)]
+    def look(name: str, ranks: int = 2) -> list[dict[str, Any]]:
+        places = [folder / f"{name}{rank}.json" for rank in range(ranks)]
         return [json.loads(p.read_text()) if p.exists() else {} for p in places]
 
     return look
 
 
 def test_one_step_of_a_cycle_is_watched_and_the_others_have_no_kernels(said: Any) -> None:
-    ranks = said("watched_steps")
+    ranks = said("watched_steps", 3)
     for rank in ranks:
         assert "error" not in rank, rank["trace"]
         clean, wide = rank["value"]["clean"], rank["value"]["wide"]
@@ -55,13 +55,14 @@ def test_one_step_of_a_cycle_is_watched_and_the_others_have_no_kernels(said: Any
         assert wide == [cycle.takes(step) for step in range(len(wide))]
         assert 41 // 4 <= sum(wide) <= 41 // 4 + 3
         assert clean["watched"] in (sum(wide), sum(wide) + 1)
-        assert clean["alarms"] == clean["unjudged"] == 0
-        assert 0.7 < clean["sampled"] / (41 * (8 + 2) / 8) < 1.5
+        assert clean["alarms"] == 0
+        assert clean["unjudged"] <= 2 * (41 // 8 + 1)  # messages that rank 0 receives
+        assert 0.7 < clean["sampled"] / (41 * (8 + 2) / 8) < 1.6
     assert ranks[0]["value"]["wide"] == ranks[1]["value"]["wide"]
 
 
 def test_a_fault_is_found_in_a_step_that_is_watched(said: Any) -> None:
-    ranks = said("watched_steps")
+    ranks = said("watched_steps", 3)
     assert ranks[0]["value"]["rows"] == ranks[1]["value"]["rows"]
     rows = ranks[0]["value"]["rows"]
     assert sum(drawn for drawn, *_ in rows) > 5
