@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agent import cli_checks, cli_models, cli_patches, cli_plans
+from agent import cli_batch, cli_checks, cli_models, cli_patches, cli_plans
 from agent.arguments import (
     EXITS,
     Json,
@@ -54,6 +54,7 @@ def shardproof(
 
 
 cli_models.register(app)
+cli_batch.register(app)
 cli_plans.register(app)
 cli_checks.register(app)
 

@@ -85,6 +85,9 @@ class Console:
                 self._say("plan", strategy)
             case events.VerdictReached():
                 self._verdict(event)
+            case events.ContractStated(lines=lines):
+                for line in lines:
+                    self._say("contract", line, "")
             case events.Repaired(edits=edits, sources=sources):
                 for edit in edits:
                     self._say("edit", edit)
@@ -115,6 +118,8 @@ class Console:
             case events.Problem():
                 self._rest()
                 self._problem(event)
+            case events.JobCompleted():
+                self._job(event)
             case events.ModelRetried(message=message):
                 self._say("model", message, "33")
             case _:  # what is answered goes to stdout; the rest is for machines
@@ -136,6 +141,17 @@ class Console:
             self._say("  given", assumption, "")
         for relation in event.relations:
             self._say("  is", relation, "")
+
+    def _job(self, event: events.JobCompleted) -> None:
+        """A line above the spinner."""
+        if self.status is not None:
+            self.status.stop()
+        colour = {"proved": "32", "refuted": "31", "failed": "31", "timeout": "31"}
+        head = f"{event.done:>4} of {event.of}  {event.seconds:7.2f} s   {event.job}"
+        text = head + (f"\n{event.message}" if event.message else "")
+        self._say(event.status, text, colour.get(event.status, "33"))
+        if self.status is not None:
+            self.status.start()
 
     def _problem(self, event: events.Problem) -> None:
         self._say("error", event.message, "31")

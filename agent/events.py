@@ -64,6 +64,13 @@ class VerdictReached(_Event):
     """What each value was found to be, where that was asked for."""
 
 
+class ContractStated(_Event):
+    """How each tensor is laid out over the mesh, and how that is known."""
+
+    event: Literal["contract"] = "contract"
+    lines: list[str]
+
+
 class Repaired(_Event):
     event: Literal["repaired"] = "repaired"
     edits: list[str]
@@ -182,6 +189,30 @@ class Problem(_Event):
     got: str = ""
     hint: str = ""
     traceback_file: str = ""
+
+
+class JobStarted(_Event):
+    """A job of a batch begins, in a process of its own."""
+
+    event: Literal["job.started"] = "job.started"
+    job: str
+
+
+class JobCompleted(_Event):
+    """A job of a batch ended, or was done before."""
+
+    event: Literal["job.completed"] = "job.completed"
+    job: str
+    status: str
+    verdict: VerdictWord
+    done: int
+    """Jobs that ended so far, this one included."""
+    of: int
+    seconds: float
+    message: str = ""
+    """The plan in short, or why there is none."""
+    row: dict[str, Any] = {}
+    """Its row in `summary.json`."""
 
 
 class SessionOpened(_Event):
@@ -335,6 +366,7 @@ Event = Annotated[
     | Warned
     | PlanChosen
     | VerdictReached
+    | ContractStated
     | Repaired
     | RepairRound
     | RepairCandidate
@@ -345,6 +377,8 @@ Event = Annotated[
     | Executed
     | Written
     | Problem
+    | JobStarted
+    | JobCompleted
     | SessionOpened
     | StepStarted
     | StepCompleted

@@ -177,7 +177,8 @@ def _write(
         lines = [event.model_dump_json() for event in (*run.seen, completed(run, outcome))]
         out.write("events.jsonl", "\n".join(lines) + "\n")
         noted = {"patch": _noted(found)} if found.patch is not None else {}
-        out.seal({"command": job.command, "verdict": outcome.verdict, **claims, **noted})
+        inputs = {"inputs": job.inputs} if job.inputs else {}
+        out.seal({"command": job.command, "verdict": outcome.verdict, **inputs, **claims, **noted})
     run.emit(events.Written(directory=outcome.directory, report=outcome.report))
     return outcome
 

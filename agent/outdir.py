@@ -106,6 +106,17 @@ def check_free(target: Path, *, force: bool) -> None:
         )
 
 
+def discard(target: Path) -> None:
+    """Remove a directory that we wrote and that nobody changed since; fine where there is none.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    check_free(target, force=True)
+    if target.exists():
+        _remove_ours(target)
+
+
 def manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a sealed directory.
 

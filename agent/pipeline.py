@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,6 +49,8 @@ class Job:
     wishes: Wishes = NO_WISHES
     llm: str = "none"
     """`none`, `auto` or the name of a model: its proposals become starting points of the search."""
+    inputs: str = ""
+    """A hash of all that the result depends on; the out-directory records it."""
 
     @property
     def command(self) -> str:
@@ -108,19 +110,36 @@ def captured_in(run: Run, asked: CaptureRequest) -> Captured:
     return captured
 
 
-def parallelize(run: Run, job: Job) -> Outcome:
-    """Take a model down the whole road.
+@dataclass(frozen=True)
+class Model:
+    """A model as it was captured, and what its source is."""
+
+    captured: Captured
+    facts: ModelFacts
+
+
+def model_in(run: Run, asked: CaptureRequest) -> Model:
+    """Capture a model and look at its modules: all of the road that does not depend on a mesh."""
+    captured = captured_in(run, asked)
+    with run.phase("inspect") as phase:
+        facts = collect_facts(asked)
+        phase.summary = f"{len(facts.modules)} modules called"
+    return Model(captured, facts)
+
+
+def parallelize(
+    run: Run, job: Job, take: Callable[[Run, CaptureRequest], Model] = model_in
+) -> Outcome:
+    """Take a model down the whole road. `take` gives the model: captured now, or before.
 
     Raises:
         ShardproofError, or an error of a lower package that reads as one: nothing was written.
     """
     axes(job.mesh)
     outdir.check_free(job.out, force=job.force)
-    captured = captured_in(run, job.request)
-    with run.phase("inspect") as phase:
-        facts = collect_facts(job.request)
-        whole_loss = loss_obstacle(facts)
-        phase.summary = f"{len(facts.modules)} modules called"
+    model = take(run, job.request)
+    captured, facts = model.captured, model.facts
+    whole_loss = loss_obstacle(facts)
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
     made, verdict, counts = settled(run, job, captured, facts, split_loss=whole_loss is None)

@@ -1,0 +1,161 @@
+"""The folder of a batch: one out-directory a job, a summary, and what is only there while it runs.
+
+```text
+OUT/jobs/NAME/       as `parallelize` writes it, whole or not there
+OUT/logs/NAME.*      events and last words of jobs that wrote no directory
+OUT/summary.*        of all jobs; each file replaced in one step
+OUT/manifest.json    the hash of every summary and of every job's manifest
+OUT/.work, OUT/.lock while a batch runs
+```
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from agent import __version__, outdir
+from agent.errors import InputError
+
+KIND = "batch"
+PATIENCE_S = 12.0
+"""Seconds to wait for the last processes of a batch that was killed."""
+_PASSING = {".lock", ".work"}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where everything of a batch lies."""
+
+    root: Path
+
+    def job(self, name: str) -> Path:
+        return self.root / "jobs" / name
+
+    def log(self, name: str, suffix: str) -> Path:
+        return self.root / "logs" / f"{name}.{suffix}"
+
+    @property
+    def shelf(self) -> Path:
+        return self.root / ".work" / "models"
+
+    def current(self, name: str, inputs: str) -> bool:
+        """Whether a job's directory is whole, unchanged, and of these inputs."""
+        directory = self.job(name)
+        try:
+            recorded = outdir.manifest(directory)
+        except InputError:
+            return False
+        return recorded.get("inputs") == inputs and not outdir.changed(directory)
+
+    def seal(self, facts: Mapping[str, Any], written: Iterable[str], names: Iterable[str]) -> None:
+        """Record the hashes of the summaries and of the jobs that have a directory."""
+        manifests = [f"jobs/{name}/{outdir.MANIFEST}" for name in names]
+        files = {n: _sha256(self.root / n) for n in (*written, *manifests)}
+        manifest = {"format": outdir.FORMAT, "kind": KIND, "shardproof": __version__}
+        text = json.dumps({**manifest, **facts, "files": files}, indent=2) + "\n"
+        replace(self.root / outdir.MANIFEST, text)
+
+    def strangers(self, names: Iterable[str]) -> list[str]:
+        """Folders of jobs that are in no manifest any more."""
+        known = set(names)
+        there = (self.root / "jobs").glob("[!.]*") if (self.root / "jobs").is_dir() else ()
+        return sorted(p.name for p in there if p.name not in known)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file in one step: who reads sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with staging.open("wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def check(root: Path, *, resume: bool, force: bool) -> None:
+    """Refuse a folder that holds anything; with `resume` or `force`, anything but a batch.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    where = f"--out {root}"
+    if not os.path.lexists(root):
+        return
+    if not root.is_dir():
+        raise InputError("the folder of the batch is a file", where=where)
+    if not {p.name for p in root.iterdir()} - _PASSING:
+        return
+    if not resume and not force:
+        raise InputError(
+            "the folder is not empty",
+            where=where,
+            hint="--resume goes on with the batch in it, --force runs all of it again",
+        )
+    try:
+        data: Any = json.loads((root / outdir.MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = None
+    if not isinstance(data, dict) or cast("dict[str, Any]", data).get("kind") != KIND:
+        raise InputError(
+            "the folder holds no batch", where=where, expected=f"a {outdir.MANIFEST} of a batch"
+        )
+
+
+@contextmanager
+def held(root: Path) -> Generator[tuple[Folder, int]]:
+    """The folder for this batch alone, with the descriptor that the lock hangs on: processes that
+    inherit it hold the folder, too, so that nothing of a killed batch still writes to it.
+
+    Raises:
+        InputError: another batch is at work in it, or it cannot be made.
+    """
+    try:
+        (root / "jobs").mkdir(parents=True, exist_ok=True)
+        lock = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(
+            "the folder cannot be made", where=f"--out {root}", got=str(error)
+        ) from None
+    try:
+        _lock(lock, root)
+        folder = Folder(root)
+        shutil.rmtree(root / ".work", ignore_errors=True)
+        for left in (root / "jobs").glob(".*"):  # out-directories that a killed job began
+            shutil.rmtree(left, ignore_errors=True)
+        yield folder, lock
+        shutil.rmtree(root / ".work", ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _lock(lock: int, root: Path) -> None:
+    patience = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > patience:
+                raise InputError(
+                    "another batch is at work in this folder", where=f"--out {root}"
+                ) from None
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

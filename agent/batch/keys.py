@@ -1,0 +1,90 @@
+"""What the result of a job depends on, as one hash: a job is run again where it changed.
+
+Of a model in a file these are the file and every file beside it that it imports, found without
+running them; of the rest, each option as it was read, files by their content, and the versions of
+this program and of the libraries that matter. Data that a model reads as it is built is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import modulefinder
+import site
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agent import pipeline
+from agent.batch.jobs import Job
+from agent.machine import versions
+from verifier.frontend.request import CaptureRequest, read_config_file, split_target
+
+PACKAGES = ("agent", "prompts", "synthesis", "verifier")
+
+
+def of_model(request: CaptureRequest) -> str:
+    """All that a capture depends on."""
+    kind, name = split_target(request.target)
+    said = request.to_json()
+    said["config_file"] = read_config_file(request.config_file) if request.config_file else None
+    files = {} if kind == "hf" else closure(Path(kind))
+    return _hash({"request": said, "class": name, "files": files, "versions": ours()})
+
+
+def of_job(job: Job, asked: pipeline.Job, model: str) -> str:
+    """All that a result depends on, with the hash of its model; name and folder do not count."""
+    translation = Path(job.translation).read_bytes() if job.translation is not None else b""
+    return _hash(
+        {
+            "model": model,
+            "mesh": asked.mesh.dims,
+            "cluster": asdict(asked.cluster),
+            "wishes": asked.wishes.to_json(),
+            "execute": asked.execute,
+            "guard": asked.guard,
+            "translation": hashlib.sha256(translation).hexdigest(),
+        }
+    )
+
+
+def closure(path: Path) -> dict[str, str]:
+    """SHA-256 of a file and of the files beside or below it that it imports, by path."""
+    path = path.resolve()
+    finder = modulefinder.ModuleFinder([str(path.parent), *_ways()])
+    try:
+        finder.run_script(str(path))
+    except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
+        found = {path}
+    else:
+        modules: Any = finder.modules.values()
+        found = {path} | {Path(m.__file__).resolve() for m in modules if m.__file__}
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(found)}
+
+
+def _ways() -> list[str]:
+    """Where else own code is imported from: folders that an editable installation names."""
+    libraries = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, *site.getsitepackages())}
+    ways = [Path(p).resolve() for p in sys.path if p]
+    return [str(p) for p in ways if p.is_dir() and not any(map(p.is_relative_to, libraries))]
+
+
+@functools.cache
+def ours() -> Mapping[str, str]:
+    """Versions, and a hash of our own files: a checkout changes without its version."""
+    root = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        for file in sorted((root / package).rglob("*")):
+            if file.suffix in (".py", ".toml", ".j2") and file.is_file():
+                content = hashlib.sha256(file.read_bytes()).hexdigest()
+                digest.update(f"{file.relative_to(root)} {content}\n".encode())
+    return {**versions(), "files": digest.hexdigest()}
+
+
+def _hash(said: Mapping[str, Any]) -> str:
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

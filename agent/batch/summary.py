@@ -1,0 +1,239 @@
+"""`summary.json`, `summary.md` and `summary.html` of a batch, from its rows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict
+
+from agent.batch.drawing import draw_times
+from agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
+from agent.report import html, markdown
+from agent.report.markdown import Limits, Marked
+from agent.report.text import count, duration, size, visible
+
+FORMAT = 1
+FILES = ("summary.json", "summary.md", "summary.html")
+MOST_ROWS = 400
+"""Rows that the markdown shows; the others are pointed at."""
+
+
+class Group(BaseModel):
+    """Jobs that are not proved for one cause."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    status: Status
+    message: str
+    """Of the first of them."""
+    alike: bool
+    """Whether all say exactly this."""
+    where: str = ""
+    hint: str = ""
+    jobs: list[str]
+
+
+class Summary(BaseModel):
+    """All of a batch. The schema of `summary.json`: fields are added, never renamed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    shardproof: str
+    command: str
+    complete: bool
+    """Whether every job that was selected came to an end."""
+    counts: dict[Status, int]
+    """Jobs by status, those of them that were done before included."""
+    kept: int
+    models: int
+    """Distinct models among the jobs."""
+    captures: int
+    """Models captured by this run."""
+    reused: int
+    """Jobs of this run whose model was captured by another one."""
+    seconds: float
+    """Of this run, by the clock."""
+    job_seconds: float
+    """Of the jobs of this run, added up."""
+    proof_s: float
+    """Of these, proving and checking certificates."""
+    versions: dict[str, str]
+    causes: list[Group]
+    jobs: list[Row]
+
+
+def summarised(rows: Iterable[Row], *, models: int, **said: Any) -> Summary:
+    """The summary of rows, sorted: what needs a look comes first."""
+    ordered = sorted(rows, key=sort_key)
+    tally = Counter(row.status for row in ordered)
+    fresh = [row for row in ordered if not row.kept]
+    return Summary(
+        counts={status: tally[status] for status in ORDER if tally[status]},
+        kept=sum(row.kept for row in ordered),
+        models=models,
+        captures=sum("capture" in row.phases for row in fresh),
+        reused=sum(row.model_reused for row in fresh),
+        job_seconds=round(sum(row.seconds for row in fresh), 3),
+        proof_s=round(sum(row.proof_s for row in fresh), 3),
+        causes=causes(ordered),
+        jobs=ordered,
+        **said,
+    )
+
+
+def causes(rows: Sequence[Row]) -> list[Group]:
+    """One line a cause, the most frequent first."""
+    found: dict[tuple[Status, str], list[Row]] = {}
+    for row in rows:
+        if row.cause is not None and row.status != "not run":
+            found.setdefault((row.status, row.cause.group), []).append(row)
+    groups: list[Group] = []
+    for (status, _), alike in found.items():
+        said = [row.cause for row in alike if row.cause is not None]
+        places, hints = {c.where for c in said}, {c.hint for c in said}
+        groups.append(
+            Group(
+                status=status,
+                message=said[0].message,
+                alike=len({c.message for c in said}) == 1,
+                where=said[0].where if len(places) == 1 else "",
+                hint=said[0].hint if len(hints) == 1 else "",
+                jobs=[row.name for row in alike],
+            )
+        )
+    return sorted(groups, key=lambda g: (ORDER.index(g.status), -len(g.jobs)))
+
+
+def texts(found: Summary) -> dict[str, str]:
+    """The three files by name."""
+    return {
+        "summary.json": found.model_dump_json(indent=1) + "\n",
+        "summary.md": _markdown(found),
+        "summary.html": _html(found),
+    }
+
+
+def headline(found: Summary) -> str:
+    """`12 jobs: 9 proved, 2 refused, 1 timeout; 4 of them done before`."""
+    total = len(found.jobs)
+    parts = ", ".join(f"{n} {status}" for status, n in reversed(found.counts.items()))
+    kept = f"; {found.kept} of them done before" if found.kept else ""
+    return f"{total} job{'' if total == 1 else 's'}: {parts}{kept}"
+
+
+def worst(found: Summary) -> str:
+    """The class of the page: proved, refuted or unknown."""
+    if found.counts.get("refuted") or found.counts.get("failed"):
+        return "refuted"
+    return "proved" if set(found.counts) == {"proved"} else "unknown"
+
+
+def stats(found: Summary) -> list[tuple[str, str, str]]:
+    """Figures first: label, value, note."""
+    total = len(found.jobs)
+    proved = found.counts.get("proved", 0)
+    ran = found.captures + found.reused
+    out = [
+        ("Proved", f"{proved} of {total}", f"{found.kept} done before" if found.kept else ""),
+        ("Models", count(found.models), f"{found.captures} captured, {found.reused} reused"),
+        ("Time of the batch", duration(found.seconds), f"jobs: {duration(found.job_seconds)}"),
+    ]
+    if ran:
+        share = found.proof_s / found.job_seconds if found.job_seconds else 0.0
+        out.append(("Proving", duration(found.proof_s), f"{share:.0%} of the jobs' time"))
+    return out
+
+
+def collectives(row: Row) -> str:
+    return ", ".join(f"{n} {op}" for op, n in row.collectives.items())
+
+
+def detail(row: Row) -> str:
+    """The plan in short, or why there is none."""
+    return row.strategy if row.cause is None else row.cause.message.split("\n")[0]
+
+
+def ran(row: Row) -> str:
+    """What came of running the patch."""
+    if row.agrees is None:
+        return "–"
+    return "agrees" if row.agrees else "differs"
+
+
+def _context(found: Summary) -> dict[str, Any]:
+    return {
+        "s": found,
+        "headline": headline(found),
+        "stats": stats(found),
+        "meaning": MEANING,
+        "collectives": collectives,
+        "detail": detail,
+        "ran": ran,
+        "waiting": found.counts.get("not run", 0),
+    }
+
+
+def _loaded(environment: Environment) -> Environment:
+    ours = PackageLoader("agent.batch", "templates")
+    before = environment.loader
+    environment.loader = ChoiceLoader([ours, *([before] if before is not None else [])])
+    return environment
+
+
+def _markdown(found: Summary) -> str:
+    environment = _loaded(markdown.environment(Limits(MOST_ROWS, 0, 300)))
+    template = environment.get_template("summary.md.j2")
+    return template.render(**_context(_legible(found)), link=_link).strip() + "\n"
+
+
+def _link(text: str, to: str) -> Marked:
+    """Names of jobs and paths made of them need no escape in a link."""
+    return Marked(f"[{text}]({to})" if to else text)
+
+
+def _html(found: Summary) -> str:
+    shown = _legible(found)
+    css = html.stylesheet() + Markup(STYLE)
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    pictures = [draw_times(shown.jobs, width, key) for width, key in ((312.0, "n"), (620.0, "w"))]
+    template = _loaded(html.environment()).get_template("summary.html.j2")
+    return template.render(
+        **_context(shown),
+        css=css,
+        style_hash=f"sha256-{digest}",
+        worst=worst(shown),
+        pictures=pictures if all(pictures) else None,
+        size=size,
+    )
+
+
+STYLE = """
+.mark.failed { color: var(--bad); background: var(--bad-bg); }
+.mark.timeout, .mark.refused { color: var(--warn); background: var(--warn-bg); }
+.mark.not-run { color: var(--muted); background: var(--sunk); }
+.page { grid-template-columns: minmax(0, 1fr); }
+td.why { min-width: 16rem; }
+figure .wide svg { max-width: 900px; }
+"""
+
+
+def _legible(found: Summary) -> Summary:
+    """The same with hidden characters of every string made visible."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return visible(value)
+        if isinstance(value, list):
+            return [walk(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, dict):
+            return {key: walk(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return value
+
+    return Summary.model_validate(walk(found.model_dump()))

@@ -1,0 +1,80 @@
+"""The process of one job: reads what to do from stdin, and is `parallelize` from there on.
+
+Events go to stdout, as with `--json`. When stdin ends, the batch is gone, and so does the job go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.batch.jobs import Job, asked
+from agent.batch.shelf import Shelf
+from agent.run import Outcome, Run, conduct
+
+LAST_WORDS_S = 5.0
+"""Seconds in which a job that was told to end can clean up."""
+
+
+class Order(BaseModel):
+    """What a job's process is told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Job
+    out: str
+    shelf: str
+    model: str
+    """Hash of all that the capture depends on."""
+    inputs: str
+    """Hash of all that the result depends on."""
+
+
+def perform(order: Order) -> int:
+    """Do the job. Returns the exit code of `parallelize`."""
+    job, out = order.job, Path(order.out)
+    shelf = Shelf(Path(order.shelf))
+
+    def work(run: Run) -> Outcome:
+        from agent import pipeline
+        from agent.translation import command
+
+        what = asked(job, out, order.inputs)
+        if job.translation is not None:
+            return command.either(run, what, Path(job.translation))
+        return pipeline.parallelize(run, what, lambda r, q: shelf.take(r, q, order.model))
+
+    return conduct("parallelize", job.arguments(out), work, json=True, timeout=job.timeout)
+
+
+def _end_with_the_batch() -> None:
+    """Wait for the end of stdin; then end as on a SIGTERM, and for certain a while later."""
+    while os.read(0, 1 << 12):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(LAST_WORDS_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _first_to_go() -> None:
+    """Where memory runs out, the system ends this process, not the batch."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def main() -> int:
+    _first_to_go()
+    order = Order.model_validate_json(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_the_batch, daemon=True).start()
+    return perform(order)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
