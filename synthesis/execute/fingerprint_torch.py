@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.errors import FingerprintError, integer
 from verifier.fingerprint.mix import GOLDEN, M1, M2, MASK
 from verifier.fingerprint.movement import Fp, hash_words, reading
 from verifier.fingerprint.partition import TensorPartition
@@ -98,8 +98,8 @@ def fingerprint(
     value = fingerprint_on_device(data, where, key, width=width, backend=backend)
     if isinstance(value, Fp):
         return value
-    tensor, count, width = value
-    return Fp(int(tensor) & MASK, count, key & MASK, width)
+    tensor, _, width = value
+    return Fp(int(tensor) & MASK, data.nbytes, key & MASK, width)
 
 
 def fingerprint_on_device(
@@ -124,6 +124,12 @@ def fingerprint_on_device(
         raise FingerprintError(
             f"fingerprint: expected a dense tensor, got layout {data.layout} of {data.dtype}"
         )
+    if hasattr(data, "to_local"):
+        raise FingerprintError(
+            "fingerprint: a DTensor is spread over ranks; hash its to_local(), with the partition "
+            "that it is of"
+        )
+    key = integer(key, "fingerprint: the key")
     runs, width = reading(tuple(data.shape), data.element_size(), where, width)
     kind = data.device.type
     if backend is None:
@@ -133,7 +139,7 @@ def fingerprint_on_device(
     words = _bits(data, width)
     if backend == "numpy":
         array = words.cpu().numpy().view(f"u{width}")
-        return Fp(hash_words(array, runs, key), len(array), key & MASK, width)
+        return Fp(hash_words(array, runs, key), data.nbytes, key & MASK, width)
     if not words.numel():
         return torch.zeros((), dtype=torch.int64, device=data.device), 0, width
     base = torch.tensor(runs.bases.astype("int64"), device=data.device)

@@ -5,11 +5,13 @@ what the machine did. They need numpy alone; every one says in its docstring wha
 certainty, and what it does not see. `docs/fingerprints.md` has the table of faults and checks.
 """
 
+from verifier.fingerprint import legacy
 from verifier.fingerprint.canary import (
     color_embeddings,
     color_hidden_states,
     color_logits,
     expected_fingerprint,
+    layer_key,
 )
 from verifier.fingerprint.collectives import (
     handoff_key,
@@ -46,19 +48,16 @@ from verifier.fingerprint.mix import key
 from verifier.fingerprint.movement import (
     Fp,
     colors,
-    combined_fingerprint,
     common_width,
     coverage,
     decode,
     fingerprint,
-    shard_fingerprint,
     total,
 )
 from verifier.fingerprint.outcome import Verdict, combined, descriptor, verify_descriptors
 from verifier.fingerprint.partition import (
     GAY_SEED,
     DistributedContext,
-    ShardedTensor,
     TensorPartition,
 )
 from verifier.fingerprint.reductions import (
@@ -68,6 +67,7 @@ from verifier.fingerprint.reductions import (
     verify_replicated,
 )
 from verifier.fingerprint.region import Region
+from verifier.fingerprint.sharded import ShardedTensor, combined_fingerprint, shard_fingerprint
 from verifier.fingerprint.simulate import (
     SimulatedCluster,
     verify_distributed_inference,
@@ -115,6 +115,8 @@ __all__ = [
     "kernel_color",
     "kernel_finalize",
     "key",
+    "layer_key",
+    "legacy",
     "ordered_sum",
     "sample",
     "shard_fingerprint",

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.canary import layer_key
+from verifier.fingerprint.errors import FingerprintError, integer
+from verifier.fingerprint.mix import MASK
 from verifier.fingerprint.mix import key as make_key
 from verifier.fingerprint.movement import (
     Fp,
@@ -33,8 +35,9 @@ DIAGNOSED = 64
 def verify_allgather(
     gathered: Array,
     partitions: Sequence[TensorPartition],
-    *,
     seed: int = GAY_SEED,
+    *,
+    layer: int | None = None,
     shard_fps: Sequence[Fp] | None = None,
     key: int | None = None,
     rank: int | None = None,
@@ -42,8 +45,8 @@ def verify_allgather(
     """Whether a gathered tensor holds every shard in its place.
 
     Live: `shard_fps` are `fingerprint(shard, partition, key)` of the senders, in the order of the
-    partitions, with the `key` given here. Canary: without them, the colors of `color_logits` (or of
-    the `key`) are expected.
+    partitions, with the `key` given here. Canary: without them, the colors of `color_logits` are
+    expected; with a `layer` those of `color_hidden_states`, or those of the `key` given here.
 
     Sees what `fingerprint` sees: flips, shards dropped, repeated, swapped, stale, or gathered along
     the wrong dim; names the ranks whose places are wrong and, where it can, what is there instead.
@@ -60,7 +63,9 @@ def verify_allgather(
         raise FingerprintError(
             f"verify_allgather: {len(parts)} shards, {len(shard_fps)} fingerprints"
         )
-    salt = make_key(seed, "logits") if key is None else key
+    if key is None:
+        key = make_key(seed, "logits") if layer is None else layer_key(seed, layer)
+    salt = integer(key, "verify_allgather: the key") & MASK
     regions = [p.of_whole(gathered.shape) for p in parts]
     width = common_width(regions, gathered.dtype.itemsize)
     if shard_fps is None:
@@ -71,29 +76,41 @@ def verify_allgather(
     else:
         order = sorted(range(len(parts)), key=lambda i: partitions[i].shard_id)
         want = [shard_fps[i] for i in order]
-        total(want)
-        width = want[0].width
-        if want[0].key != salt:
-            raise FingerprintError(
-                f"verify_allgather: fingerprints of key {want[0].key:016x}, the key here is "
-                f"{salt:016x}"
-            )
+        width = _of_key("verify_allgather", want, salt)
     got = fingerprint(gathered, None, salt, width=width)
     expected = total(want)
     if expected == got:
         return Verdict("passed", "all_gather", "H", str(expected), str(got), rank=rank)
     pieces = [np.ascontiguousarray(r.cut(gathered)) for r in regions]
     found = _blame("all_gather", want, pieces, regions, salt, width, shard_fps is None, rank)
-    sent = expected.count * width
-    if sent != gathered.nbytes:
-        said = f"{gathered.nbytes} bytes of {gathered.dtype} where {sent} were sent: another dtype"
-        return replace(found, probable_fault=said)
+    if expected.count != gathered.nbytes:
+        said = f"{gathered.nbytes} bytes of {gathered.dtype} where {expected.count} were sent"
+        return replace(found, probable_fault=f"{said}: another dtype")
     return found
 
 
+def _of_key(where: str, fps: Sequence[Fp], key: int) -> int:
+    """The word size of fingerprints. Raises FingerprintError where they are of another key, or do
+    not combine: that says nothing of the data."""
+    whole = total(fps)
+    if whole.key != key & MASK:
+        raise FingerprintError(
+            f"{where}: fingerprints of key {whole.key:016x}, the key here is {key & MASK:016x}"
+        )
+    if not whole.width:
+        raise FingerprintError(f"{where}: fingerprints of places, expected those of data")
+    return whole.width
+
+
 def _all_shards(where: str, partitions: Sequence[TensorPartition]) -> tuple[TensorPartition, ...]:
+    if isinstance(partitions, TensorPartition):
+        raise FingerprintError(
+            f"{where}: one partition, expected those of all shards: partition.siblings()"
+        )
     if not partitions:
         raise FingerprintError(f"{where}: no partitions")
+    if odd := [p for p in partitions if not isinstance(p, TensorPartition)]:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FingerprintError(f"{where}: expected TensorPartitions, got {odd[0]!r:.60}")
     want = partitions[0].siblings()
     if set(partitions) != set(want) or len(partitions) != len(want):
         ids = sorted(p.shard_id for p in partitions)
@@ -182,8 +199,11 @@ def _decoded(piece: Array, region: Region, salt: int) -> str:
 
 
 def verify_broadcast(received: Array, sent_fp: Fp, key: int, *, rank: int | None = None) -> Verdict:
-    """Whether a whole tensor arrived as it was sent. Sees and misses what `fingerprint` does."""
-    got = fingerprint(checked(received, "verify_broadcast"), None, key, width=sent_fp.width or None)
+    """Whether a whole tensor arrived as it was sent. Sees and misses what `fingerprint` does.
+
+    Raises FingerprintError where `sent_fp` is no fingerprint of data with this key."""
+    width = _of_key("verify_broadcast", [sent_fp], key)
+    got = fingerprint(checked(received, "verify_broadcast"), None, key, width=width)
     culprits = () if rank is None else (rank,)
     if got == sent_fp:
         return Verdict("passed", "broadcast", "H", str(sent_fp), str(got), rank=rank)
@@ -203,20 +223,20 @@ def verify_alltoall(
 ) -> Verdict:
     """Whether the piece of every sender arrived. `regions` are the pieces' boxes in the tensor that
     is exchanged, `sent_fps` the senders' fingerprints of them. Sees what `fingerprint` sees, and
-    pieces in each other's place. Raises FingerprintError where numbers of pieces differ."""
+    pieces in each other's place. Raises FingerprintError where numbers of pieces, or keys, differ.
+    """
     if not len(received) == len(regions) == len(sent_fps):
         raise FingerprintError(
             f"verify_alltoall: {len(received)} pieces, {len(regions)} regions, "
             f"{len(sent_fps)} fingerprints"
         )
     pieces = [checked(p, f"verify_alltoall, piece {i}") for i, p in enumerate(received)]
-    widths = {fp.width for fp in sent_fps}
-    if len(widths) != 1 or not pieces:
+    if not pieces or len({fp.width for fp in sent_fps if isinstance(fp, Fp)}) > 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FingerprintError(
             "verify_alltoall: expected pieces hashed in words of one size; give every sender "
             "width=common_width(regions, itemsize)"
         )
-    width = widths.pop()
+    width = _of_key("verify_alltoall", sent_fps, key)
     got = [fingerprint(p, r, key, width=width) for p, r in zip(pieces, regions, strict=True)]
     if got == list(sent_fps):
         return Verdict(
@@ -227,7 +247,8 @@ def verify_alltoall(
 
 def verify_send_buffer(before: Fp, after: Fp, rank: int) -> Verdict:
     """Whether a buffer was left alone while it was sent. Sees any write between the two hashes that
-    changed a byte and was not undone."""
+    changed a byte and was not undone. Raises FingerprintError where the two do not compare."""
+    total((before, after))
     if before == after:
         return Verdict("passed", "send buffer", "pre/post", str(before), str(after), rank=rank)
     return Verdict(
@@ -252,8 +273,10 @@ def verify_coverage(claims: Sequence[Fp], expected: Fp) -> Verdict:
 def handoff_key(
     seed: int, from_rank: int, to_rank: int, layer: int, micro_batch: int = 0, step: int = 0
 ) -> int:
-    """The key of one message between pipeline stages; all of what it is for is in it."""
-    return make_key(seed, "handoff", from_rank, to_rank, layer, micro_batch, step)
+    """The key of one message between pipeline stages; all of what it is for is in it. Raises
+    FingerprintError where one of it is no integer."""
+    what = (from_rank, to_rank, layer, micro_batch, step)
+    return make_key(seed, "handoff", *(integer(i, "handoff: a rank, layer or step") for i in what))
 
 
 def verify_pipeline_handoff(
@@ -261,8 +284,8 @@ def verify_pipeline_handoff(
     from_rank: int,
     to_rank: int,
     layer: int,
-    *,
     seed: int = GAY_SEED,
+    *,
     sent_fp: Fp | None = None,
     micro_batch: int = 0,
     step: int = 0,
@@ -273,17 +296,21 @@ def verify_pipeline_handoff(
     without it, `colors` of that key are expected.
 
     Sees changed bits, and activations of another stage, layer, micro-batch or step, since all of
-    that is in the key. Does not see a wrong value that was sent as it is.
+    that is in the key. Does not see a wrong value that was sent as it is, nor the same bytes in
+    another shape or dtype (`descriptor` does).
+
+    Raises:
+        FingerprintError: ranks, layer or step that are no integers, or no fingerprint of data.
     """
-    activations = checked(activations, "verify_pipeline_handoff")
-    salt = handoff_key(seed, from_rank, to_rank, layer, micro_batch, step)
     op = f"handoff of layer {layer} from rank {from_rank} to rank {to_rank}"
-    got = fingerprint(activations, None, salt, width=sent_fp.width if sent_fp else None)
-    if sent_fp is not None and sent_fp.key != salt:
+    activations = checked(activations, op)
+    salt = handoff_key(seed, from_rank, to_rank, layer, micro_batch, step)
+    if sent_fp is not None and _of_key(op, [sent_fp], total([sent_fp]).key) and sent_fp.key != salt:
         return Verdict(
             "failed", op, "H", f"key {salt:016x}", f"key {sent_fp.key:016x}", (from_rank,), None,
             "sent for another stage, layer, micro-batch or step", to_rank,
         )  # fmt: skip
+    got = fingerprint(activations, None, salt, width=sent_fp.width if sent_fp else None)
     want = sent_fp or fingerprint(
         colors(Region.whole(activations.shape), salt, activations.dtype), None, salt
     )

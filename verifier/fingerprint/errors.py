@@ -1,7 +1,21 @@
-"""The one error of this package."""
+"""The one error of this package, and the check of numbers that all of it shares."""
 
 from __future__ import annotations
+
+from operator import index
 
 
 class FingerprintError(ValueError):
     """A call that has no answer: what, where, expected, got, what to try."""
+
+
+def integer(value: object, what: str, least: int | None = None) -> int:
+    """A whole number (numpy's too) as Python's. Raises FingerprintError where it is none, or less
+    than `least`."""
+    try:
+        number = index(value)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise FingerprintError(f"{what} is {value!r:.60}, expected an integer") from None
+    if least is not None and number < least:
+        raise FingerprintError(f"{what} is {number}, expected at least {least}")
+    return number

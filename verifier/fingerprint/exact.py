@@ -8,13 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.floats import format_of
+from verifier.fingerprint.errors import FingerprintError, integer
+from verifier.fingerprint.floats import as_floats, format_of
+from verifier.fingerprint.mix import Words
 from verifier.fingerprint.mix import key as make_key
 from verifier.fingerprint.movement import Fp, colors, fingerprint
 from verifier.fingerprint.outcome import Verdict, combined, same
-from verifier.fingerprint.region import Array, Region, checked, raw_words
+from verifier.fingerprint.region import Array, Region, checked, dtype_of, raw_words
 
+TRIED = 64
+"""Ranks whose mistakes are tried to name a fault."""
 Pieces = list[Array]
 AllToAll = Callable[[list[Pieces]], list[Pieces]]
 AllGather = Callable[[Pieces], list[Pieces]]
@@ -63,20 +66,26 @@ def sum_canary(
     Raises:
         FingerprintError: no such rank, or a dtype that is neither float nor integer.
     """
+    n_ranks, rank = integer(n_ranks, "sum canary: n_ranks"), integer(rank, "sum canary: rank")
     if not 0 <= rank < n_ranks:
         raise FingerprintError(f"sum canary: rank {rank} is not one of {n_ranks}")
-    dtype = np.dtype(dtype)
+    dtype = dtype_of(dtype, "sum canary")
     limit = canary_limit(n_ranks, _digits(dtype, precision))
-    region = Region.whole(shape)
-    drawn = colors(region, make_key(key, "sum canary", rank if limit else "owner"), "u8")
-    if limit:
-        size = drawn % np.uint64(limit) + np.uint64(1)
-        if dtype.kind == "u":
-            return size.astype(dtype)
-        sign = np.where(drawn >> np.uint64(63), -1, 1)
-        return (size.astype(np.int64) * sign).astype(dtype)
-    mine = drawn % np.uint64(n_ranks) == np.uint64(rank)
-    return np.where(mine, drawn >> np.uint64(63), 0).astype(dtype) + mine.astype(dtype)
+    if not limit:
+        owner, whole = _owned(shape, n_ranks, key, dtype)
+        return np.where(owner == np.uint64(rank), whole, np.zeros((), dtype))
+    drawn = colors(Region.whole(shape), make_key(key, "sum canary", rank), "u8")
+    size = drawn % np.uint64(limit) + np.uint64(1)
+    if dtype.kind == "u":
+        return size.astype(dtype)
+    sign = np.where(drawn >> np.uint64(63), -1, 1)
+    return (size.astype(np.int64) * sign).astype(dtype)
+
+
+def _owned(shape: Sequence[int], n_ranks: int, key: int, dtype: np.dtype) -> tuple[Words, Array]:
+    """Where no rank may hold more than 1 everywhere: the one that holds each element, and what."""
+    drawn = colors(Region.whole(shape), make_key(key, "sum canary", "owner"), "u8")
+    return drawn % np.uint64(n_ranks), (drawn >> np.uint64(63)).astype(dtype) + np.ones((), dtype)
 
 
 def expected_sum(
@@ -89,6 +98,8 @@ def expected_sum(
 ) -> Array:
     """What the sum of all canaries is, in any order."""
     result = sum_canary(shape, n_ranks, 0, key, dtype, precision=precision)
+    if not canary_limit(n_ranks, _digits(result.dtype, precision)):
+        return _owned(shape, n_ranks, key, result.dtype)[1]
     for rank in range(1, n_ranks):
         result = result + sum_canary(shape, n_ranks, rank, key, dtype, precision=precision)
     return result + np.zeros((), result.dtype)
@@ -104,7 +115,7 @@ def check_canary_sum(
     precision: str | None = None,
 ) -> Verdict:
     """Whether a sum of canaries (or this region of it) is what it has to be. -0 counts as 0."""
-    reduced = checked(reduced, op)
+    reduced = as_floats(checked(reduced, op), precision)
     region = region or Region.whole(reduced.shape)
     want = region.cut(
         expected_sum(region.global_shape, n_ranks, key, reduced.dtype, precision=precision)
@@ -138,18 +149,16 @@ def _explain(
     got: Array, want: Array, region: Region, n: int, key: int, precision: str | None
 ) -> str:
     """Which single mistake gives what was got, tried one by one."""
-    shares = [
-        region.cut(sum_canary(region.global_shape, n, r, key, got.dtype, precision=precision))
-        for r in range(n)
-    ]
-    if got.dtype.kind == "f":
+    kind = got.dtype
+    if kind.kind == "f":
         with np.errstate(all="ignore"):
             got = got.astype(np.float64)
             off = got - want
-        shares = [s.astype(np.float64) for s in shares]
     else:
         off = got - want
-    for rank, share in enumerate(shares):
+    for rank in range(min(n, TRIED)):
+        share = sum_canary(region.global_shape, n, rank, key, kind, precision=precision)
+        share = region.cut(share).astype(got.dtype)
         for what, shift in (("missing", -share), ("counted twice", share)):
             if np.array_equal(off, shift):
                 return f"rank {rank} is {what}"
@@ -160,7 +169,8 @@ def _explain(
     if got.dtype.kind == "f" and np.allclose(got, want.astype(np.float64) / n, rtol=0.02):
         return "an average, not a sum"
     differ = int(np.sum(got != want))
-    return f"{differ} of {got.size} elements differ"
+    model = "; were the inputs sum_canary with this key?" if differ == got.size else ""
+    return f"{differ} of {got.size} elements differ{model}"
 
 
 def _alike(where: str, pieces: Sequence[Array]) -> None:
@@ -172,22 +182,46 @@ def _alike(where: str, pieces: Sequence[Array]) -> None:
 
 def ordered_sum(pieces: Sequence[Array]) -> Array:
     """The sum of the ranks' pieces in the order of the ranks, in their dtype: one result to the
-    bit. Raises FingerprintError where there are none or their shapes or dtypes differ."""
+    bit, every NaN the same. Raises FingerprintError where there are none, or their shapes or dtypes
+    differ."""
+    pieces = [checked(p, f"ordered sum, rank {rank}") for rank, p in enumerate(pieces)]
     _alike("ordered sum", pieces)
     result = pieces[0].copy()
     with np.errstate(all="ignore"):
         for piece in pieces[1:]:
             result += piece
-    return result
+    return one_nan(result)
 
 
-def check_exact_sum(op: str, inputs: Sequence[Array], reduced: Array, key: int) -> Verdict:
-    """T3 from whole inputs: the result is, to the bit, their sum in the order of the ranks.
+def one_nan(values: Array) -> Array:
+    """The array with one NaN for all. Which of two NaNs a sum keeps differs between the lanes of
+    one loop, so their bits say nothing of its order."""
+    if values.dtype.kind == "c":
+        parts = np.ascontiguousarray(values).reshape(-1).view(f"f{values.itemsize // 2}")
+        return one_nan(parts).view(values.dtype).reshape(values.shape)
+    if values.dtype.kind == "f" and np.any(odd := np.isnan(values)):
+        values = values.copy()
+        values[odd] = np.nan
+    return values
+
+
+def check_exact_sum(
+    op: str, inputs: Sequence[Array], reduced: Array, key: int, *, average: bool = False
+) -> Verdict:
+    """T3 from whole inputs: the result is, to the bit, their sum in the order of the ranks (then
+    divided by their number, for an average of floats).
 
     Sees: every fault, with the certainty of `fingerprint`. Asks for an all-reduce that adds in that
-    order (`exact_all_reduce`); of any other it says nothing, and floats will differ.
+    order (`exact_all_reduce`); of any other it says nothing, and floats will differ. Does not see
+    which NaN a NaN is.
     """
-    want = ordered_sum([checked(x, op) for x in inputs])
+    reduced = one_nan(checked(reduced, op))
+    want = ordered_sum(inputs)
+    if average:
+        if want.dtype.kind not in "fc":
+            raise FingerprintError(f"{op}: an average of {want.dtype} is no sum; take its sum")
+        with np.errstate(all="ignore"):
+            want = one_nan(np.asarray(want / len(inputs), want.dtype))
     if (want.shape, want.dtype) != (reduced.shape, reduced.dtype):
         raise FingerprintError(
             f"{op}: inputs of {want.dtype}{list(want.shape)}, output {reduced.dtype}"
@@ -245,7 +279,8 @@ def exact_all_reduce(
     `all_to_all`, `all_gather` and `add` are those of the machine; they are plain moves here.
 
     Sees: every fault on the way, naming the step and the rank. An adder that errs the same way
-    twice is not seen; `add` on another rank for the second sum finds it.
+    twice is not seen; `add` on another rank for the second sum finds it. Nor is which NaN a sum
+    gives.
     """
     flat = [checked(x, "exact_all_reduce").reshape(-1) for x in inputs]
     _alike("exact_all_reduce", inputs)
@@ -266,7 +301,7 @@ def exact_all_reduce(
         for j, row in enumerate(arrived)
         for i, p in enumerate(row)
     ]
-    sums = [add(j, row) for j, row in enumerate(arrived)]
+    sums = [one_nan(add(j, row)) for j, row in enumerate(arrived)]
     for j, row in enumerate(arrived):
         again = fingerprint(ordered_sum(row), where[j], tag(n))
         steps.append(_moved("local sum", again, sums[j], where[j], tag(n), j))

@@ -6,16 +6,14 @@ Layers count from 1. Nothing here talks to a network: devices send what `exo_rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from verifier.fingerprint.collectives import verify_pipeline_handoff
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.mix import MASK
+from verifier.fingerprint.errors import FingerprintError, integer
 from verifier.fingerprint.mix import key as make_key
 from verifier.fingerprint.movement import Fp, colors, common_width, fingerprint, total
 from verifier.fingerprint.outcome import Verdict
@@ -63,18 +61,18 @@ def create_exo_partitions(
     Raises:
         FingerprintError: no devices, no layers, memory that is not positive, or no such rule.
     """
+    devices = cast("list[tuple[str, float]]", _rows("create_exo_partitions", devices, "name, GB"))
+    n_layers = integer(n_layers, "create_exo_partitions: n_layers")
     if not devices or n_layers < 1:
         raise FingerprintError(
             f"create_exo_partitions: {n_layers} layers on {len(devices)} devices; at least 1 each"
         )
-    if odd := [device for device in devices if len(device) != 2]:
-        raise FingerprintError(f"create_exo_partitions: expected (name, GB), got {odd[0]!r}")
     for name, memory in devices:
-        if not (isfinite(memory) and memory > 0):
-            raise FingerprintError(f"create_exo_partitions: {name} has {memory} GB of memory")
+        if not (isinstance(memory, (int, float, np.integer, np.floating)) and 0 < memory < 1e300):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"create_exo_partitions: {name} has {memory!r} GB of memory")
     whole = sum(memory for _, memory in devices)
     if rule == "rounded":
-        sizes = [round(n_layers * memory / whole) for _, memory in devices[:-1]]
+        sizes = [round(memory / whole * n_layers) for _, memory in devices[:-1]]
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     elif rule == "cumulative":
         ends = [n_layers + 1]
@@ -82,7 +80,7 @@ def create_exo_partitions(
         raise FingerprintError(f"create_exo_partitions: rule {rule!r}; rounded or cumulative")
     if any(end > n_layers for end in ends):
         parts = [sum(m for _, m in devices[: i + 1]) for i in range(len(devices) - 1)]
-        ends = [min(n_layers, round(n_layers * part / whole)) for part in parts]
+        ends = [min(n_layers, round(part / whole * n_layers)) for part in parts]
     ends.append(n_layers)
     starts = [0, *ends[:-1]]
     return tuple(
@@ -91,11 +89,23 @@ def create_exo_partitions(
     )
 
 
+def _rows(where: str, devices: object, fields: str) -> list[tuple[Any, ...]]:
+    """Devices as tuples of so many fields."""
+    if isinstance(devices, str) or not isinstance(devices, Iterable):
+        raise FingerprintError(f"{where}: expected a list of ({fields}), got {devices!r:.60}")
+    n = len(fields.split(","))
+    for row in (rows := list(cast("Iterable[Any]", devices))):
+        if isinstance(row, str) or not isinstance(row, Sequence) or len(cast(Any, row)) != n:
+            raise FingerprintError(f"{where}: expected ({fields}), got {row!r:.60}")
+    return [tuple(row) for row in rows]
+
+
 class ExoCluster:
     """Devices as (name, GB, address), and the model they run.
 
     Raises:
-        FingerprintError: a model that is not known, where `n_layers` and `hidden_dim` are not said.
+        FingerprintError: a model that is not known, where `n_layers` and `hidden_dim` are not said;
+            devices or sizes that are none.
     """
 
     def __init__(
@@ -108,6 +118,9 @@ class ExoCluster:
         n_layers: int | None = None,
         hidden_dim: int | None = None,
     ) -> None:
+        rows = _rows("ExoCluster", devices, "name, GB, address")
+        if not isinstance(model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"ExoCluster: the model is {model!r:.60}, expected a name")
         if model not in MODELS and (n_layers is None or hidden_dim is None):
             raise FingerprintError(
                 f"ExoCluster: model {model!r} is not known ({', '.join(MODELS)}); "
@@ -115,13 +128,17 @@ class ExoCluster:
             )
         known = MODELS.get(model, (0, 0))
         self.model, self.port, self.seed = model, port, seed
-        self.n_layers = known[0] if n_layers is None else n_layers
-        self.hidden_dim = known[1] if hidden_dim is None else hidden_dim
-        self.addresses = tuple(address for _, _, address in devices)
-        self.partitions = create_exo_partitions([(n, m) for n, m, _ in devices], self.n_layers)
+        layers, dims = n_layers or known[0], hidden_dim or known[1]
+        self.n_layers = integer(layers, "ExoCluster: n_layers", 1)
+        self.hidden_dim = integer(dims, "ExoCluster: hidden_dim", 1)
+        self.addresses = tuple(address for _, _, address in rows)
+        self.partitions = create_exo_partitions([(n, m) for n, m, _ in rows], self.n_layers)
 
     def key(self, prompt: str, n_tokens: int) -> int:
-        """The key of a run."""
+        """The key of a run. Raises FingerprintError where there is no prompt or are no tokens."""
+        if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"the prompt is {prompt!r:.60}, expected text")
+        n_tokens = integer(n_tokens, "n_tokens", 1)
         return make_key(self.seed, "exo", self.model, prompt, n_tokens)
 
     def layer_region(self, layer: int, n_tokens: int) -> Region:
@@ -184,6 +201,7 @@ class ExoVerifier:
         *,
         dtype: np.dtype | str = "float32",
     ) -> None:
+        cluster.key(prompt, n_tokens)
         self.cluster, self.n_tokens, self.prompt = cluster, n_tokens, prompt
         self.expected_fps: dict[int, Fp] = {}
         for part in cluster.partitions:
@@ -208,23 +226,34 @@ class ExoVerifier:
             raise FingerprintError(
                 f"device {device_id} runs no layers; devices {sorted(self.expected_fps)} do"
             )
-        got = reported if isinstance(reported, Fp) else Fp.from_json(reported)
         want = self.expected_fps[device_id]
         op = f"device {device_id} ({self.cluster.partitions[device_id].device_name})"
+        try:
+            got = reported if isinstance(reported, Fp) else Fp.from_json(reported)
+        except FingerprintError as error:
+            raise FingerprintError(f"{op}: {error}") from None
         if got == want:
             return Verdict("passed", op, "H", str(want), str(got))
         why = "other layers, or other bits in them"
         if got.key != want.key:
             why = "a report of another run: model, prompt, number of tokens or seed"
         elif got.count != want.count:
-            why = f"{got.count} words for {want.count}: layers missing or too many"
+            why = f"{got.count} bytes for {want.count}: layers missing or too many"
         return Verdict("failed", op, "H", str(want), str(got), (device_id,), None, why)
 
-    def verify_cluster(self, reported: Mapping[int, Fp | Mapping[str, Any]]) -> Verdict:
+    def verify_cluster(self, reported: Mapping[Any, Fp | Mapping[str, Any]]) -> Verdict:
         """Whether all devices' reports are what they have to be, and cover the model together.
 
-        A device that reported nothing fails; if none did, nothing was checked, and it is skipped.
+        Reports are by device; as in JSON, device 0 may be called "0". A device that reported
+        nothing fails; if none did, nothing was checked, and it is skipped.
+
+        Raises:
+            FingerprintError: a device that runs no layers, or a report that is no fingerprint.
         """
+        if not isinstance(reported, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"reports by device: expected a mapping, got {reported!r:.60}")
+        named = {str(device): device for device in self.expected_fps}
+        reported = {named.get(str(device), device): fp for device, fp in reported.items()}
         if not reported:
             why = "no device reported anything"
             return Verdict("skipped", "exo cluster", "H", probable_fault=why)
@@ -237,7 +266,8 @@ class ExoVerifier:
         found = [self.verify_device(d, fp) for d, fp in reported.items()]
         bad = [v for v in found if not v]
         if bad:
-            return bad[0]
+            ranks = sorted(rank for v in bad for rank in v.culprit_ranks)
+            return replace(bad[0], culprit_ranks=tuple(ranks))
         everything = total(self.expected_fps.values())
         return Verdict("passed", "exo cluster", "H", str(everything), str(everything))
 
@@ -261,8 +291,8 @@ def verify_exo_ring(
     activations: Array,
     partitions: Sequence[ExoPartition],
     current_device: int,
-    *,
     seed: int = GAY_SEED,
+    *,
     sent_fp: Fp | None = None,
     micro_batch: int = 0,
     step: int = 0,
@@ -278,7 +308,7 @@ def verify_exo_ring(
         sender,
         current_device,
         layer,
-        seed=seed & MASK,
+        seed=seed,
         sent_fp=sent_fp,
         micro_batch=micro_batch,
         step=step,

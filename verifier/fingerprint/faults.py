@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.region import Array, raw_words
+from verifier.fingerprint.errors import FingerprintError, integer
+from verifier.fingerprint.mix import MASK
+from verifier.fingerprint.region import Array, checked, raw_words
 
 Rng = np.random.Generator
 Pieces = list[Array]
@@ -144,19 +145,25 @@ class FaultInjector:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.seed = integer(seed, "FaultInjector: seed")
         self.history: list[tuple[Fault, bool]] = []
         """Every fault, and whether it changed a byte."""
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(self.seed & MASK)
 
     def draw(self, kind: str, n_ranks: int) -> Fault:
         """A fault of this kind on a rank that is drawn."""
+        n_ranks = integer(n_ranks, "draw: n_ranks", 1)
         return Fault(kind, int(self._rng.integers(n_ranks)), int(self._rng.integers(1 << 62)))
 
     def inject(
         self, fault: Fault, pieces: Sequence[Array], old: Sequence[Array] | None = None
     ) -> Pieces:
-        """What arrives of the pieces of a movement collective. `old` is what the buffers held."""
+        """What arrives of the pieces of a movement collective. `old` is what the buffers held.
+
+        Raises:
+            FingerprintError: no such kind or rank, or pieces that are no arrays.
+        """
+        pieces = self._given(fault, pieces)
         if fault.kind not in MOVEMENT:
             raise FingerprintError(
                 f"no fault {fault.kind!r} of a movement; one of {', '.join(MOVEMENT)}"
@@ -170,12 +177,23 @@ class FaultInjector:
         return out
 
     def inject_sum(self, fault: Fault, inputs: Sequence[Array], add: Add) -> Array:
-        """What comes of a sum. `add` is the sum as the backend does it."""
+        """What comes of a sum. `add` is the sum as the backend does it. Raises FingerprintError as
+        `inject` does."""
+        inputs = self._given(fault, inputs)
         if fault.kind not in SUMS:
             raise FingerprintError(f"no fault {fault.kind!r} of a sum; one of {', '.join(SUMS)}")
         out = SUMS[fault.kind](inputs, fault.rank, add)
         self.history.append((fault, not same_bytes(out, add(inputs))))
         return out
+
+    def _given(self, fault: Fault, pieces: Sequence[Array]) -> Pieces:
+        if not isinstance(fault, Fault):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"expected a Fault(kind, rank, draw), got {fault!r:.60}")
+        if pieces and not 0 <= fault.rank < len(pieces):
+            raise FingerprintError(
+                f"fault {fault.kind} on rank {fault.rank}: there are {len(pieces)} pieces"
+            )
+        return [checked(p, f"fault {fault.kind}, piece {i}") for i, p in enumerate(pieces)]
 
     @property
     def changed(self) -> bool:

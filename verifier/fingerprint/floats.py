@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import expm1, inf, log1p
 
 import numpy as np
 
@@ -26,10 +27,10 @@ class Format:
         return 2.0**-self.digits
 
     def gamma(self, n: int) -> float:
-        """nu / (1 - nu), the bound on n roundings (Higham, Accuracy and Stability, 3.1)."""
-        if n * self.unit >= 1:
-            raise FingerprintError(f"{n} roundings of {self.name} have no error bound")
-        return n * self.unit / (1 - n * self.unit)
+        """(1 + u)^n - 1, the bound on n roundings one after another. It holds for every n, and is
+        below nu / (1 - nu) (Higham, Accuracy and Stability, 3.1), which asks for nu < 1."""
+        exponent = n * log1p(self.unit)
+        return expm1(exponent) * (1 + 1e-12) if exponent < 700 else inf
 
 
 FORMATS = {
@@ -50,8 +51,7 @@ def format_of(dtype: np.dtype, name: str | None, where: str) -> Format:
     own = _BY_DTYPE.get(dtype.name)
     if own is None:
         raise FingerprintError(
-            f"{where}: expected float16, float32 or float64, got {dtype}; sums of integers are "
-            "exact in any order: compare their fingerprints, or use level T3"
+            f"{where}: expected float16, float32 or float64, got {dtype}" + _advice(dtype, name)
         )
     if name is None or name == own:
         return FORMATS[own]
@@ -60,6 +60,21 @@ def format_of(dtype: np.dtype, name: str | None, where: str) -> Format:
     if own != "f32" or name != "bf16":
         raise FingerprintError(f"{where}: {name} values come as float32, got {dtype}")
     return FORMATS[name]
+
+
+def _advice(dtype: np.dtype, name: str | None) -> str:
+    if dtype.kind in "iub":
+        if name is not None:
+            return f"; {name} values come as float32 (floats.widen of their bits)"
+        return (
+            "; sums of integers are exact in any order: compare their fingerprints, or use level T3"
+        )
+    return "; view complex numbers as pairs of floats" if dtype.kind == "c" else ""
+
+
+def as_floats(x: Array, precision: str | None) -> Array:
+    """The values of an array; of the bits of bfloat16 (uint16) where that is said."""
+    return widen(x) if precision == "bf16" and x.dtype == np.uint16 else x
 
 
 def widen(bits: Array) -> Array:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from verifier.fingerprint.errors import integer
+
 Words = npt.NDArray[np.uint64]
 
 MASK = (1 << 64) - 1
@@ -54,11 +56,14 @@ def key(seed: int, *tags: int | str) -> int:
     """A key from a seed and what it is for: op, step, layer, ranks.
 
     The tags are mixed in one after another, so that no two of them cancel and their order counts.
-    Names are hashed first.
+    Names are hashed first. Raises FingerprintError where the seed is no integer, or a tag neither
+    integer nor name.
     """
-    k = splitmix64(seed)
+    k = splitmix64(integer(seed, "key: the seed"))
     for tag in tags:
-        k = splitmix64(k ^ (_number(tag) if isinstance(tag, str) else tag & MASK))
+        k = splitmix64(
+            k ^ (_number(tag) if isinstance(tag, str) else integer(tag, "key: a tag") & MASK)
+        )
     return k
 
 

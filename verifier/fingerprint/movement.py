@@ -16,16 +16,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.errors import FingerprintError, integer
 from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.partition import ShardedTensor, TensorPartition
+from verifier.fingerprint.partition import TensorPartition
 from verifier.fingerprint.region import (
     BLOCK,
     Array,
     Region,
     Runs,
     checked,
+    dtype_of,
     raw_words,
     word_bytes,
 )
@@ -33,11 +33,11 @@ from verifier.fingerprint.region import (
 
 @dataclass(frozen=True, slots=True)
 class Fp:
-    """The fingerprint of a piece, or of several pieces together."""
+    """The fingerprint of a piece, or of several pieces together (`+`, `-`, `sum`)."""
 
     value: int
     count: int
-    """Words for data, elements for coverage."""
+    """Bytes for data, elements for coverage."""
     key: int
     width: int
     """Bytes of a word; 0 for coverage."""
@@ -50,15 +50,28 @@ class Fp:
             )
 
     def __add__(self, other: Fp) -> Fp:
+        if not isinstance(other, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
         self._with(other)
         return Fp((self.value + other.value) & MASK, self.count + other.count, self.key, self.width)
 
+    def __radd__(self, other: int) -> Fp:
+        return self if other == 0 else NotImplemented
+
     def __sub__(self, other: Fp) -> Fp:
+        if not isinstance(other, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
         self._with(other)
         return Fp((self.value - other.value) & MASK, self.count - other.count, self.key, self.width)
 
+    def __xor__(self, other: object) -> Fp:
+        raise FingerprintError(
+            "fingerprints combine by + and a part is taken out by -; under XOR a piece that comes "
+            "twice would vanish"
+        )
+
     def __str__(self) -> str:
-        return f"{self.value:016x} of {self.count} x {self.width or 'places'}"
+        return f"{self.value:016x} of {self.count} {'bytes' if self.width else 'places'}"
 
     def to_json(self) -> dict[str, int | str]:
         """As hexadecimal, since JSON readers lose digits of large integers."""
@@ -103,11 +116,19 @@ def common_width(
     """The word size in which all pieces of a tensor (of this global shape) can be read."""
     regions: list[Region] = []
     for piece in pieces:
-        if isinstance(piece, Region):
-            regions.append(piece)
+        if isinstance(piece, Region) or shape is None:
+            regions.append(_region(piece, "common_width"))
         else:
-            regions.append(piece.region() if shape is None else piece.of_whole(shape))
+            regions.append(piece.of_whole(shape))
     return word_bytes(regions, itemsize)
+
+
+def _region(where: TensorPartition | Region, op: str) -> Region:
+    if isinstance(where, Region):
+        return where
+    if isinstance(where, TensorPartition):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return where.region()
+    raise FingerprintError(f"{op}: expected a TensorPartition or a Region, got {where!r:.60}")
 
 
 def reading(
@@ -123,9 +144,9 @@ def reading(
         region = Region.whole(shape)
     elif isinstance(where, TensorPartition):
         region = where.region(shape)
-        pieces = [p.of_whole(region.global_shape) for p in where.siblings()]
+        pieces = [p.of_whole(region.global_shape) for p in where.extremes()]
     else:
-        region = where
+        region = _region(where, "fingerprint")
     if region.shape != shape:
         raise FingerprintError(
             f"data of shape {list(shape)} for a region of shape {list(region.shape)}"
@@ -136,7 +157,8 @@ def reading(
         width > itemsize and word_bytes([region], itemsize) != width
     ):
         raise FingerprintError(
-            f"{itemsize}-byte elements of this region cannot be read in words of {width} bytes"
+            f"{itemsize}-byte elements of this region cannot be read in words of {width} bytes: "
+            "another dtype was hashed before, or give all pieces width=common_width(...)"
         )
     return region.runs().words(itemsize, width), width
 
@@ -178,28 +200,19 @@ def fingerprint(
     is missed with a chance of 2^-64 if the mixer is taken for a random function. -0 and 0, and
     every NaN, are told apart: bits are compared, so there are no false alarms.
 
+    Zeros after the end change the number of bytes, which is part of the fingerprint.
+
     Does not see: a wrong value that was computed before the hash; a change that is the same in all
     pieces that are compared; the same bits under another shape or dtype (see `descriptor`); an
     adversary, who can find collisions for a key that he knows.
 
     Raises:
-        FingerprintError: a dtype without fixed bits, or a shape that is not that of the piece.
+        FingerprintError: a dtype without fixed bits, a shape that is not that of the piece, or a
+            key that is no integer.
     """
-    data = checked(data, "fingerprint")
+    data, key = checked(data, "fingerprint"), integer(key, "fingerprint: the key")
     runs, width = reading(data.shape, data.dtype.itemsize, where, width)
-    words = raw_words(data, width)
-    return Fp(hash_words(words, runs, key), len(words), key & MASK, width)
-
-
-def shard_fingerprint(shard: ShardedTensor) -> Fp:
-    """The fingerprint of a piece on one rank, with the key of its seed."""
-    return fingerprint(shard.data, shard.partition, make_key(shard.seed))
-
-
-def combined_fingerprint(shards: Iterable[ShardedTensor]) -> Fp:
-    """The fingerprint of the tensor that the shards make together. Raises FingerprintError where
-    there are none, or where they differ in seed."""
-    return total(shard_fingerprint(shard) for shard in shards)
+    return Fp(hash_words(raw_words(data, width), runs, key), data.nbytes, key & MASK, width)
 
 
 def coverage(where: TensorPartition | Region, key: int = 0) -> Fp:
@@ -211,8 +224,7 @@ def coverage(where: TensorPartition | Region, key: int = 0) -> Fp:
     Sees: places that nobody claims, or two ranks, whatever the partition (missed: 2^-64).
     Does not see: anything about the data.
     """
-    region = where if isinstance(where, Region) else where.region()
-    value = 0
+    region, key, value = _region(where, "coverage"), integer(key, "coverage: the key"), 0
     for _, g in region.runs().blocks():
         _colors_into(g, key)
         value += int(g.sum(dtype=np.uint64))
@@ -236,11 +248,10 @@ def colors(
     In words of 8 bytes `decode` gets g back; narrower words hold the low bits, and are compared
     only. The bits of float dtypes may be those of NaNs; they are to be moved, not computed with.
     """
-    kind = np.dtype(dtype)
-    checked(np.empty(0, kind), "colors")
-    region = where if isinstance(where, Region) else where.region()
+    kind, key = dtype_of(dtype, "colors"), integer(key, "colors: the key")
+    region = _region(where, "colors")
     if width is None:
-        pieces = [region] if isinstance(where, Region) else where.siblings()
+        pieces = [region] if isinstance(where, Region) else where.extremes()
         width = common_width(pieces, kind.itemsize)
     runs = region.runs().words(kind.itemsize, width)
     words = np.empty(len(runs.bases) * runs.length, f"u{width}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.errors import FingerprintError, integer
 from verifier.fingerprint.mix import key
 from verifier.fingerprint.movement import Fp
 
@@ -91,6 +91,8 @@ def same(op: str, check: str, fps: Sequence[Fp], fault: str) -> Verdict:
     if not fps:
         raise FingerprintError(f"{op}: no fingerprints to compare")
     for rank, fp in enumerate(fps):
+        if not isinstance(fp, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"{op}, rank {rank}: expected a fingerprint, got {fp!r:.60}")
         if (fp.key, fp.width) != (fps[0].key, fps[0].width):
             raise FingerprintError(
                 f"{op}: the fingerprints of ranks 0 and {rank} were taken with different keys, or "
@@ -112,13 +114,19 @@ def descriptor(op: str, dtype: object, shape: Iterable[int], group: Iterable[int
     Known before running from the plan, and equal on all ranks. Sees ranks that meet in different
     calls; a name may carry the node of the plan too. Sees nothing of the payload.
     """
-    shape, group = tuple(shape), tuple(group)
+    try:
+        shape, group = tuple(shape), tuple(group)
+    except TypeError:
+        raise FingerprintError(
+            f"descriptor of {op}: expected a shape and the ranks of a group, got {shape!r} and "
+            f"{group!r}"
+        ) from None
     return key(seq, op, str(dtype), len(shape), *shape, len(group), *group)
 
 
 def verify_descriptors(descriptors: Sequence[int], expected: int | None = None) -> Verdict:
     """That all ranks, and the plan where it is given, mean the same call."""
-    fps = [Fp(d, 1, 0, 8) for d in descriptors]
+    fps = [Fp(integer(d, "descriptor"), 8, 0, 8) for d in descriptors]
     verdict = same("descriptor", "D", fps, "the ranks are in different calls")
     if verdict and expected is not None and descriptors[0] != expected:
         return Verdict(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import index
 from typing import Any
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.region import Array, Region, checked
+import numpy as np
+
+from verifier.fingerprint.errors import FingerprintError, integer
+from verifier.fingerprint.mix import Words
+from verifier.fingerprint.region import Region
 
 GAY_SEED = 1069
 """The seed where none is given."""
@@ -35,18 +38,18 @@ class TensorPartition:
     def __post_init__(self) -> None:
         where = f"TensorPartition of dim {self.dim} over {self.n_shards} ranks"
         for name in ("dim", "n_shards", "shard_id", "global_size"):
-            try:
-                index(getattr(self, name))
-            except TypeError:
-                raise FingerprintError(
-                    f"{where}: {name} is {getattr(self, name)!r}, expected an integer"
-                ) from None
+            object.__setattr__(self, name, integer(getattr(self, name), f"{where}: {name}"))
         if self.dim < 0:
             raise FingerprintError(f"{where}: dims are counted from 0")
         if self.global_shape is not None:
-            shape = tuple(self.global_shape)
+            if not isinstance(self.global_shape, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise FingerprintError(f"{where}: global_shape is {self.global_shape!r}, no shape")
+            shape = tuple(integer(n, f"{where}: an extent", 0) for n in self.global_shape)
             if self.dim >= len(shape):
-                raise FingerprintError(f"{where}: a tensor of shape {list(shape)} has no such dim")
+                raise FingerprintError(
+                    f"{where}: a tensor of shape {list(shape)} has no such dim (dims are counted "
+                    "from 0)"
+                )
             if self.global_size not in (-1, shape[self.dim]):
                 raise FingerprintError(
                     f"{where}: global_size is {self.global_size}, but dim {self.dim} of "
@@ -94,13 +97,33 @@ class TensorPartition:
         first, end = self.bounds(self.shard_id)
         return end - first
 
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """The shape of this shard. Raises FingerprintError where `global_shape` was not said."""
+        return self.region().shape
+
+    def indices(self) -> Words:
+        """The row-major indices of this shard's elements in the global tensor, of the shape of the
+        shard. Raises FingerprintError where `global_shape` was not said."""
+        region = self.region()
+        runs = region.runs()
+        g = runs.bases[:, None] + np.arange(runs.length, dtype=np.uint64)[None, :]
+        return g.reshape(region.shape)
+
     def siblings(self) -> tuple[TensorPartition, ...]:
         """All shards of this tensor, in order."""
-        return tuple(
-            TensorPartition(
-                self.dim, self.n_shards, i, self.global_size, self.global_shape, uneven=self.uneven
-            )
-            for i in range(self.n_shards)
+        return tuple(self._shard(i) for i in range(self.n_shards))
+
+    def extremes(self) -> tuple[TensorPartition, ...]:
+        """The first shard and the last one that holds anything. Where both begin and end on whole
+        words all shards do, since those between have the extent of the first."""
+        size = -(-self.global_size // self.n_shards)
+        last = -(-self.global_size // size) - 1 if size else 0
+        return tuple(self._shard(i) for i in sorted({0, last}))
+
+    def _shard(self, i: int) -> TensorPartition:
+        return TensorPartition(
+            self.dim, self.n_shards, i, self.global_size, self.global_shape, uneven=self.uneven
         )
 
     def region(self, local_shape: tuple[int, ...] | None = None) -> Region:
@@ -119,7 +142,7 @@ class TensorPartition:
             if self.dim >= len(local_shape):
                 raise FingerprintError(
                     f"shard {self.shard_id} of {self.n_shards}: data of shape {list(local_shape)} "
-                    f"has no dim {self.dim}"
+                    f"has no dim {self.dim} (dims are counted from 0)"
                 )
             shape = (*local_shape[: self.dim], self.global_size, *local_shape[self.dim + 1 :])
         assert shape is not None
@@ -149,28 +172,13 @@ class TensorPartition:
 
 
 @dataclass(frozen=True)
-class ShardedTensor:
-    """A piece on one rank, and where it belongs."""
-
-    data: Array
-    partition: TensorPartition
-    seed: int = GAY_SEED
-
-    def __post_init__(self) -> None:
-        data = checked(self.data, f"ShardedTensor, shard {self.partition.shard_id}")
-        self.partition.region(data.shape)
-
-    @property
-    def region(self) -> Region:
-        """Its box in the global tensor."""
-        return self.partition.region(self.data.shape)
-
-
-@dataclass(frozen=True)
 class DistributedContext:
     """Which layers one rank of a pipeline runs, counted from 1.
 
     Layers go round as `torch.chunk` splits: ceil(n_layers / world_size) each but the last ranks.
+
+    Raises:
+        FingerprintError: no such rank, or no number.
     """
 
     rank: int
@@ -179,6 +187,9 @@ class DistributedContext:
     n_layers: int = 32
 
     def __post_init__(self) -> None:
+        for name in ("rank", "world_size", "seed", "n_layers"):
+            what, least = f"DistributedContext: {name}", 0 if name == "n_layers" else None
+            object.__setattr__(self, name, integer(getattr(self, name), what, least))
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
             raise FingerprintError(
                 f"DistributedContext: rank {self.rank} is not one of {self.world_size} ranks"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from verifier.fingerprint.errors import FingerprintError
+from verifier.fingerprint.errors import FingerprintError, integer
 from verifier.fingerprint.exact import check_canary_sum, check_exact_sum, check_replicas
 from verifier.fingerprint.movement import Fp, fingerprint
 from verifier.fingerprint.outcome import Verdict, combined, same
 from verifier.fingerprint.partition import GAY_SEED, TensorPartition
-from verifier.fingerprint.region import Array, checked
+from verifier.fingerprint.region import Array, Region, checked
 from verifier.fingerprint.sums import (
     Checksum,
     Sample,
@@ -42,8 +42,8 @@ def verify_dp_gradients(gradients: Mapping[str, Sequence[Fp]]) -> Verdict:
 def verify_allreduce(
     reduced: Array,
     n_ranks: int,
-    *,
     seed: int = GAY_SEED,
+    *,
     level: Level = "canary",
     replicas: Sequence[Fp] | None = None,
     checksums: Sequence[Checksum] | None = None,
@@ -63,96 +63,132 @@ def verify_allreduce(
     | T2 | `samples`: `sample(input, seed)` | faults that touch much of the tensor |
     | T3 | `inputs`, whole, added in the order of the ranks | all faults, to the bit |
 
-    The functions named say what each does not see.
+    The functions named say what each does not see. `average=True` says that the ranks' mean was
+    asked for (T1, T2; T3 divides the sum); `flushes_subnormals` that the backend takes subnormal
+    numbers for zero (T1, T2).
 
     Raises:
         FingerprintError: what the level takes is missing or is not one a rank.
     """
-    reduced = checked(reduced, "verify_allreduce")
+    return _verify_sum(
+        "all_reduce",
+        reduced,
+        n_ranks,
+        seed,
+        level,
+        _Given(replicas, checksums, samples, inputs),
+        average,
+        precision,
+        flushes_subnormals,
+    )
 
-    def need(what: str, given: Sequence[V] | None) -> Sequence[V]:
+
+@dataclass(frozen=True)
+class _Given:
+    replicas: Sequence[Fp] | None
+    checksums: Sequence[Checksum] | None
+    samples: Sequence[Sample] | None
+    inputs: Sequence[Array] | None
+
+
+def _verify_sum(
+    op: str,
+    reduced: Array,
+    n_ranks: int,
+    seed: int,
+    level: Level,
+    by_rank: _Given,
+    average: bool,
+    precision: str | None,
+    flushes_subnormals: bool,
+    region: Region | None = None,
+) -> Verdict:
+    reduced, n_ranks = checked(reduced, op), integer(n_ranks, f"{op}: n_ranks", 1)
+    seed = integer(seed, f"{op}: seed")
+
+    def need(what: str, given: Sequence[V] | None, kind: type) -> Sequence[V]:
         if given is None or len(given) != n_ranks:
             got = "none" if given is None else str(len(given))
             raise FingerprintError(
-                f"verify_allreduce: level {level} takes {what} of each of {n_ranks} ranks, "
-                f"got {got}"
+                f"{op}: level {level} takes {what} of each of {n_ranks} ranks, got {got}"
             )
+        for rank, item in enumerate(given):
+            if not isinstance(item, kind):
+                raise FingerprintError(
+                    f"{op}: level {level} takes {what}, got {item!r:.60} of rank {rank}"
+                )
         return given
 
     if level == "canary":
         if average:
-            raise FingerprintError(
-                "verify_allreduce: canaries are for sums; averages take T1 or T2"
-            )
-        return check_canary_sum("all_reduce", reduced, n_ranks, seed, precision=precision)
+            raise FingerprintError(f"{op}: canaries are for sums; averages take T1, T2 or T3")
+        return check_canary_sum(op, reduced, n_ranks, seed, region=region, precision=precision)
     if level == "R":
-        fps = need("replicas", replicas)
-        verdict = check_replicas("all_reduce", fps)
+        fps = need("replicas", by_rank.replicas, Fp)
+        verdict = check_replicas(op, fps)
         mine = fingerprint(reduced, None, seed, width=fps[0].width)
-        same("all_reduce", "R", [fps[0], mine], "")
+        same(op, "R", [fps[0], mine], "")
         if mine in fps or not verdict:
             return verdict
         why = "the tensor here is none of the copies that the ranks reported"
         return replace(verdict, status="failed", actual=str(mine), probable_fault=why)
     if level == "T1":
-        sums = need("checksums", checksums)
+        sums = need("checksums", by_rank.checksums, Checksum)
         out = signed_checksum(reduced, seed, block=sums[0].block, precision=precision)
-        return check_sums(
-            "all_reduce", sums, out, average=average, flushes_subnormals=flushes_subnormals
-        )
+        return check_sums(op, sums, out, average=average, flushes_subnormals=flushes_subnormals)
     if level == "T2":
-        some = need("samples", samples)
+        some = need("samples", by_rank.samples, Sample)
         places = max(1, len(some[0].places))
         return check_sample(
-            "all_reduce",
+            op,
             some,
             sample(reduced, seed, samples=places, precision=precision),
             average=average,
             flushes_subnormals=flushes_subnormals,
         )
     if level == "T3":
-        return check_exact_sum("all_reduce", need("inputs", inputs), reduced, seed)
-    raise FingerprintError(f"verify_allreduce: level {level!r}; one of canary, R, T1, T2, T3")
+        whole = need("inputs", by_rank.inputs, object)
+        return check_exact_sum(op, whole, reduced, seed, average=average)
+    raise FingerprintError(f"{op}: level {level!r}; one of canary, R, T1, T2, T3")
 
 
 def verify_reduce_scatter(
     piece: Array,
     partition: TensorPartition,
     n_ranks: int,
-    *,
     seed: int = GAY_SEED,
+    *,
     level: Level = "canary",
     checksums: Sequence[Checksum] | None = None,
     samples: Sequence[Sample] | None = None,
     inputs: Sequence[Array] | None = None,
     average: bool = False,
     precision: str | None = None,
+    flushes_subnormals: bool = False,
 ) -> Verdict:
     """Whether a rank's piece is its part of the sum of the ranks' inputs.
 
     As `verify_allreduce`; what the ranks hand over is taken of this piece of their inputs
     (`partition.region().cut(x)`). In canary mode the inputs were whole `sum_canary` tensors. There
     is no level R: no two ranks hold the same piece.
+
+    Raises:
+        FingerprintError: what the level takes is missing, or the piece is not that of its shard.
     """
-    piece = checked(piece, "verify_reduce_scatter")
+    piece = checked(piece, "reduce_scatter")
     if level == "R":
         raise FingerprintError(
             "verify_reduce_scatter: no two ranks hold the same piece; T1, T2, T3"
         )
-    region = partition.region(piece.shape)
-    if level == "canary":
-        return check_canary_sum(
-            "reduce_scatter", piece, n_ranks, seed, region=region, precision=precision
-        )
-    verdict = verify_allreduce(
+    return _verify_sum(
+        "reduce_scatter",
         piece,
         n_ranks,
-        seed=seed,
-        level=level,
-        checksums=checksums,
-        samples=samples,
-        inputs=inputs,
-        average=average,
-        precision=precision,
+        seed,
+        level,
+        _Given(None, checksums, samples, inputs),
+        average,
+        precision,
+        flushes_subnormals,
+        partition.region(piece.shape),
     )
-    return replace(verdict, op="reduce_scatter")

@@ -68,7 +68,7 @@ class Region:
         """The box as runs of consecutive row-major indices."""
         if not self.count:
             return Runs(np.zeros(0, np.uint64), 0)
-        inner = next((d for d in range(len(self.shape))[::-1] if not self._full(d)), 0)
+        inner = self.inner
         length = prod(self.shape[inner:])
         base = np.zeros(1, np.uint64)
         for d, size in enumerate(self.global_shape):
@@ -77,8 +77,11 @@ class Region:
             base = (base[:, None] * np.uint64(size) + at[None, :]).reshape(-1)
         return Runs(base, length)
 
-    def _full(self, d: int) -> bool:
-        return self.shape[d] == self.global_shape[d]
+    @property
+    def inner(self) -> int:
+        """The dim from which on the elements of a run lie side by side."""
+        dims = range(len(self.shape))[::-1]
+        return next((d for d in dims if self.shape[d] != self.global_shape[d]), 0)
 
 
 @dataclass(frozen=True)
@@ -127,15 +130,22 @@ def word_bytes(regions: Iterable[Region], itemsize: int) -> int:
     """
     if itemsize >= 8:
         return 8
-    per_word = 8 // itemsize
-    for region in regions:
-        if not region.count:
-            continue
-        runs = region.runs()
-        ends = len(runs.bases) == 1 and region.bounds[1] == prod(region.global_shape)
-        if (runs.length % per_word and not ends) or np.any(runs.bases % np.uint64(per_word)):
-            return itemsize
-    return 8
+    return 8 if all(_in_words(region, 8 // itemsize) for region in regions) else itemsize
+
+
+def _in_words(region: Region, per_word: int) -> bool:
+    """Whether every run starts and ends on a multiple of `per_word` elements. Runs start at the
+    first element plus multiples of the strides of the dims outside them."""
+    if not region.count:
+        return True
+    inner = region.inner
+    first, end = region.bounds
+    one_run = prod(region.shape[:inner]) == 1
+    length = prod(region.shape[inner:])
+    if length % per_word and not (one_run and end == prod(region.global_shape)):
+        return False
+    strides = (prod(region.global_shape[d + 1 :]) for d in range(inner) if region.shape[d] > 1)
+    return first % per_word == 0 and all(stride % per_word == 0 for stride in strides)
 
 
 def raw_words(data: Array, width: int) -> Array:
@@ -151,14 +161,15 @@ def checked(data: object, where: str) -> Array:
     """An array whose bits mean something.
 
     Raises:
-        FingerprintError: not a numpy array, not numbers, foreign byte order, or padded elements.
+        FingerprintError: not a numpy array, or one with a mask; not numbers, foreign byte order, or
+            padded elements.
     """
-    if not isinstance(data, np.ndarray):
+    if not isinstance(data, np.ndarray) or isinstance(data, np.ma.MaskedArray):
         raise FingerprintError(
-            f"{where}: expected a numpy array, got {type(data).__name__}; torch tensors are hashed "
-            "by synthesis.execute.fingerprint_torch"
+            f"{where}: expected a numpy array, got {type(cast(object, data)).__name__}; torch "
+            "tensors are hashed by synthesis.execute.fingerprint_torch"
         )
-    array = cast(Array, data)
+    array: Array = np.asarray(cast(Array, data))
     kind = array.dtype
     if kind.kind not in "biufc" or kind in (np.dtype(np.longdouble), np.dtype(np.clongdouble)):
         raise FingerprintError(
@@ -172,3 +183,16 @@ def checked(data: object, where: str) -> Array:
             f"astype({kind.newbyteorder('=')})"
         )
     return array
+
+
+def dtype_of(name: np.dtype | str, where: str) -> np.dtype:
+    """A dtype by its name. Raises FingerprintError where numpy has none of it, or its bits mean
+    nothing (see `checked`)."""
+    try:
+        kind = np.dtype(name)
+    except TypeError:
+        raise FingerprintError(
+            f"{where}: numpy has no dtype {name!r}; to move bfloat16 take uint16, float8 uint8; to "
+            "add bfloat16 take float32 with precision='bf16'"
+        ) from None
+    return checked(np.empty(0, kind), where).dtype

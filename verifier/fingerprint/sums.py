@@ -4,7 +4,7 @@ Rounding makes the sum of floats depend on its order, so no fingerprint of the i
 of the result. What holds in any order is a bound: if y is a sum of x_1 .. x_n in floats of unit
 roundoff u, added in any order, in that format or with a wider accumulator, then
 
-    |y - sum x_k| <= g sum |x_k|,   g = nu / (1 - nu)      (Higham, Accuracy and Stability, 4.2)
+    |y - sum x_k| <= g sum |x_k|,   g = (1 + u)^n - 1      (Higham, Accuracy and Stability, 4.2)
 
 as long as no partial sum overflows and nothing is flushed to zero. Both checks rest on it, so they
 raise no false alarm: T2 never, T1 with the chance stated there.
@@ -19,8 +19,8 @@ from math import fsum, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.floats import FORMATS, Format, format_of
+from verifier.fingerprint.errors import FingerprintError, integer
+from verifier.fingerprint.floats import FORMATS, Format, as_floats, format_of
 from verifier.fingerprint.mix import MASK, splitmix64
 from verifier.fingerprint.movement import colors
 from verifier.fingerprint.outcome import Verdict
@@ -53,15 +53,18 @@ def signed_checksum(
     """The signed sums and norms of blocks of a tensor, in float64.
 
     Every rank takes it of its input before a sum collective, with the same key, and of the output
-    after it. `precision="bf16"` says that a float32 array holds bfloat16 values.
+    after it. `precision="bf16"` says that a float32 array holds bfloat16 values,
+    or a uint16 array their bits.
 
     Raises:
-        FingerprintError: not a float tensor, or no block size.
+        FingerprintError: not a float tensor, no block size, or a key that is no integer.
     """
-    x = checked(x, "signed_checksum")
+    x = as_floats(checked(x, "signed_checksum"), precision)
     kind = format_of(x.dtype, precision, "signed_checksum")
-    if block < 1:
+    key, asked = integer(key, "signed_checksum: the key"), integer(block, "signed_checksum: block")
+    if asked < 1:
         raise FingerprintError(f"signed_checksum: blocks of {block} elements; at least 1")
+    block = min(asked, max(1, x.size))
     n = -(-x.size // block)
     bits = colors(Region.whole((-(-n * block // 64),)), key, "u8").view(np.uint8)
     sums, norms, flat = np.empty(n), np.empty(n), x.reshape(-1)
@@ -80,7 +83,7 @@ def signed_checksum(
             bitorder="little",
         ).astype(np.float64)
         sums[first:last], norms[first:last] = _signed(values, 1 - 2 * signs.reshape(values.shape))
-    return Checksum(sums, norms, block, key & MASK, x.size, kind.name)
+    return Checksum(sums, norms, asked, key & MASK, x.size, kind.name)
 
 
 def _signed(values: Floats, signs: Floats) -> tuple[Floats, Floats]:
@@ -111,8 +114,8 @@ def check_sums(
 
     Why there are no false alarms: y = sum x_k + e with |e_i| <= g sum_k |x_ki| in any order of
     addition, and the signs r do not depend on e, so by Hoeffding sum r e exceeds T ||e||_2 with a
-    chance of at most 2 exp(-T^2 / 2). An average adds two roundings; backends that flush
-    subnormals to zero add n times the smallest normal number.
+    chance of at most 2 exp(-T^2 / 2). An average adds two roundings. Backends that flush
+    subnormals to zero add n times the smallest normal number to a sum, n + 1 times to an average.
 
     Sees: what shifts a block by more than the threshold: a rank that is missing or counted twice,
     a partial result left as it is, a sum for an average, chunks in the wrong place. In f32 they
@@ -126,8 +129,10 @@ def check_sums(
     """
     if not inputs:
         raise FingerprintError(f"{op}: T1 needs the checksum of every rank's input")
-    kind, n, block = FORMATS[output.format], len(inputs), output.block
+    kind, n, block = FORMATS[output.format], len(inputs), min(output.block, max(1, output.count))
     for rank, item in enumerate(inputs):
+        if not isinstance(item, Checksum):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"{op}, rank {rank}: expected a checksum, got {item!r:.60}")
         theirs = (item.block, item.key, item.count, item.format)
         mine = (output.block, output.key, output.count, output.format)
         if theirs != mine:
@@ -142,12 +147,10 @@ def check_sums(
         gamma = kind.gamma(n + 2 * average)
         in_f64 = (2 * block + 2 * n + 8) * FORMATS["f64"].unit * sqrt(block) * 1.25
         bound = (T * gamma * (1 + 1e-9) + in_f64) * norm
-        absolute = n * kind.smallest_normal if flushes_subnormals else 0.0
-        if average:
-            absolute += 2 * n * n * kind.smallest_normal * kind.unit
-        bound += absolute * block
+        bound += lost(kind, n, average, flushes_subnormals) * block * (n if average else 1)
         difference = np.abs(got - wanted)
-        legible = np.isfinite(norm) & (norm * (1 + gamma) < kind.largest)
+        summed = norm * (1 + gamma) * 2 * sqrt(block)  # more than any signed sum in float64
+        legible = (norm * (1 + gamma) < kind.largest) & (summed < FORMATS["f64"].largest)
         bad = legible & ~(difference <= bound)
     if np.any(bad):
         at = int(np.argmax(bad))
@@ -176,7 +179,8 @@ def _guess(
     """Which rank's share, taken out or counted again, explains every bad block."""
     for rank, item in enumerate(inputs):
         for times, what in ((-1, "missing"), (1, "counted twice")):
-            off = np.abs(got - wanted - times * item.sums)
+            with np.errstate(all="ignore"):
+                off = np.abs(got - wanted - times * item.sums)
             if np.all(off[bad] <= 2 * bound[bad]):
                 return f"; as if rank {rank} were {what}"
     return ""
@@ -210,9 +214,14 @@ def spots(count: int, key: int, samples: int = 64) -> Ints:
 
 
 def sample(x: Array, key: int, *, samples: int = 64, precision: str | None = None) -> Sample:
-    """The values of a tensor at places drawn by the key. Raises FingerprintError on no floats."""
-    x = checked(x, "sample")
+    """The values of a tensor at places drawn by the key.
+
+    Raises:
+        FingerprintError: no floats, no places, or a key that is no integer.
+    """
+    x, key = as_floats(checked(x, "sample"), precision), integer(key, "sample: the key")
     kind = format_of(x.dtype, precision, "sample")
+    samples = integer(samples, "sample: samples", 1)
     places = spots(x.size, key, samples)
     return Sample(x.reshape(-1)[places], places, key & MASK, x.shape, kind.name)
 
@@ -242,6 +251,8 @@ def check_sample(
         raise FingerprintError(f"{op}: T2 needs the sampled inputs of every rank")
     kind, n = FORMATS[output.format], len(inputs)
     for rank, item in enumerate(inputs):
+        if not isinstance(item, Sample):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FingerprintError(f"{op}, rank {rank}: expected a sample, got {item!r:.60}")
         theirs = (item.key, item.shape, item.format, len(item.places))
         mine = (output.key, output.shape, output.format, len(output.places))
         if theirs != mine:
@@ -286,7 +297,13 @@ def _magnitude(xs: list[float]) -> float:
 
 def _bound(kind: Format, n: int, size: float, average: bool, flushes: bool) -> float:
     bound = (kind.gamma(n + 2 * average) + 4 * FORMATS["f64"].unit) * size
-    bound += n * kind.smallest_normal if flushes else 0.0
-    if average:
-        bound = bound / n + 2 * n * kind.smallest_normal * kind.unit
-    return bound
+    return (bound / n if average else bound) + lost(kind, n, average, flushes)
+
+
+def lost(kind: Format, n: int, average: bool, flushes: bool) -> float:
+    """What an element may lose below the smallest normal number. Sums of floats lose nothing there;
+    n products with 1/n are rounded to multiples of the smallest subnormal one, and so is a
+    quotient. A backend that flushes loses less than the smallest normal number with each term that
+    it takes for zero, and a partial sum can be lost only where terms were not."""
+    below = 2 * n * kind.smallest_normal * kind.unit if average else 0.0
+    return below + ((n + average) * kind.smallest_normal if flushes else 0.0)
