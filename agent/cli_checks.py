@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agent.arguments import EXITS, Json, Timeout
+from agent.arguments import EXITS, Batch, Config, Inputs, Json, MeshDims, Seq, Timeout
 
 
 def verify(
@@ -52,6 +52,101 @@ def verify(
         return recheck.dispatch(run, path, sequential, distributed, contract, relations, cache)
 
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
+
+
+def check(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="parallel.py:Name, a class or a function that builds a module."
+        ),
+    ],
+    against: Annotated[
+        str, typer.Option(metavar="MODEL", help="model.py:Name, the one-device model.")
+    ],
+    mesh: MeshDims,
+    layout: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=PLACEMENT|FILE",
+            help="How a parameter is laid out: fc.weight=S(0)@tp. By default from its shape.",
+        ),
+    ] = [],
+    input_layout: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=PLACEMENT|FILE", help="Of an input; by default replicated."),
+    ] = [],
+    output_layout: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=PLACEMENT|FILE", help="Of an output; by default from its shape."
+        ),
+    ] = [],
+    param: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=NAME",
+            help="A parameter that the model calls differently: fc1.*=mlp.up.*. Repeatable.",
+        ),
+    ] = [],
+    config: Config = [],
+    inputs: Inputs = [],
+    batch: Batch = None,
+    seq: Seq = None,
+    gradients: Annotated[
+        bool, typer.Option("--gradients/--no-gradients", help="Also check the backward.")
+    ] = True,
+    after_backward: Annotated[
+        str,
+        typer.Option(
+            metavar="FUNCTION",
+            help="Of TARGET's file, called with the module after the backward: reduces gradients.",
+        ),
+    ] = "",
+    repair_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds to look for a mend of what is wrong.")
+    ] = 10.0,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="Write both programs and the contract."),
+    ] = None,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Prove that a module that calls torch.distributed computes what a one-device model does.
+
+    Every rank is traced by PyTorch, forward and backward, under a process group that sends nothing.
+
+    \b
+    Examples:
+      shardproof check parallel.py:ParallelMLP --against model.py:MLP --mesh tp=2
+      shardproof check p.py:Block --against m.py:Block --mesh dp=2,tp=2 --input-layout "x=S(0)@dp"
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent.check import command
+
+        asked = command.Asked(
+            target,
+            against,
+            mesh,
+            layout,
+            input_layout,
+            output_layout,
+            param,
+            config,
+            inputs,
+            batch,
+            seq,
+            gradients,
+            after_backward,
+            repair_seconds,
+            keep,
+        )
+        return command.run_check(run, asked)
+
+    return conduct("check", sys.argv[1:], work, json=json, timeout=timeout)
 
 
 def verify_ranks(
@@ -225,6 +320,7 @@ def order(
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(epilog=EXITS)(verify)
+    app.command(epilog=EXITS)(check)
     app.command("verify-ranks", epilog=EXITS)(verify_ranks)
     app.command(epilog=EXITS)(repair)
     app.command(epilog=EXITS)(lift)

@@ -26,6 +26,7 @@ from verifier.ir.errors import IRError, MalformedError
 from verifier.ir.jsondata import parse
 from verifier.ir.program import Program
 from verifier.ir.text import parse_text
+from verifier.ir.types import Mesh
 from verifier.ir.where import Where, ranks_where, show
 from verifier.layout import Atom, Layout, from_placements, normal
 from verifier.ops import lookup
@@ -162,7 +163,7 @@ class _Reader:
         if match:
             placed = placed[: match.start()]
             (self.held if kind == "input" else self.wanted)[key] = self._where(match.group(1))
-        self.layouts[f"{kind} {key}"] = self._layout(placed.strip(), shape)
+        self.layouts[f"{kind} {key}"] = read_layout(placed.strip(), shape, self.mesh)
 
     def contract(self) -> Contract:
         inputs = {
@@ -202,27 +203,30 @@ class _Reader:
             raise ValueError(f"on({text}): expected coordinates such as on(pp=0)")
         return ranks_where(self.mesh, chosen)
 
-    def _layout(self, text: str, shape: tuple[int, ...]) -> Layout:
-        if text.startswith("["):
-            found = re.findall(r"\[([^]]*)\]", text)
-            layout = Layout(tuple(normal(_dim(d)) for d in found))
-            rest = re.sub(r"\[[^]]*\]", " ", text).split()
-            pending = [(n, p) for n, _, p in (item.partition("=") for item in rest)]
-            folds = [(n, p[2:-1] if "(" in p else "sum") for n, p in pending]
-            return layout.with_partial(folds) if folds else layout
-        chosen: dict[str, str] = {}
-        for item in text.split():
-            name, equals, placement = item.partition("=")
-            if not equals or name not in self.mesh:
-                dims = ", ".join(self.mesh.names) or "no dims"
-                raise ValueError(
-                    f"placement {item!r}; expected such as tp=S(0); the mesh has {dims}"
-                )
-            if name in chosen:
-                raise ValueError(f"{name} is placed twice")
-            chosen[name] = placement
-        mesh = self.mesh
-        return from_placements(shape, [(n, mesh[n], chosen.get(n, "R")) for n in mesh.names])
+
+def read_layout(text: str, shape: tuple[int, ...], mesh: Mesh) -> Layout:
+    """The layout of a tensor of `shape` as a contract writes it: `tp=S(0)`, or atoms `[8][2@tp 4]`.
+
+    Raises:
+        ValueError: neither form, a dim that the mesh does not have, or an extent not divided.
+    """
+    if text.startswith("["):
+        found = re.findall(r"\[([^]]*)\]", text)
+        layout = Layout(tuple(normal(_dim(d)) for d in found))
+        rest = re.sub(r"\[[^]]*\]", " ", text).split()
+        pending = [(n, p) for n, _, p in (item.partition("=") for item in rest)]
+        folds = [(n, p[2:-1] if "(" in p else "sum") for n, p in pending]
+        return layout.with_partial(folds) if folds else layout
+    chosen: dict[str, str] = {}
+    for item in text.split():
+        name, equals, placement = item.partition("=")
+        if not equals or name not in mesh:
+            dims = ", ".join(mesh.names) or "no dims"
+            raise ValueError(f"placement {item!r}; expected such as tp=S(0); the mesh has {dims}")
+        if name in chosen:
+            raise ValueError(f"{name} is placed twice")
+        chosen[name] = placement
+    return from_placements(shape, [(n, mesh[n], chosen.get(n, "R")) for n in mesh.names])
 
 
 def _dim(text: str) -> list[Atom]:

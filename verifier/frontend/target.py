@@ -127,7 +127,8 @@ def _no_dropout(config: Any) -> None:
             setattr(config, key, 0.0)
 
 
-def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
+def import_file(path: Path) -> Any:
+    """Run a file of the user's as a module; files beside it can be imported by it."""
     path = path.resolve()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -136,6 +137,12 @@ def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
+    return module
+
+
+def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
+    path = path.resolve()
+    module = import_file(path)
     cls: Any = getattr(module, name, None)
     if cls is None:
         classes = [

@@ -46,12 +46,17 @@ def run(folder: Path) -> None:
     from verifier.frontend.session import capture_here
 
     task = json.loads((folder / "request.json").read_text())
-    request = CaptureRequest.from_json(task["request"])
 
     def progress(phase: str) -> None:
         with (folder / "progress").open("a") as file:
             file.write(phase + "\n")
 
+    if task["task"] == "ranks":
+        from verifier.frontend.ranks.session import save_ranks
+
+        save_ranks(task["request"], folder, progress)
+        return
+    request = CaptureRequest.from_json(task["request"])
     name, _, seed = task["task"].partition(":")
     if name == "capture":
         save(capture_here(request, progress), folder)

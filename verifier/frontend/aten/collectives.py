@@ -29,6 +29,11 @@ def reduce_scatter_tensor(e: Emit, x: str, reduce: str, size: int, group: str) -
     return e.add("reduce_scatter", x, mesh_dim=e.mesh_dim(group), dim=0, reduce=reduce)
 
 
+@aten(_C10D + "broadcast.default")
+def broadcast(e: Emit, x: str, src: int, group: str) -> str:
+    return e.add("broadcast", x, mesh_dim=e.mesh_dim(group), index=src)
+
+
 @aten(_C10D + "all_to_all_single.default")
 def all_to_all_single(
     e: Emit, x: str, received: Sequence[int], sent: Sequence[int], group: str

@@ -1,0 +1,196 @@
+"""`shardproof check`: traces the ranks of a parallel module, and decides whether they compute what
+the model computes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent import events, verdicts
+from agent.check import judging
+from agent.check.contract import Placed, Statements
+from agent.check.judging import Checked
+from agent.options import read_mesh
+from agent.repairing import told
+from agent.run import Outcome, Run
+from verifier.frontend.errors import CaptureError
+from verifier.frontend.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
+from verifier.frontend.request import InputSpec, read_config
+from verifier.ir.text import to_text
+from verifier.ir.types import Mesh
+from verifier.verdict import Proof, Verdict
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line."""
+
+    target: str
+    against: str
+    mesh: str
+    layouts: Sequence[str] = ()
+    input_layouts: Sequence[str] = ()
+    output_layouts: Sequence[str] = ()
+    params: Sequence[str] = ()
+    config: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    batch: int | None = None
+    seq: int | None = None
+    gradients: bool = True
+    after_backward: str = ""
+    repair: float = 10.0
+    """Seconds to look for edits that mend what is wrong; 0: none."""
+    keep: Path | None = None
+    """A folder for both programs and the contract."""
+
+
+def run_check(run: Run, asked: Asked) -> Outcome:
+    """Trace, join, state the contract, decide, and look for a mend.
+
+    Raises:
+        InputError, CaptureError: the command line, the user's code, what cannot be followed.
+    """
+    mesh = read_mesh(asked.mesh)
+    stated = Statements(
+        read_lines(asked.layouts, "--layout"),
+        read_lines(asked.input_layouts, "--input-layout"),
+        read_lines(asked.output_layouts, "--output-layout"),
+    )
+    request = _request(asked, mesh, stated)
+    with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
+        with run.phase("trace") as phase:
+            captured = capture_ranks(request, Path(scratch), run.note)
+            ops = len(captured.ranks[0].program.nodes)
+            phase.summary = f"{len(captured.one.program.nodes)} ops on one device, {ops} on rank 0"
+            phase.facts["ranks"] = mesh.size
+        for warning in warnings(captured):
+            run.warn(warning)
+        with run.phase("verify") as phase:
+            checked = judging.check(captured, stated, run.note)
+            phase.facts.update(checked.verdict.stats)
+            phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
+    run.emit(events.ContractStated(lines=contract_lines(checked.placed, mesh)))
+    verdict = checked.verdict
+    if not isinstance(verdict, Proof):
+        verdict = _mended(run, checked, asked.repair)
+    else:
+        verdict = replace(verdict, assumptions=(*verdict.assumptions, *assumptions(captured)))
+    if asked.keep is not None:
+        _keep(checked, asked.keep)
+    return verdicts.report(run, verdict)
+
+
+def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
+    file, config = read_config(asked.config)
+    if file:
+        from verifier.frontend.request import read_config_file
+
+        config = {**read_config_file(file), **config}
+    names: list[tuple[str, str]] = []
+    for item in asked.params:
+        own, equals, theirs = (part.strip() for part in item.partition("="))
+        if not equals or not own or not theirs:
+            raise CaptureError(
+                f"--param {item}: no pair of names",
+                hint="write NAME=NAME: of the parallel module, of the model",
+            )
+        names.append((own, theirs))
+    return RanksRequest(
+        asked.target,
+        asked.against,
+        mesh,
+        config,
+        tuple(InputSpec.parse(text) for text in asked.inputs),
+        asked.batch,
+        asked.seq,
+        asked.gradients,
+        tuple(names),
+        stated.inputs,
+        asked.after_backward,
+    )
+
+
+def contract_lines(placed: Sequence[Placed], mesh: Mesh) -> list[str]:
+    """The contract as it was stated and inferred, a tensor a line."""
+    return [p.says(mesh) for p in placed]
+
+
+def warnings(captured: RanksCaptured) -> list[str]:
+    """What a reader should know whatever the verdict is."""
+    out: list[str] = []
+    for rank, side in enumerate(captured.ranks):
+        trainable = [n for n in side.unreached if n not in captured.one.frozen]
+        new = [n for n in trainable if n not in captured.one.unreached]
+        if new:
+            out.append(
+                f"the backward of rank {rank} gives {', '.join(new)} no gradient: taken as zero"
+            )
+            break
+    seen: set[tuple[str, int]] = set()
+    for side in captured.ranks:
+        for file, line, what in side.raw:
+            if (file, line) not in seen:
+                seen.add((file, line))
+                out.append(
+                    f"{file}:{line}: {what} changes a tensor behind autograd's back; the backward "
+                    "passes it by, as PyTorch does"
+                )
+    return out
+
+
+def assumptions(captured: RanksCaptured) -> list[str]:
+    """What tracing took for granted."""
+    one = captured.one
+    inputs = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in captured.inputs)
+    out = [
+        "The modules run in eval mode: dropout is off.",
+        f"Shapes are those of the inputs {inputs}; no other shape is covered.",
+        "Each parameter of a rank holds the piece of the model's that the contract says.",
+    ]
+    buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})
+    if buffers:
+        out.append(f"Buffers hold the values their constructor gives them: {', '.join(buffers)}.")
+    for note in (*one.notes, *(n for r in captured.ranks for n in r.notes)):
+        if note not in out:
+            out.append(note)
+    if one.frozen:
+        out.append(f"Frozen, so without a gradient: {', '.join(one.frozen)}.")
+    renamed = captured.ranks[0].renamed
+    if renamed:
+        pairs = "; ".join(f"{own} is {theirs}" for own, theirs in renamed.items())
+        out.append(f"Parameters of the parallel module: {pairs}.")
+    given = captured.ranks[0].renamed_arguments
+    if given:
+        pairs = ", ".join(f"{name} as {own}" for name, own in given.items())
+        out.append(f"The parallel module takes {pairs}.")
+    return out
+
+
+def _mended(run: Run, checked: Checked, seconds: float) -> Verdict:
+    """The verdict, with edits of what the ranks run after which it would be proved."""
+    verdict, question = checked.verdict, checked.question
+    if question is None or seconds <= 0:
+        return verdict
+    with run.phase("repair") as phase:
+        edits = judging.mended(question, seconds)
+        phase.summary = f"{len(edits)} edits" if edits else "none found"
+    if not edits:
+        return verdict
+    together = "; ".join(told(question.many, edit) for edit in edits)
+    assert not isinstance(verdict, Proof)
+    return replace(verdict, fixes=(together,))
+
+
+def _keep(checked: Checked, folder: Path) -> None:
+    """Write what was decided on, for `shardproof verify` and `shardproof repair`."""
+    question = checked.question
+    if question is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "one.txt").write_text(to_text(question.one), encoding="utf-8")
+    (folder / "ranks.txt").write_text(to_text(question.many), encoding="utf-8")
+    contract = json.dumps(question.contract.to_json(), indent=1)
+    (folder / "contract.json").write_text(contract, encoding="utf-8")

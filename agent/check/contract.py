@@ -1,0 +1,192 @@
+"""The contract between a model and its parallel module: stated, or inferred from shapes alone.
+
+What a rank holds is compared with what the model has: the same shape is a replicated tensor, one
+dim divided by the size of one mesh dim is a tensor split there. Anything else must be stated. What
+the code does with a tensor is never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.errors import InputError
+from verifier.contract import Contract, output_key
+from verifier.frontend.ranks import LayoutLine, RanksCaptured, layout_for
+from verifier.frontend.ranks.pairing import GRAD_OF_INPUT
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+from verifier.layout import Layout, from_placements
+
+
+@dataclass(frozen=True)
+class Placed:
+    """How one tensor is laid out, and how that is known."""
+
+    kind: str
+    """`parameter`, `input` or `output`."""
+    name: str
+    layout: Layout
+    how: str
+    """`stated`; or `from its shape`; or `by default`."""
+
+    def says(self, mesh: Mesh) -> str:
+        """`up.weight [16, 8]: S(0)@tp (from its shape)`."""
+        shape = ", ".join(map(str, self.layout.global_shape))
+        return f"{self.kind} {self.name} [{shape}]: {placement(self.layout, mesh)} ({self.how})"
+
+
+def placement(layout: Layout, mesh: Mesh) -> str:
+    """`S(0)@tp`, as `--layout` takes it; atoms where no such words say it."""
+    words: list[tuple[str, int, str]] = []
+    for name, size in mesh.dims:
+        folds = dict(layout.partial)
+        split = [i for i, dim in enumerate(layout.dims) for a in dim if a.mesh_dim == name]
+        word = f"P({folds[name]})" if name in folds else f"S({split[0]})" if split else "R"
+        words.append((name, size, word))
+    try:
+        plain = from_placements(layout.global_shape, words) == layout
+    except ValueError:
+        plain = False
+    if not plain:
+        return "".join(f"[{' '.join(map(str, dim)) or 1}]" for dim in layout.dims)
+    placed = [f"{word}@{name}" for name, size, word in words if word != "R" and size > 1]
+    return ",".join(placed) or "R"
+
+
+@dataclass(frozen=True)
+class Statements:
+    """What the user states."""
+
+    params: tuple[LayoutLine, ...] = ()
+    inputs: tuple[LayoutLine, ...] = ()
+    outputs: tuple[LayoutLine, ...] = ()
+
+
+def agree(
+    captured: RanksCaptured, many: Program, stated: Statements
+) -> tuple[Contract, tuple[Placed, ...]]:
+    """The contract, and each of its lines with how it is known.
+
+    Args:
+        captured: the model and the ranks.
+        many: what the ranks run together.
+        stated: layouts that the user gives.
+
+    Raises:
+        InputError: a tensor that shapes alone do not decide, a statement that does not fit what
+            the ranks hold or that is about nothing.
+        CaptureError: a statement that cannot be read.
+    """
+    mesh, one = many.mesh, captured.one.program
+    placed: list[Placed] = []
+    for item in one.inputs:
+        if item.role != "param":
+            continue
+        local = captured.ranks[0].params[item.path].shape
+        placed.append(
+            _decide("parameter", item.path, item.type.shape, local, stated.params, mesh, "--layout")
+        )
+    params = {p.name: p for p in placed}
+    for item in one.inputs:
+        if item.role == "input":
+            shape = item.type.shape
+            layout = layout_for(stated.inputs, item.path, shape, mesh)
+            how = "stated" if layout is not None else "by default"
+            placed.append(Placed("input", item.path, layout or Layout.replicate(shape), how))
+    given = {p.name: p for p in placed if p.kind == "input"}
+    results = {output_key(o): many.types[o.value].shape for o in many.outputs}
+    outputs: dict[str, Layout] = {}
+    found: dict[str, Placed] = {}
+    for out in one.outputs:
+        key, shape = output_key(out), one.types[out.value].shape
+        if out.role == "grad":
+            whole = out.path.removeprefix(GRAD_OF_INPUT)
+            held = given[whole] if whole != out.path else params[out.path]
+            outputs[key] = held.layout
+            continue
+        decided = _decide(
+            "output", out.path, shape, results[key], stated.outputs, mesh, "--output-layout"
+        )
+        placed.append(decided)
+        found[out.path], outputs[key] = decided, decided.layout
+    inputs: dict[str, Layout] = {}
+    for item in one.inputs:
+        if item.role == "param":
+            inputs[item.name] = params[item.path].layout
+        elif item.role == "cotangent":
+            inputs[item.name] = found[item.path].layout
+        elif item.role == "input":
+            inputs[item.name] = given[item.path].layout
+        else:
+            inputs[item.name] = Layout.replicate(item.type.shape)
+    _all_used(stated, placed)
+    return Contract(inputs, outputs), tuple(placed)
+
+
+def _decide(
+    kind: str,
+    name: str,
+    whole: tuple[int, ...],
+    local: tuple[int, ...],
+    lines: Sequence[LayoutLine],
+    mesh: Mesh,
+    option: str,
+) -> Placed:
+    layout = layout_for(lines, name, whole, mesh)
+    if layout is not None:
+        if layout.local_shape != local:
+            raise InputError(
+                f"{kind} {name} does not have the shape that its layout gives each rank",
+                where=next(line.where for line in lines if line.fits(name)),
+                expected=str(list(layout.local_shape)),
+                got=str(list(local)),
+            )
+        return Placed(kind, name, layout, "stated")
+    options = possible(whole, local, mesh)
+    if len(options) == 1:
+        return Placed(kind, name, options[0], "from its shape")
+    shapes = f"{kind} {name} has shape {list(whole)} on one device and {list(local)} on a rank"
+    if not options:
+        raise InputError(
+            f"{shapes}, which is no split of one dim by one mesh dim",
+            expected=f"a layout for it: {option} '{name}=...'",
+            hint="for example S(0)@tp, S(0)@dp,S(1)@tp, or atoms: [8][3 2@tp 4]",
+        )
+    choices = " or ".join(f"{option} '{name}={placement(o, mesh)}'" for o in options)
+    raise InputError(f"{shapes}: how it is laid out is not clear", expected=choices)
+
+
+def possible(whole: tuple[int, ...], local: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    """Replicated where the shapes are the same; else every split of one dim by one mesh dim."""
+    if whole == local:
+        return [Layout.replicate(whole)]
+    if len(whole) != len(local):
+        return []
+    changed = [d for d, (a, b) in enumerate(zip(whole, local, strict=True)) if a != b]
+    if len(changed) != 1:
+        return []
+    dim = changed[0]
+    return [
+        from_placements(whole, [(name, size, f"S({dim})")])
+        for name, size in mesh.dims
+        if size > 1 and local[dim] * size == whole[dim]
+    ]
+
+
+def _all_used(stated: Statements, placed: Sequence[Placed]) -> None:
+    """A statement about nothing is a mistake."""
+    kinds: Mapping[str, tuple[LayoutLine, ...]] = {
+        "parameter": stated.params,
+        "input": stated.inputs,
+        "output": stated.outputs,
+    }
+    for kind, lines in kinds.items():
+        names = [p.name for p in placed if p.kind == kind]
+        for line in lines:
+            if not any(line.fits(name) for name in names):
+                raise InputError(
+                    f"there is no {kind} {line.pattern}",
+                    where=line.where,
+                    expected=f"one of {', '.join(names)}",
+                )

@@ -1,0 +1,129 @@
+"""Parallel modules as people write them, traced in this process's children and judged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent.check import judging
+from agent.check.contract import Statements
+from agent.check.judging import Checked
+from verifier.frontend.ranks import RanksRequest, read_lines
+from verifier.frontend.ranks.result import load
+from verifier.frontend.request import InputSpec
+from verifier.ir.types import Mesh
+from verifier.verdict import Counterexample, Proof
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
+
+
+@dataclass
+class Case:
+    """A copy of the examples, with edits, that can be checked."""
+
+    folder: Path
+    mesh: Mesh
+    target: str = "parallel.py:ParallelMLP"
+    against: str = "model.py:MLP"
+    inputs: Sequence[str] = ()
+    layouts: Sequence[str] = ()
+    input_layouts: Sequence[str] = ()
+    output_layouts: Sequence[str] = ()
+    names: Sequence[tuple[str, str]] = ()
+    after_backward: str = ""
+    gradients: bool = True
+    config: dict[str, object] = field(default_factory=dict)
+
+    def edit(self, old: str, new: str, file: str = "parallel.py") -> Case:
+        path = self.folder / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {file}"
+        path.write_text(text.replace(old, new))
+        return self
+
+    def write(self, text: str, target: str = "Wrong", name: str = "wrong.py") -> Case:
+        """Check `target` in a file with this text, below the imports that all of them need."""
+        (self.folder / name).write_text(HEAD + text)
+        self.target = f"{name}:{target}"
+        return self
+
+    def forward(self, body: str, of: str = "ParallelMLP") -> Case:
+        """Check a module of the examples with another forward."""
+        lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
+        return self.write(f"class Wrong({of}):\n    def forward(self, x):\n{lines}")
+
+    def line(self, part: str, file: str) -> int:
+        """The number of the only line with this part."""
+        lines = (self.folder / file).read_text().splitlines()
+        found = [n for n, line in enumerate(lines, 1) if part in line]
+        assert len(found) == 1, f"{part!r} is on lines {found}"
+        return found[0]
+
+    def check(self) -> Checked:
+        from verifier.frontend.ranks.session import save_ranks
+
+        out = self.folder / "traced"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        stated = Statements(
+            read_lines(self.layouts, "--layout"),
+            read_lines(self.input_layouts, "--input-layout"),
+            read_lines(self.output_layouts, "--output-layout"),
+        )
+        request = RanksRequest(
+            f"{self.folder}/{self.target}",
+            f"{self.folder}/{self.against}",
+            self.mesh,
+            self.config,
+            tuple(InputSpec.parse(t) for t in self.inputs),
+            gradients=self.gradients,
+            names=tuple(self.names),
+            input_layouts=stated.inputs,
+            after_backward=self.after_backward,
+        )
+        save_ranks(request.to_json(), out, lambda _: None)
+        return judging.check(load(out, self.mesh.size), stated, lambda _: None)
+
+    def proved(self) -> Checked:
+        found = self.check()
+        assert isinstance(found.verdict, Proof), found.verdict
+        return found
+
+    def refuted(self) -> Checked:
+        found = self.check()
+        assert isinstance(found.verdict, Counterexample), found.verdict
+        return found
+
+    def refuted_here(self, part: str = "# here", file: str = "wrong.py") -> Checked:
+        """Refuted, and the verdict points at the only line with this part."""
+        found = self.refuted()
+        place = found.verdict.location
+        assert place is not None
+        shown = f"{place.source} {place.source.text}: {place.text}: {place.reason}"
+        assert (place.source.file, place.source.line) == (file, self.line(part, file)), shown
+        return found
+
+
+HEAD = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from parallel import *
+from regions import *
+from torch import nn
+"""
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Callable[..., Case]:
+    for path in EXAMPLES.glob("*.py"):
+        shutil.copy(path, tmp_path)
+
+    def make(mesh: Mesh | None = None, **what: object) -> Case:
+        return Case(tmp_path, mesh or Mesh.of(tp=2), **what)
+
+    return make

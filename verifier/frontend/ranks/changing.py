@@ -1,0 +1,141 @@
+"""Collectives that write into tensors: each is a functional one, and a write of its result."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed._functional_collectives  # registers the functional ops
+
+COVERED = (
+    "covered are all_reduce, all_gather, reduce_scatter, all_to_all of equal pieces and "
+    "broadcast, also into tensors and as functional collectives"
+)
+
+
+class Watcher(Protocol):
+    """What the rules ask of the one who watches a rank."""
+
+    def fail(self, message: str, hint: str = "") -> Exception: ...
+
+    def write(self, target: torch.Tensor, value: torch.Tensor, what: str) -> None: ...
+
+    def rooted(self, group: Any) -> None: ...
+
+
+@dataclass
+class Call:
+    """A call with its arguments by name."""
+
+    watch: Watcher
+    given: dict[str, Any]
+    group: Any
+    reduce: str
+
+    @property
+    def size(self) -> int:
+        return self.group.size()
+
+    def run(self, name: str, *args: Any) -> torch.Tensor:
+        ops: Any = torch.ops._c10d_functional
+        result = getattr(ops, name).default(*args, self.group.group_name)
+        return ops.wait_tensor.default(result)
+
+    def one(self, key: str) -> torch.Tensor:
+        """The one tensor of a list. Raises CaptureError where there are several."""
+        found = self.given[key]
+        if len(found) != 1:
+            raise self.watch.fail("a collective of several tensors at once is not covered")
+        return found[0]
+
+
+Done = tuple[list[torch.Tensor], list[torch.Tensor], Any]
+"""Tensors written, tensors read, and what the op returns beside its handle."""
+
+
+def _all_reduce(c: Call) -> Done:
+    x = c.one("tensors")
+    c.watch.write(x, c.run("all_reduce", x, c.reduce), "all_reduce")
+    return [x], [], c.given["tensors"]
+
+
+def _broadcast(c: Call) -> Done:
+    x, root = c.one("tensors"), c.given["root_rank"]
+    c.watch.rooted(c.group.group_name)
+    c.watch.write(x, c.run("broadcast", x, root), "broadcast")
+    return [x], [], c.given["tensors"]
+
+
+def _gather_base(c: Call) -> Done:
+    out, x = c.given["output_tensor"], c.given["input_tensor"]
+    c.watch.write(out, c.run("all_gather_into_tensor", _row(x), c.size), "all_gather")
+    return [out], [x], out
+
+
+def _row(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(1) if x.ndim == 0 else x
+
+
+def _all_gather(c: Call) -> Done:
+    x = c.one("input_tensors")
+    outs = c.one("output_tensors")
+    gathered = c.run("all_gather_into_tensor", _row(x), c.size)
+    for out, part in zip(outs, gathered.chunk(c.size), strict=True):
+        c.watch.write(out, part, "all_gather")
+    return list(outs), [x], c.given["output_tensors"]
+
+
+def _scatter_base(c: Call) -> Done:
+    out, x = c.given["output_tensor"], c.given["input_tensor"]
+    plain = out.ndim > 0 and tuple(x.shape) == (out.shape[0] * c.size, *out.shape[1:])
+    rows = x if plain else x.reshape(c.size * math.prod(out.shape))
+    c.watch.write(out, c.run("reduce_scatter_tensor", rows, c.reduce, c.size), "reduce_scatter")
+    return [out], [x], out
+
+
+def _reduce_scatter(c: Call) -> Done:
+    out, pieces = c.one("output_tensors"), c.one("input_tensors")
+    joined = torch.cat([_row(p) for p in pieces])
+    c.watch.write(out, c.run("reduce_scatter_tensor", joined, c.reduce, c.size), "reduce_scatter")
+    return [out], list(pieces), c.given["output_tensors"]
+
+
+def _all_to_all_base(c: Call) -> Done:
+    out, x = c.given["output"], c.given["input"]
+    splits = [c.given["output_split_sizes"], c.given["input_split_sizes"]]
+    if any(len(set(s)) > 1 for s in splits):
+        raise c.watch.fail("an all_to_all of unequal pieces is not covered", COVERED)
+    each = x.shape[0] // c.size
+    got = c.run("all_to_all_single", x, [each] * c.size, [each] * c.size)
+    c.watch.write(out, got, "all_to_all")
+    return [out], [x], None
+
+
+def _all_to_all(c: Call) -> Done:
+    outs, pieces = c.given["output_tensors"], c.given["input_tensors"]
+    if len({tuple(p.shape) for p in (*outs, *pieces)}) != 1:
+        raise c.watch.fail("an all_to_all of unequal pieces is not covered", COVERED)
+    rows = [_row(p) for p in pieces]
+    splits = [rows[0].shape[0]] * c.size
+    got = c.run("all_to_all_single", torch.cat(rows), splits, splits)
+    for out, part in zip(outs, got.chunk(c.size), strict=True):
+        c.watch.write(out, part, "all_to_all")
+    return list(outs), list(pieces), outs
+
+
+CHANGING: dict[str, Callable[[Call], Done]] = {
+    "allreduce_": _all_reduce,
+    "broadcast_": _broadcast,
+    "_allgather_base_": _gather_base,
+    "allgather_": _all_gather,
+    "_reduce_scatter_base_": _scatter_base,
+    "reduce_scatter_": _reduce_scatter,
+    "alltoall_base_": _all_to_all_base,
+    "alltoall_": _all_to_all,
+}

@@ -1,0 +1,95 @@
+"""Writes what one rank was seen to do as a program. Every collective that it calls stays."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from verifier.frontend.aten import Emit
+from verifier.frontend.lower import Lowered, Lowering
+from verifier.frontend.provenance import Provenance
+from verifier.frontend.trace import Traced
+from verifier.inline import inline, live
+from verifier.ir.program import Output, Program
+from verifier.ir.types import Attr, Mesh
+from verifier.ops import lookup
+from verifier.windows import read_windows
+
+_TALKING = ("collective", "movement")
+_KEPT = "kept."
+
+
+class _Apart(Emit):
+    """Never makes one collective of two, and none where a group is one rank."""
+
+    groups: dict[str, Any]
+
+    def mesh_dim(self, group: str) -> Any:
+        dims = self.groups[group]
+        return dims[0] if len(dims) == 1 else dims
+
+    def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
+        if lookup(op).kind not in _TALKING:
+            return super().add(op, *inputs, **attrs)
+        return inputs[0] if attrs["mesh_dim"] == () else self.b.add(op, *inputs, **attrs)
+
+
+class _RankLowering(Lowering):
+    def __init__(
+        self,
+        traced: Traced,
+        buffers: Mapping[str, torch.Tensor],
+        provenance: Provenance,
+        canonical: Mapping[str, str],
+        name: str,
+        mesh: Mesh,
+        groups: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        super().__init__(traced, buffers, provenance, canonical, name, mesh)
+        self.e = _Apart(self.b)
+        self.e.groups = dict(groups)
+
+
+def lower_rank(
+    traced: Traced,
+    buffers: Mapping[str, torch.Tensor],
+    provenance: Provenance,
+    canonical: Mapping[str, str],
+    name: str,
+    mesh: Mesh,
+    groups: Mapping[str, tuple[str, ...]],
+) -> Lowered:
+    """The program of a rank in primitive ops, on the whole mesh; `groups` maps process groups to
+    the mesh dims that they run along.
+
+    Raises:
+        CaptureError: an op that has no meaning in the language, with its source line.
+    """
+    lowered = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups).run()
+    program = _spoken(inline(lowered.program))
+    program = _silent(read_windows(live(program)))
+    read = {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}
+    inputs = tuple(i for i in program.inputs if i.role != "const" or i.name in read)
+    return replace(lowered, program=replace(program, inputs=inputs))
+
+
+def _spoken(program: Program) -> Program:
+    """Results of collectives are outputs for a while, so that none is left out as unused."""
+    more = [
+        Output(value, "output", f"{_KEPT}{value}")
+        for node in program.nodes
+        if lookup(node.op).kind in _TALKING
+        for value in node.outputs
+    ]
+    return replace(program, outputs=(*program.outputs, *more))
+
+
+def _silent(program: Program) -> Program:
+    outputs = tuple(o for o in program.outputs if not o.path.startswith(_KEPT))
+    return replace(program, outputs=outputs)

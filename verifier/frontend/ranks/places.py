@@ -1,0 +1,57 @@
+"""The innermost line of the user's code that is being run."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import linecache
+import os
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
+_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Frames of files below `root` are the user's; else those of a package other than torch."""
+
+    root: str
+
+    def frame(self, frame: Any) -> Any:
+        """The innermost frame of the user's, going out from one; None where there is none."""
+        library = None
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(_OURS) and frame.f_code.co_name == "joint":
+                break
+            if not file.startswith((_OURS, "<")):
+                if self.own(file):
+                    return frame
+                if library is None and _package(file):
+                    library = frame
+            frame = frame.f_back
+        return library
+
+    def own(self, file: str) -> bool:
+        inside = bool(self.root) and file.startswith(self.root.rstrip("/") + "/")
+        return inside and not any(p in file for p in _PACKAGES)
+
+    def of(self, frame: Any) -> tuple[str, int, str]:
+        """File as it is shown, line and text of a frame."""
+        if frame is None:
+            return "", 0, ""
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        text = linecache.getline(file, line).strip()
+        if self.own(file):
+            file = str(Path(file).relative_to(self.root))
+        return file, line, text
+
+
+def _package(file: str) -> bool:
+    inside = next((file.partition(p)[2] for p in _PACKAGES if p in file), "")
+    return bool(inside) and not inside.startswith(("torch" + os.sep, "numpy" + os.sep))

@@ -1,0 +1,53 @@
+"""What to capture: a parallel module on every rank of a mesh, and the model it must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from verifier.frontend.ranks.stated import LayoutLine
+from verifier.frontend.request import InputSpec, Limits
+from verifier.ir.types import Mesh
+
+MOST_RANKS = 256
+"""Ranks that are traced, each with its own run of the code."""
+
+
+@dataclass(frozen=True)
+class RanksRequest:
+    """`target` and `against` are `path/file.py:Name`: a class, or a function that builds a module.
+
+    `target` is built once for every rank, with those of `rank`, `world_size`, `mesh` and the like
+    that it has arguments for; `against` on one device.
+    """
+
+    target: str
+    against: str
+    mesh: Mesh
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: tuple[InputSpec, ...] = ()
+    batch: int | None = None
+    seq: int | None = None
+    gradients: bool = True
+    names: tuple[tuple[str, str], ...] = ()
+    """(name in the parallel module, name in the model), for parameters called differently."""
+    input_layouts: tuple[LayoutLine, ...] = ()
+    after_backward: str = ""
+    """A function of the target's file that is called with the module after the backward."""
+    limits: Limits = field(default_factory=Limits)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mesh": [list(item) for item in self.mesh.dims]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RanksRequest:
+        values = dict(data)
+        values["mesh"] = Mesh(tuple((name, size) for name, size in data["mesh"]))
+        values["inputs"] = tuple(
+            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in data["inputs"]
+        )
+        values["names"] = tuple((a, b) for a, b in data["names"])
+        values["input_layouts"] = tuple(LayoutLine(**line) for line in data["input_layouts"])
+        values["limits"] = Limits(**data["limits"])
+        return cls(**values)

@@ -1,0 +1,102 @@
+"""What capture of all ranks gives back. Plain data: no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verifier.frontend.process import run_worker
+from verifier.frontend.ranks.request import RanksRequest
+from verifier.frontend.request import InputSpec, Progress, split_target
+from verifier.ir.jsonio import from_json
+from verifier.ir.program import Program
+from verifier.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Side:
+    """A module as it was traced: on one device, or on one rank."""
+
+    program: Program
+    name: str
+    """Its class."""
+    params: Mapping[str, TensorType]
+    """By the names of the one-device model; extents of this rank."""
+    frozen: tuple[str, ...]
+    unreached: tuple[str, ...]
+    """Trainable parameters that the backward gives no gradient."""
+    raw: tuple[tuple[str, int, str], ...]
+    """(file, line, what) of collectives that change a tensor behind autograd's back."""
+    buffers: tuple[str, ...]
+    notes: tuple[str, ...]
+    consts: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Rank(Side):
+    """What one rank does."""
+
+    renamed: Mapping[str, str]
+    """Its parameters that the model calls differently."""
+    renamed_arguments: Mapping[str, str]
+    """Inputs of the model that its `forward` calls differently."""
+
+
+@dataclass(frozen=True)
+class RanksCaptured:
+    """The model on one device, and every rank of the parallel module."""
+
+    one: Side
+    inputs: tuple[InputSpec, ...]
+    ranks: tuple[Rank, ...]
+    texts: Path
+    """The folder with the programs of the ranks, as `verifier.ingest` reads them."""
+
+
+def capture_ranks(request: RanksRequest, folder: Path, progress: Progress) -> RanksCaptured:
+    """Trace both modules in a process of its own, under limits; `folder` keeps what comes of it.
+
+    Raises:
+        CaptureError: the request, the user's code, an op or a collective; with the line.
+    """
+    for target in (request.target, request.against):
+        split_target(target)
+    run_worker("ranks", request.to_json(), request.limits, progress, folder)
+    return load(folder, request.mesh.size)
+
+
+def load(folder: Path, size: int) -> RanksCaptured:
+    """Read what the worker wrote."""
+    first = json.loads((folder / "one.json").read_text())
+    inputs = tuple(
+        InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in first["inputs"]
+    )
+    ranks: list[Rank] = []
+    for r in range(size):
+        data = json.loads((folder / f"rank-{r}.json").read_text())
+        more = {k: data[k] for k in ("renamed", "renamed_arguments")}
+        ranks.append(Rank(**_side(data, folder / f"rank-{r}.npz"), **more))
+    one = Side(**_side(first, folder / "one.npz"))
+    return RanksCaptured(one, inputs, tuple(ranks), folder / "ranks")
+
+
+def _side(data: Mapping[str, Any], arrays: Path) -> dict[str, Any]:
+    with np.load(arrays, allow_pickle=False) as held:
+        consts = {k: held[k] for k in held.files}
+    return {
+        "program": from_json(data["program"]),
+        "name": data["class"],
+        "params": {p["path"]: TensorType(tuple(p["shape"]), p["dtype"]) for p in data["params"]},
+        "frozen": tuple(data["frozen"]),
+        "unreached": tuple(data["unreached"]),
+        "raw": tuple((file, line, what) for file, line, what in data["raw"]),
+        "buffers": tuple(data["buffers"]),
+        "notes": tuple(data["notes"]),
+        "consts": consts,
+    }

@@ -1,0 +1,285 @@
+"""Captures one device and every rank, each in a forked process of its own. Runs in the worker."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch._dynamo  # tracing asks for it: once, before processes are forked
+from torch import nn
+
+from verifier.frontend.errors import CaptureError
+from verifier.frontend.inputs import find_inputs, torch_types
+from verifier.frontend.lower import DTYPES
+from verifier.frontend.materialize import fake_inputs, fake_mode, tied_groups
+from verifier.frontend.provenance import Provenance
+from verifier.frontend.ranks import build as building
+from verifier.frontend.ranks.collectives import Seen, Watch
+from verifier.frontend.ranks.lowering import lower_rank
+from verifier.frontend.ranks.pairing import argument_names, pair_names, pair_outputs
+from verifier.frontend.ranks.places import Places
+from verifier.frontend.ranks.request import MOST_RANKS, RanksRequest
+from verifier.frontend.ranks.stated import layout_for
+from verifier.frontend.ranks.tracing import Followed, Order, cotangents, follow
+from verifier.frontend.request import CaptureRequest, InputSpec, Progress
+from verifier.ingest.form import header
+from verifier.ingest.write import rank_texts
+from verifier.ir.jsonio import to_json
+from verifier.ir.types import NO_MESH, Mesh
+
+AT_ONCE = 2
+"""Ranks that are traced side by side."""
+ONE = "one"
+
+
+def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
+    """Write `one.json`, `one.npz`, and for each rank `rank-N.json`, `rank-N.npz` and its program
+    in `ranks/`.
+
+    Raises:
+        CaptureError: whatever the code of one device or of a rank ended in.
+    """
+    request = RanksRequest.from_json(data)
+    if request.mesh.size > MOST_RANKS:
+        raise CaptureError(
+            f"the mesh {request.mesh} has {request.mesh.size} ranks, at most {MOST_RANKS} are "
+            "traced",
+            hint="check the code on a smaller mesh with the same dims",
+        )
+    torch.set_num_threads(1)
+    progress("trace one device")
+    _all(folder, [(ONE, lambda: _one(request, folder))], _root(request.against))
+    (folder / "ranks").mkdir()
+    text = header("ranks", request.mesh)
+    (folder / "ranks" / "mesh.sp").write_text(f"{text}\n", encoding="utf-8")
+    size = request.mesh.size
+    for first in range(0, size, AT_ONCE):
+        progress(f"trace ranks, {first} of {size} done")
+        batch = range(first, min(first + AT_ONCE, size))
+        work = [(f"rank-{r}", lambda r=r: _rank(request, folder, r)) for r in batch]
+        _all(folder, work, _root(request.target))
+    _fields_used(request, folder)
+
+
+def _root(target: str) -> str:
+    return str(Path(target.rpartition(":")[0]).resolve().parent)
+
+
+def _all(folder: Path, work: Sequence[tuple[str, Callable[[], dict[str, Any]]]], root: str) -> None:
+    """Do each in a process of its own; what it gives is `NAME.json`."""
+    children = [(name, _fork(folder / f"{name}.json", do, root)) for name, do in work]
+    ended = {name: os.waitpid(pid, 0)[1] for name, pid in children}
+    for name, status in ended.items():
+        path = folder / f"{name}.json"
+        if not path.is_file():
+            code = os.waitstatus_to_exitcode(status)
+            raise CaptureError(f"the process of {name} ended with code {code} before it was done")
+        found = json.loads(path.read_text())
+        if "error" in found:
+            raise CaptureError(**found["error"])
+
+
+def _fork(path: Path, do: Callable[[], dict[str, Any]], root: str) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    from verifier.frontend.worker import explain
+
+    try:
+        found = do()
+    except BaseException as problem:  # noqa: BLE001  (the user's code)
+        found = {"error": explain(problem, root)}
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(found))
+    draft.replace(path)
+    os._exit(0)
+
+
+def _one(request: RanksRequest, folder: Path) -> dict[str, Any]:
+    """The model on one device."""
+    places = Places(_root(request.against))
+    built = building.build(request.against, request.config, {}, places)
+    model = built.model
+    asked = CaptureRequest(
+        request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
+    )
+    specs = find_inputs(asked, _with_examples(request, built.target), model)
+    watch = Watch(0, NO_MESH, places, Seen())
+    names = argument_names(type(model).forward)
+    followed, buffers = _followed(request, built, specs, watch, {n: n for n in names}, "")
+    canonical = {n: g[0] for g in tied_groups(model) for n in g}
+    facts = _written(followed, buffers, canonical, watch, built, NO_MESH, folder / ONE)
+    facts["arguments"] = names
+    facts["inputs"] = [asdict(s) for s in specs]
+    return facts
+
+
+def _with_examples(request: RanksRequest, target: Any) -> Any:
+    """The model's own file says what its inputs are like; else the file of the ranks may."""
+    if request.inputs or hasattr(target.module, "example_inputs"):
+        return target
+    raise CaptureError(
+        "no example inputs",
+        hint="give --input name=dtype[extents] for each argument of forward, or define "
+        f"example_inputs() in {Path(request.against.rpartition(':')[0]).name}",
+    )
+
+
+def _rank(request: RanksRequest, folder: Path, rank: int) -> dict[str, Any]:
+    """The parallel module on one rank."""
+    one = json.loads((folder / f"{ONE}.json").read_text())
+    mesh = request.mesh
+    places = Places(_root(request.target))
+    offered = building.join_world(mesh, rank)
+    built = building.build(request.target, request.config, offered, places)
+    model = built.model
+    specs: list[InputSpec] = []
+    for item in one["inputs"]:
+        shape = tuple(item["shape"])
+        layout = layout_for(request.input_layouts, item["name"], shape, mesh)
+        local = shape if layout is None else layout.local_shape
+        specs.append(InputSpec(item["name"], local, item["dtype"], item["below"]))
+    theirs = [s.name for s in specs]
+    arguments = pair_names_of_arguments(theirs, argument_names(type(model).forward), model)
+    after = None
+    if request.after_backward:
+        after = getattr(built.target.module, request.after_backward, None)
+        if not callable(after):
+            raise CaptureError(
+                f"{Path(request.target.rpartition(':')[0]).name} has no function "
+                f"{request.after_backward}",
+                hint="--after-backward names a function of the parallel module's file that takes "
+                "the module",
+            )
+    watch = Watch(rank, mesh, places, Seen())
+    followed, buffers = _followed(
+        request, built, tuple(specs), watch, arguments, request.after_backward, after
+    )
+    ties = {n: g[0] for g in tied_groups(model) for n in g}
+    own = [n for n, _ in model.named_parameters()]
+    wanted = [p["path"] for p in one["params"]]
+    renamed = pair_names(own, wanted, request.names)
+    canonical = renamed | {n: renamed[first] for n, first in ties.items()}
+    followed.traced.outputs = pair_outputs(
+        followed.traced.outputs, followed.outputs, [tuple(o) for o in one["outputs"]]
+    )
+    followed.outputs = [tuple(o) for o in one["outputs"]]
+    name = f"rank-{rank}"
+    facts = _written(followed, buffers, canonical, watch, built, mesh, folder / name, rank)
+    facts["renamed"] = {k: v for k, v in renamed.items() if k != v}
+    facts["renamed_arguments"] = {k: v for k, v in arguments.items() if k != v}
+    return facts
+
+
+def pair_names_of_arguments(
+    given: list[str], accepted: list[str], model: nn.Module
+) -> dict[str, str]:
+    """For each input of the model, the argument of the parallel module that it is given as.
+
+    Raises:
+        CaptureError: other names, and another number of them.
+    """
+    if set(given) <= set(accepted):
+        return {n: n for n in given}
+    if len(given) == len(accepted):
+        return dict(zip(given, accepted, strict=True))
+    raise CaptureError(
+        f"{type(model).__name__}.forward takes {', '.join(accepted) or 'nothing'}, the model takes "
+        f"{', '.join(given)}",
+        hint="give both the same arguments",
+    )
+
+
+def _followed(
+    request: RanksRequest,
+    built: building.Built,
+    specs: tuple[InputSpec, ...],
+    watch: Watch,
+    arguments: dict[str, str],
+    after_name: str,
+    after: Any = None,
+) -> tuple[Followed, dict[str, torch.Tensor]]:
+    model = built.model
+
+    def call(values: dict[str, torch.Tensor]) -> Any:
+        return model(**{arguments[name]: v for name, v in values.items()})
+
+    with fake_mode():
+        buffers = building.without_memory(model)
+        inputs = fake_inputs(torch_types(specs))
+        order = Order(
+            model, call, inputs, built.target.result_names, watch, request.gradients, after
+        )
+        return follow(order), buffers
+
+
+def _written(
+    followed: Followed,
+    buffers: dict[str, torch.Tensor],
+    canonical: dict[str, str],
+    watch: Watch,
+    built: building.Built,
+    mesh: Mesh,
+    path: Path,
+    rank: int | None = None,
+) -> dict[str, Any]:
+    """Lower, write the program and its constants, and say what else is known."""
+    cotangents([name for _, name in followed.outputs])
+    provenance = Provenance(watch.places.root)
+    lowered = lower_rank(
+        followed.traced,
+        buffers,
+        provenance,
+        canonical,
+        "ranks" if mesh.dims else type(built.model).__name__,
+        mesh,
+        watch.seen.groups,
+    )
+    program = lowered.program
+    held = {i.name for i in program.inputs if i.role == "const"}
+    np.savez(path.with_suffix(".npz"), **{k: v for k, v in lowered.consts.items() if k in held})
+    if rank is not None:
+        text = next(t for r, t in rank_texts(program) if r == rank)
+        (path.parent / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
+    notes = [f"{k}" for k in lowered.notes]
+    if lowered.infinite:
+        notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
+    model = built.model
+    return {
+        "program": to_json(program),
+        "class": type(model).__name__,
+        "params": [
+            {"path": canonical.get(n, n), "shape": list(p.shape), "dtype": DTYPES[p.dtype]}
+            for n, p in model.named_parameters()
+        ],
+        "frozen": [canonical.get(n, n) for n, p in model.named_parameters() if not p.requires_grad],
+        "outputs": followed.outputs,
+        "unreached": [canonical.get(n, n) for n in followed.unreached],
+        "raw": [[file, line, what] for (file, line), what in watch.seen.raw.items()],
+        "buffers": sorted(lowered.buffers),
+        "notes": notes,
+        "used": list(built.used),
+    }
+
+
+def _fields_used(request: RanksRequest, folder: Path) -> None:
+    """Raises CaptureError for a field of the config that neither module takes."""
+    used: set[str] = set()
+    for name in (ONE, "rank-0"):
+        used |= set(json.loads((folder / f"{name}.json").read_text())["used"])
+    left = sorted(set(request.config) - used)
+    if left:
+        raise CaptureError(
+            f"neither module takes {left[0]!r}",
+            hint="--config gives arguments of their constructors, or of a config object that they "
+            "take",
+        )
