@@ -70,6 +70,8 @@ class Console:
         self.spinning = terminal
         self.status: Status | None = None
         self.beat: threading.Timer | None = None
+        self.doing = ""
+        """What the phase under way is at."""
 
     def show(self, event: events.Event) -> None:
         match event:
@@ -126,6 +128,7 @@ class Console:
                 pass
 
     def note(self, doing: str) -> None:
+        self.doing = doing
         if self.status is not None:
             self.status.update(printable(doing))
 
@@ -184,7 +187,8 @@ class Console:
 
     def _heartbeat(self, phase: str, after: float) -> None:
         def beat() -> None:
-            self._say(phase, f"still at it after {after:.0f} s")
+            at = f": {self.doing}" if self.doing else ""
+            self._say(phase, f"still at it after {after:.0f} s{at}")
             self._heartbeat(phase, after + HEARTBEAT_S)
 
         self.beat = threading.Timer(HEARTBEAT_S, beat)
@@ -192,6 +196,7 @@ class Console:
         self.beat.start()
 
     def _rest(self) -> None:
+        self.doing = ""
         if self.status is not None:
             self.status.stop()
             self.status = None

@@ -137,7 +137,7 @@ def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.c
             return start(task)
 
         try:
-            stopped = work(progress, left, Pool(workers, fresh, (lock,)))
+            stopped = work(progress, left, Pool(workers, fresh, (lock,), pool.GRACE_S))
         except KeyboardInterrupt:
             return interrupted(progress)
         return finished(progress, progress.write(complete=not stopped), stopped)

@@ -29,7 +29,6 @@ from agent.errors import InputError
 KIND = "batch"
 PATIENCE_S = 12.0
 """Seconds to wait for the last processes of a batch that was killed."""
-_PASSING = {".lock", ".work"}
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def check(root: Path, *, resume: bool, force: bool) -> None:
         return
     if not root.is_dir():
         raise InputError("the folder of the batch is a file", where=where)
-    if not {p.name for p in root.iterdir()} - _PASSING:
+    if all(_passing(path) for path in root.iterdir()):
         return
     if not resume and not force:
         raise InputError(
@@ -113,6 +112,13 @@ def check(root: Path, *, resume: bool, force: bool) -> None:
         raise InputError(
             "the folder holds no batch", where=where, expected=f"a {outdir.MANIFEST} of a batch"
         )
+
+
+def _passing(path: Path) -> bool:
+    """What a batch that was killed at its very start leaves behind."""
+    if path.name == "jobs" and path.is_dir():
+        return not any(path.glob("[!.]*"))
+    return path.name in (".lock", ".work") or path.name.startswith((".summary.", ".manifest."))
 
 
 @contextmanager

@@ -1,0 +1,35 @@
+"""`shardproof batch` with processes that only act as jobs, for tests that kill or interrupt it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.batch import command, keys
+from agent.batch.manifest import Options
+from agent.batch.pool import Task
+from agent.run import Outcome, Run, conduct
+
+FAKE = Path(__file__).with_name("fake_job.py")
+
+
+def start(task: Task) -> Sequence[str]:
+    return [sys.executable, str(FAKE), task.name]
+
+
+def main() -> int:
+    manifest, out, *words = sys.argv[1:]
+    keys.ours = lambda: {"version": "fixed"}  # others may edit this program meanwhile
+
+    def work(run: Run) -> Outcome:
+        asked = command.Asked(
+            (manifest,), Options(), Path(out), workers=2, resume="--resume" in words
+        )
+        return command.batch(run, asked, start)
+
+    return conduct("batch", sys.argv[1:], work, json=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

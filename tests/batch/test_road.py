@@ -1,0 +1,93 @@
+"""Real jobs: captured once, each proved in a process of its own, one of them shot down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFEST = """
+[defaults]
+mesh = ["tp=2", "dp=2,tp=2"]
+run = false
+[[job]]
+name = "mlp"
+target = "mlp.py:MLP"
+[[job]]
+name = "shot"
+target = "mlp.py:MLP"
+mesh = "tp=4"
+[[job]]
+name = "branches"
+target = "branches.py:Net"
+"""
+BRANCHES = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+    def forward(self, x):
+        y = self.up(x)
+        return y if y.sum() > 0 else -y
+
+def example_inputs():
+    return {"x": torch.randn(2, 4)}
+"""
+SHOT = """
+import os, sys
+if sys.orig_argv[-2:] == ["agent.batch.worker", "shot"]:
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "mlp.py").write_text((ROOT / "examples" / "mlp.py").read_text())
+    (tmp_path / "branches.py").write_text(BRANCHES)
+    (tmp_path / "batch.toml").write_text(MANIFEST)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SHOT)
+    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "agent", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+
+    done = run("batch", "batch.toml", "--out", "runs", "--jobs", "2", "--json")
+    assert done.returncode == 1, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["event"], last["exit_code"]) == ("run.completed", 1)
+    summary = json.loads((tmp_path / "runs" / "summary.json").read_text())
+    rows = {row["name"]: row for row in summary["jobs"]}
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "mlp-tp2": "proved",
+        "mlp-dp2-tp2": "proved",
+        "shot": "failed",
+        "branches-tp2": "refused",
+        "branches-dp2-tp2": "refused",
+    }
+    assert rows["shot"]["exit_code"] == -9
+    assert (summary["models"], summary["captures"], summary["reused"]) == (2, 1, 1)
+    assert [sorted(g["jobs"]) for g in summary["causes"] if g["status"] == "refused"] == [
+        ["branches-dp2-tp2", "branches-tp2"]
+    ]
+    assert sum(row["seconds"] == 0 for row in rows.values() if row["status"] == "refused") == 1
+    for name in ("mlp-tp2", "mlp-dp2-tp2"):
+        checked = run("verify", f"runs/jobs/{name}")
+        assert checked.returncode == 0, checked.stderr
