@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from synthesis.emit.facts import ModelFacts
@@ -10,7 +11,7 @@ from synthesis.emit.library_file import library_patch
 from synthesis.emit.patch import EmitError, Patch, check_applies
 from synthesis.emit.styles import split_of
 from synthesis.emit.user_file import user_patch
-from synthesis.plan import Plan
+from synthesis.plan import ModulePlan, Plan
 
 
 def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
@@ -34,6 +35,24 @@ def _check_divisible(facts: ModelFacts, plan: Plan) -> None:
                 )
 
 
+def _called(facts: ModelFacts, plan: Plan) -> Plan:
+    """The plan with the styles of modules that are never called (a table that others share) on
+    those that share their parameter and are."""
+    planned = {m.path for m in plan.modules}
+    modules: list[ModulePlan] = []
+    for m in plan.modules:
+        fact = facts.find(m.path)
+        partners: list[ModulePlan] = []
+        if fact is not None and not fact.output:
+            shared = [g for g in facts.tied if any(p.rpartition(".")[0] == m.path for p in g)]
+            for path in dict.fromkeys(p.rpartition(".")[0] for g in shared for p in g):
+                other = facts.find(path)
+                if other and other.output and other.base == fact.base and path not in planned:
+                    partners.append(replace(m, path=path, kind=other.kind))
+        modules += partners or [m]
+    return replace(plan, modules=tuple(modules))
+
+
 def emit(
     facts: ModelFacts,
     plan: Plan,
@@ -49,6 +68,7 @@ def emit(
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
+    plan = _called(facts, plan)
     _check_divisible(facts, plan)
     if facts.file is None:
         out = library_patch(facts, plan, layouts)

@@ -10,6 +10,7 @@ from synthesis.emit import guarding, snippets
 from synthesis.emit.attributes import AttributeChange
 from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.groups import group
+from synthesis.emit.inplace import written_into
 from synthesis.emit.patch import EmitError
 from synthesis.emit.sequence import region
 from synthesis.emit.snippets import PARALLEL, TENSOR, Snippet
@@ -17,6 +18,8 @@ from synthesis.emit.styles import Import, split_of, style_of
 from synthesis.plan import ModulePlan, Plan
 
 WIDTH = 100
+_MAKES = re.compile(r"\btorch\.(arange|zeros|ones|full|tensor|empty|linspace)\b")
+"""A tensor that a forward makes: it does not mix with those of a module that works on DTensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     for fact in facts.modules:
         path = _wildcard(fact.path, planned)
         one_tensor = len(fact.arguments) == 1 and fact.positional == 1 and fact.output == "tensor"
+        one_tensor = one_tensor and not _MAKES.search(facts.text_of(fact.kind))
         if fact.params and path not in covered and one_tensor and not fact.children:
             where = _head_split(fact, path, plan)
             out[path] = ModulePlan(path, fact.kind, "replicate", where, where)
@@ -110,7 +114,7 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
             planned = next((m for m in plan.modules if m.path == owner), None)
             if planned and fact:
                 splits[path] = split_of(planned, fact.base, name)
-            elif fact and not fact.children:
+            elif fact and not fact.children and (fact.output or not _shared(facts, paths)):
                 splits[path] = "R"
         if len(set(splits.values())) > 1:
             uses = ", ".join(f"{path} {split}" for path, split in splits.items())
@@ -124,6 +128,12 @@ def _tie(facts: ModelFacts, plan: Plan) -> list[str]:
     return lines
 
 
+def _shared(facts: ModelFacts, paths: Sequence[str]) -> bool:
+    """Whether a module that is called has one of these parameters: only such get a style."""
+    owners = [facts.find(path.rpartition(".")[0]) for path in paths]
+    return any(fact is not None and fact.output for fact in owners)
+
+
 def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], list[Import]]:
     """Lines of the plan dict, and what they need."""
     modules = [_normal(m, facts) for m in (*plan.modules, *_replicated(facts, plan))]
@@ -131,6 +141,7 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
     modules.sort(key=lambda m: order.get(m.path, len(order)))
     starts, modules = region(plan, facts, modules)
     prepared, modules = group(facts, modules)
+    written = written_into(facts, modules)
     lines: list[str] = []
     needs: list[Snippet] = []
     imports: list[Import] = []
@@ -143,7 +154,11 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
             starts.remove(p)
         fact = facts.find(m.path)
         style = style_of(m, fact.base if fact else m.kind)
-        lines.append(call(f'"{m.path}": {style.name}', style.arguments, 8, ","))
+        name, arguments = style.name, style.arguments
+        if m.path in written:
+            name, arguments = "OwnOutput", (f"{name}({', '.join(arguments)})",)
+            needs.append(snippets.OWN_OUTPUT)
+        lines.append(call(f'"{m.path}": {name}', arguments, 8, ","))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []
     text = "\n".join(lines)

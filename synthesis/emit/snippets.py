@@ -276,6 +276,23 @@ def dp_shard(param):
 ''',
 )
 
+OWN_OUTPUT = Snippet(
+    "OwnOutput",
+    ((PARALLEL, "ParallelStyle"),),
+    '''
+class OwnOutput(ParallelStyle):
+    """A style whose output is a tensor of its own, which the code that follows writes into."""
+
+    def __init__(self, style):
+        self.style = style
+
+    def _apply(self, module, device_mesh):
+        module = self.style._apply(module, device_mesh)
+        module.register_forward_hook(lambda module, args, output: output.clone())
+        return module
+''',
+)
+
 NEEDS = {
     "FusedColwiseParallel": (WHOLE_INPUT,),
     "FusedConv1DColwiseParallel": (WHOLE_INPUT,),
@@ -284,5 +301,5 @@ NEEDS = {
 }
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
-    KV_COLWISE, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP,
+    KV_COLWISE, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP, OWN_OUTPUT,
 )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Which modules give a result that the owner's code then writes into.
+
+The local tensor of a DTensor is a view that autograd lets nobody write to.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from synthesis.emit.facts import ModelFacts
+from synthesis.plan import ModulePlan
+
+INNER = frozenset({"column", "fused_column", "kv_column"})
+"""Styles of modules whose result the block itself works on, not its caller."""
+
+
+def written_into(facts: ModelFacts, modules: Sequence[ModulePlan]) -> set[str]:
+    """Paths of planned modules whose result a `forward` changes: `y = self.mlp(x); y += r`."""
+    out: set[str] = set()
+    for kind, forward in facts.forwards.items():
+        for name in _changed(forward.text):
+            paths = [
+                f"{m.path}.{name}" if m.path else name for m in facts.modules if m.kind == kind
+            ]
+            out |= {
+                m.path
+                for m in modules
+                if any(_lies_in(m, path) for path in paths)
+                and (m.style not in INNER or any(_same(m.path, path) for path in paths))
+            }
+    return out
+
+
+def _lies_in(m: ModulePlan, path: str) -> bool:
+    parts = path.split(".")
+    return _same(".".join(m.path.split(".")[: len(parts)]), path)
+
+
+def _same(pattern: str, path: str) -> bool:
+    names, parts = pattern.split("."), path.split(".")
+    pairs = zip(names, parts, strict=False)
+    return len(names) == len(parts) and all(a in ("*", b) for a, b in pairs)
+
+
+def _changed(text: str) -> Iterator[str]:
+    """Attributes `f` of which some `y = self.f(...)` is changed in place after it."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    changed = {
+        n.target.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+    }
+    changed |= {
+        n.func.value.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and isinstance(n.func.value, ast.Name)
+        and n.func.attr.endswith("_")
+        and not n.func.attr.endswith("__")
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            func = node.value.func
+            if (
+                names & changed
+                and isinstance(func, ast.Attribute)
+                and isinstance(func.value, ast.Name)
+                and func.value.id == "self"
+            ):
+                yield func.attr
