@@ -14,7 +14,7 @@ import torch
 
 from synthesis.execute.job import Job
 from verifier.frontend.request import CaptureRequest, InputSpec, split_target
-from verifier.frontend.target import TORCH_DTYPES, Target, find
+from verifier.frontend.target import EXPERTS, TORCH_DTYPES, Target, find
 
 NOT_CONFIG = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type")
 
@@ -47,7 +47,7 @@ def patched_model(job: Job, tree: Path) -> tuple[torch.nn.Module, Any]:
     path = tree / job.patched_file
     if is_library(job.request):
         module = load_file(path)
-        fixed = {"attn_implementation": job.request.attention, "use_cache": False}
+        fixed = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
         return module.build_model(**fixed), getattr(module, job.parallelize)
     name = split_target(job.request.target)[1]
     target = find(replace(job.request, target=f"{path}:{name}"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from verifier.checker.claims import need
-from verifier.checker.step import Step, same_partial, sums
+from verifier.checker.step import Step, others, same_partial, sums
 from verifier.ir.types import Affine
-from verifier.layout import Dim, bound
+from verifier.layout import Dim, bound, global_extent
 from verifier.ops.random import strides_of
 from verifier.terms import Ref
 
@@ -24,6 +24,17 @@ def cumsum(step: Step) -> Ref:
 
 def topk_mask(step: Step) -> Ref:
     _same(step)
+    need(not step.first.partial and not step.layout.partial, "the rows are pending")
+    return step.term()
+
+
+def topk_index(step: Step) -> Ref:
+    """Where the largest are: of whole rows, and whole itself along them."""
+    dim = step.at("dim")
+    need(not bound(step.first.dims[dim]), "the rows are split")
+    need(not bound(step.layout.dims[dim]), "the found indices are split")
+    need(global_extent(step.layout.dims[dim]) == step.at("k"), "another number of indices")
+    others(step, dim)
     need(not step.first.partial and not step.layout.partial, "the rows are pending")
     return step.term()
 

@@ -211,6 +211,7 @@ _RULES: dict[str, Callable[[Step], Ref]] = {
     "iota": _iota,
     "cumsum": rows.cumsum,
     "topk_mask": rows.topk_mask,
+    "topk_index": rows.topk_index,
     "dropout_mask": rows.dropout_mask,
     "all_reduce": collectives.all_reduce,
     "reduce_scatter": collectives.reduce_scatter,

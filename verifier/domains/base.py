@@ -35,13 +35,18 @@ def is_index(x: Array) -> bool:
     return x.dtype.kind in "ib"
 
 
-def chosen(order: Array, k: int, axis: int) -> Array:
-    """Whether each entry is among the k largest of its line, ties by lower index."""
+def largest(order: Array, k: int, axis: int) -> Array:
+    """Indices of the k largest entries of each line, the largest first, ties by lower index."""
     lines = np.moveaxis(order, axis, -1)
     backward = np.argsort(lines[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    out = np.zeros(lines.shape, dtype=bool)
-    np.put_along_axis(out, lines.shape[-1] - 1 - backward[..., :k], values=True, axis=-1)
-    return np.moveaxis(out, -1, axis)
+    return np.moveaxis(lines.shape[-1] - 1 - backward[..., :k], -1, axis)
+
+
+def chosen(order: Array, k: int, axis: int) -> Array:
+    """Whether each entry is among the k largest of its line, ties by lower index."""
+    out = np.zeros(order.shape, dtype=bool)
+    np.put_along_axis(out, largest(order, k, axis), values=True, axis=axis)
+    return out
 
 
 class Domain(ABC):
@@ -160,6 +165,10 @@ class Domain(ABC):
     def topk_mask(self, a: Array, k: int, axis: int) -> Array:
         """1 at the k largest entries of each line along `axis`, ties by lower index, else 0."""
         return self.row(f"topk_mask:{k}", a, axis)
+
+    def topk_index(self, a: Array, k: int, axis: int) -> Array:
+        """Where the k largest entries of each line are, the largest first, ties by lower index."""
+        return self.row(f"topk_index:{k}", a, axis).take(range(k), axis=axis)
 
     def dropout_mask(self, p: Fraction, stream: int, seed: Array, index: Array) -> Array:
         """`1/(1-p)` with probability `1-p`, else 0: a function of seed and element index."""

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, chosen, is_index
+from verifier.domains.base import Array, Domain, chosen, is_index, largest
 
 P = 2**31 - 1
 _P = np.uint64(P)
@@ -95,6 +95,9 @@ class Field(Domain):
     def topk_mask(self, a: Array, k: int, axis: int) -> Array:
         """The k largest by the keyed order: true zeros and ones, so that counts of them count."""
         return chosen(_mix(self.lift(a), self._key("rank")), k, axis).astype(np.uint64)
+
+    def topk_index(self, a: Array, k: int, axis: int) -> Array:
+        return largest(_mix(self.lift(a), self._key("rank")), k, axis)
 
     def unary(self, name: str, a: Array) -> Array:
         a = self.lift(a)

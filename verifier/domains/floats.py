@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import COMPARE, Array, Domain, chosen
+from verifier.domains.base import COMPARE, Array, Domain, chosen, largest
 from verifier.domains.rounding import FORMATS, round_to
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
@@ -133,6 +133,9 @@ class Floats(Domain):
 
     def topk_mask(self, a: Array, k: int, axis: int) -> Array:
         return chosen(self.lift(a), k, axis).astype(np.float64)
+
+    def topk_index(self, a: Array, k: int, axis: int) -> Array:
+        return largest(self.lift(a), k, axis)
 
     def dropout_mask(self, p: Fraction, stream: int, seed: Array, index: Array) -> Array:
         key = _mixed(_mixed(np.uint64(stream) + np.zeros_like(seed, np.uint64)) ^ _bits(seed))

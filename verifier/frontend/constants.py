@@ -5,7 +5,6 @@ Kinds: one value, an index ramp, a band of a matrix (causal and sliding-window m
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.frontend.aten.table import Emit, fraction
+from verifier.frontend.aten.table import Emit, content_name, fraction
 
 Array = NDArray[Any]
 _ROWS = 1 << 22
@@ -147,9 +146,7 @@ def _gaps(start: int, stop: int, columns: int) -> Array:
 
 def opaque(x: Array) -> Opaque:
     """Named after its content, so that equal tables are one input."""
-    x = np.ascontiguousarray(x)
-    digest = hashlib.sha256(repr((x.shape, x.dtype.str)).encode() + x.tobytes()).hexdigest()
-    return Opaque(f"const.{digest[:12]}", x)
+    return Opaque(content_name(x), np.ascontiguousarray(x))
 
 
 def emit(e: Emit, constant: Constant) -> str:

@@ -90,6 +90,7 @@ class Lowering:
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[fx.Node, Constant] = {}
         self.consts: dict[str, Any] = {}
+        self.e.consts = self.consts
         self.backward: set[str] = set()
         self.folded = constant_nodes(traced)
         evaluate_constants(traced, self.folded, buffers, self._keep)

@@ -34,7 +34,7 @@ from verifier.frontend.prune import prune
 from verifier.frontend.request import CaptureRequest, Progress
 from verifier.frontend.rolling import NotRolledError, Rolled, roll
 from verifier.frontend.rolling.recompute import recompute_views
-from verifier.frontend.target import TORCH_DTYPES, Target, find
+from verifier.frontend.target import EXPERTS, TORCH_DTYPES, Target, find
 from verifier.frontend.trace import trace
 from verifier.ir.program import Program
 
@@ -241,6 +241,8 @@ def _assumptions(
         yield (
             f"Attention is the {request.attention} implementation of transformers, without a cache."
         )
+        if getattr(target.cls, "_can_set_experts_implementation", bool)():
+            yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
     buffers = sorted(lowered.buffers)
     if buffers:
         listed = ", ".join(buffers[:4]) + (

@@ -36,6 +36,10 @@ TORCH_DTYPES = {
 }
 
 
+EXPERTS = {"experts_implementation": "batched_mm"}
+"""Of the ways in which transformers computes experts, the one that branches on no value."""
+
+
 @dataclass
 class Target:
     """A model class with what is needed to build it."""
@@ -88,7 +92,7 @@ def _library(
                 f"{config_class.__name__} has no field {key!r}",
                 hint=f"did you mean {', '.join(near)}?" if near else "",
             )
-    fixed = {"use_cache": False, "attn_implementation": request.attention}
+    fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
 
     def configure(**override: Any) -> Any:
         values = {**fields, **extra, **override, **fixed}

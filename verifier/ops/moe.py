@@ -15,6 +15,7 @@ from verifier.domains.base import Array, Domain
 from verifier.ir.builder import Builder
 from verifier.ir.errors import ShapeError
 from verifier.ir.types import TensorType
+from verifier.layout import Atom, normal
 from verifier.ops.composites import composite
 from verifier.ops.cumulative import whole_rows
 from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
@@ -60,6 +61,46 @@ topk_mask = register(
 
 @topk_mask.vjp
 def _topk_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    return [None]
+
+
+def _index_types(site: Site) -> tuple[TensorType, ...]:
+    (x,) = _types(site)
+    dim = site.attrs["dim"]
+    return (TensorType((*x.shape[:dim], site.attrs["k"], *x.shape[dim + 1 :]), "i64"),)
+
+
+def _index_place(op: Op, given: Operands) -> list[Placed]:
+    (placed,) = _place(op, given)
+    (x,) = placed.layouts
+    found = x.with_dim(given.number("dim"), normal([Atom(given.number("k"))]))
+    return [Placed((found,), given.attrs)]
+
+
+def _topk_index(d: Domain, x: Array, k: int, dim: int) -> Array:
+    return d.topk_index(x, k, dim)
+
+
+topk_index = register(
+    Op(
+        "topk_index",
+        "rows",
+        "... [dim] -> ... [k]",
+        _topk_index,
+        _index_types,
+        _index_place,
+        attrs={"k": REQUIRED, "dim": REQUIRED},
+        flops=lambda types, results, attrs: attrs["k"] * types[0].size,
+        doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "
+        "index. The dim must be whole. There is no gradient.",
+    )
+)
+
+
+@topk_index.vjp
+def _topk_index_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
     return [None]

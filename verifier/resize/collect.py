@@ -20,6 +20,8 @@ class Origin:
 
     ramps: frozenset[int] = frozenset()
     data: bool = False
+    among: frozenset[int] = frozenset()
+    """Extents of the rows that a `topk_index` among them names entries of."""
 
 
 @dataclass
@@ -84,7 +86,11 @@ def _trace(r: Reading, out: Sizes) -> None:
     ramps = frozenset(v for o in given for v in o.ramps)
     if r.node.op == "iota":
         ramps = frozenset({r.outs[0][r.number("dim")]})
-    origin = Origin(ramps, any(o.data for o in given))
+    if r.node.op == "topk_index":
+        origin = Origin(data=True, among=frozenset({r.ins[0][r.number("dim")]}))
+    else:
+        among = frozenset(v for o in given for v in o.among)
+        origin = Origin(ramps, any(o.data for o in given), among)
     out.origins.update(dict.fromkeys(r.node.outputs, origin))
     at = INDEXED.get(r.node.op)
     if at is None:
@@ -94,6 +100,9 @@ def _trace(r: Reading, out: Sizes) -> None:
     dim = 0 if r.node.op == "index_add" else r.number("dim")
     rows = r.outs[0][dim] if adds else r.ins[0][dim]
     ramps = {v for v in index.ramps if s.values[v] > 1}
+    for v in index.among:
+        if s.values[v] == s.values[rows]:
+            s.same(v, rows)
     if index.data:
         if ramps:
             s.caveats.append(f"the index of %{r.node.outputs[0]} is of data and of positions")

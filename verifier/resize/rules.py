@@ -225,6 +225,21 @@ def _topk(r: Reading) -> dict[str, Sized]:
     return {}
 
 
+@_rule("topk_index")
+def _topk_index(r: Reading) -> dict[str, Sized]:
+    (x,), (out,), s, dim = r.ins, r.outs, r.system, r.number("dim")
+    r.alike(_but(x, dim), _but(out, dim))
+    found, among = out[dim], x[dim]
+    if s.values[found] == s.values[among]:
+        s.same(found, among)
+    elif s.values[found] > SMALL_COUNT:
+        s.add(among, ((1, found), (1, s.new(s.values[among] - s.values[found]))))
+    else:
+        s.pin(found)
+        s.floors[among] = max(s.floors.get(among, 0), s.values[found] + 1)
+    return {"k": found}
+
+
 @_rule("all_to_all")
 def _all_to_all(r: Reading) -> dict[str, Sized]:
     (x,), (out,) = r.ins, r.outs

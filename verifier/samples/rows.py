@@ -50,6 +50,7 @@ def _round_to(a: int, b: int) -> Iterator[Form]:
 ROWS: dict[str, Forms] = {
     "cumsum": _cumsum,
     "topk_mask": _topk_mask,
+    "topk_index": _topk_mask,
     "dropout_mask": _dropout_mask,
     "round_to": _round_to,
 }

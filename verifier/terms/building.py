@@ -49,6 +49,7 @@ BUILD: dict[str, Build] = {
     "iota": indexing.iota,
     "cumsum": rows.cumsum,
     "topk_mask": rows.topk_mask,
+    "topk_index": rows.topk_index,
     "dropout_mask": rows.dropout_mask,
     "round_to": rows.round_to,
 }

@@ -110,6 +110,9 @@ class Algebra(Domain):
             out[index] = int(value)
         return out
 
+    def topk_index(self, a: Array, k: int, axis: int) -> Array:
+        raise UndefinedError("an index that depends on values")
+
     def matmul(self, a: Array, b: Array) -> Array:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         left = np.broadcast_to(a, (*batch, *a.shape[-2:]))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from verifier.frontend.aten.table import Emit, aten
 from verifier.frontend.aten.views import slice_scatter
@@ -60,7 +63,7 @@ def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
         part = e.slice(x, dim, *lines)
         shape = e.shape(x)
         return e.reshape(part, (*shape[:dim], *e.shape(rows), *shape[dim + 1 :]))
-    return e.add("take", x, rows, dim=dim)
+    return e.add("take", x, from_start(e, rows, e.shape(x)[dim]), dim=dim)
 
 
 def _constant_lines(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
@@ -70,6 +73,84 @@ def _constant_lines(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
         at = int(value) + (size if value < 0 else 0)
         return (at, at + 1) if 0 <= at < size else None
     return _rows_in_order(e, ids, size)
+
+
+PICKS = frozenset({"reshape", "permute", "expand", "slice", "concat", "flip", "take", "cast"})
+"""Ops whose results hold entries of their first operand, or 0."""
+GROWS = frozenset({"add", "mul", "sum", "cumsum", "minimum", "index_add", "put_along"})
+"""Ops that make no negative number of numbers from 0 on."""
+
+
+def from_start(e: Emit, ids: str, size: int) -> str:
+    """An index whose negative entries, which count from the end, are counted from the start."""
+    held = e.consts.get(ids)
+    if held is not None:
+        return ids if held.min(initial=0) >= 0 else e.held(np.where(held < 0, held + size, held))
+    if _not_negative(e, ids):
+        return ids
+    below = e.add("lt", ids, e.full(0, (), e.type(ids).dtype))
+    return e.add("where", below, e.shift(ids, size), ids)
+
+
+def _not_negative(e: Emit, x: str) -> bool:
+    """Whether integers are from 0 on by the ops that made them. Integer inputs are, by contract."""
+    made = e.made(x)
+    if made is None:
+        if x in e.consts:
+            return bool(e.consts[x].min(initial=0) >= 0)
+        e.notes.add("Integer inputs that are used as an index are not below 0.")
+        return True
+    if e.type(x).dtype in ("bool", "u8") or made.op in ("topk_index", "eq", "lt"):
+        return True
+    if made.op == "iota":
+        return isinstance(made.attrs["offset"], int) and made.attrs["offset"] >= 0
+    if made.op == "full":
+        return isinstance(made.attrs["value"], Fraction) and made.attrs["value"] >= 0
+    if made.op == "cast" and e.type(made.inputs[0]).is_float:
+        return False
+    if made.op == "maximum":
+        return any(_not_negative(e, v) for v in made.inputs)
+    count = len(made.inputs) if made.op in GROWS or made.op == "concat" else 1
+    if made.op == "where":
+        return all(_not_negative(e, v) for v in made.inputs[1:])
+    known = made.op in PICKS or made.op in GROWS
+    return known and all(_not_negative(e, v) for v in made.inputs[:count])
+
+
+@aten("topk.default")
+def topk(
+    e: Emit, x: str, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[str, str]:
+    """Values and indices. Which of several equal entries is taken, PyTorch leaves open."""
+    dim = e.dim(x, dim)
+    e.notes.add(
+        "Among equal entries topk takes the one of lower index first, on every device alike; "
+        "PyTorch leaves open which it takes, and without `sorted` in which order."
+    )
+    ids = e.add("topk_index", x if largest else e.add("neg", x), k=k, dim=dim)
+    return e.add("take_along", x, ids, dim=dim), ids
+
+
+@aten("scatter.src")
+def scatter(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
+    """Into zeros, at places that topk named, so that no two values meet at one."""
+    made = e.made(ids)
+    if not e.is_zero(x) or made is None or made.op != "topk_index":
+        raise NotImplementedError("scatter of values, but into zeros at the indices of a topk")
+    dim = e.dim(x, dim)
+    if made.attrs["dim"] != dim or e.shape(source) != e.shape(ids):
+        raise NotImplementedError("scatter along another dim than that of the topk")
+    return e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
+
+
+@aten("scatter.value")
+def scatter_value(e: Emit, x: str, dim: int, ids: str, value: Any) -> str:
+    """One number, wherever an index points: how often it does makes no difference."""
+    dim, dtype = e.dim(x, dim), e.type(x).dtype
+    counts = e.full(1, e.shape(ids), "i64")
+    hits = e.add("put_along", counts, ids, dim=dim, size=e.shape(x)[dim])
+    hit = e.add("gt", hits, e.full(0, (), "i64"))
+    return e.add("where", hit, e.full(value, (), dtype), x)
 
 
 @aten("gather.default")
@@ -118,6 +199,7 @@ def _put_lines(e: Emit, x: str, dim: int, ids: str, value: str, accumulate: bool
         raise NotImplementedError("writing at an index that is not constant")
     around = [d for d in range(len(e.shape(value))) if not dim <= d < dim + rank]
     first = e.permute(value, (*range(dim, dim + rank), *around))
+    ids = from_start(e, ids, shape[dim])
     moved = e.add("index_add", first, ids, size=shape[dim])
     moved = e.permute(moved, (*range(1, dim + 1), 0, *range(dim + 1, len(shape))))
     return moved if e.is_zero(x) else e.add("add", x, moved)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from verifier.ir.builder import Builder
+from verifier.ir.program import Node
 from verifier.ir.types import Attr, TensorType
 
 Rule = Callable[..., Any]
@@ -40,6 +45,13 @@ def fraction(value: Any) -> Fraction:
     return Fraction(value)
 
 
+def content_name(value: NDArray[Any]) -> str:
+    """The name of a constant input: equal tables have one name."""
+    value = np.ascontiguousarray(value)
+    digest = hashlib.sha256(repr((value.shape, value.dtype.str)).encode() + value.tobytes())
+    return f"const.{digest.hexdigest()[:12]}"
+
+
 class Emit:
     """Adds ops to a builder, dropping those that change nothing and merging equal ones.
 
@@ -57,6 +69,8 @@ class Emit:
         """Sentences for the report about ops that are written differently over the reals."""
         self.groups: dict[str, str] = {}
         """Name of a process group -> the mesh dim it runs along."""
+        self.consts: dict[str, NDArray[Any]] = {}
+        """Values of constant inputs."""
         self._known: dict[Any, str] = {}
         self._made: dict[str, tuple[str, str, dict[str, Attr], str]] = {}
 
@@ -108,6 +122,18 @@ class Emit:
 
     def iota(self, shape: Sequence[int], dim: int, offset: int = 0, dtype: str = "i64") -> str:
         return self.add("iota", shape=tuple(shape), dim=dim, offset=offset, dtype=dtype)
+
+    def made(self, x: str) -> Node | None:
+        """The op that made a value; None for an input."""
+        return next((n for n in reversed(self.b.nodes) if x in n.outputs), None)
+
+    def held(self, value: NDArray[Any]) -> str:
+        """An integer table as a constant input, named after its content."""
+        name = content_name(value)
+        if name not in self.b.types:
+            self.b.input(name, TensorType(tuple(value.shape), "i64"), "const")
+        self.consts[name] = value
+        return name
 
     def ramp(self, x: str) -> int | None:
         """First entry of an index ramp along the only dim with several entries."""
