@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -22,6 +22,11 @@ from verifier.regions import Regions, regions
 
 Values = dict[str, Array]
 Ranks = list[Values]
+Exchange = Callable[
+    [Node, Sequence[Array | None], Sequence[int], Mapping[str, Any]], Sequence[Array | None]
+]
+"""What the ranks of a group hold after a node: node, their values (None where one has none), the
+ranks, attributes."""
 
 
 def evaluate(program: Program, values: Mapping[str, Array], domain: Domain | None = None) -> Values:
@@ -35,12 +40,16 @@ def evaluate(program: Program, values: Mapping[str, Array], domain: Domain | Non
 
 
 def simulate(
-    program: Program, ranks: Sequence[Mapping[str, Array]], domain: Domain | None = None
+    program: Program,
+    ranks: Sequence[Mapping[str, Array]],
+    domain: Domain | None = None,
+    exchange: Exchange | None = None,
 ) -> Ranks:
     """Run a program on all ranks of its mesh; `ranks[i]` holds the inputs of rank i.
 
     Returns every value of every rank, in rank order (last mesh dim fastest); a rank has no entry
-    for a value that lives on others.
+    for a value that lives on others. `exchange` runs the nodes of groups in place of what they
+    mean.
 
     Raises:
         IRError: a node that some rank cannot run.
@@ -67,7 +76,7 @@ def simulate(
             local[item.name] = array
         state.append(local)
     for node in program.nodes:
-        run_node(node, state, program.mesh, coords, domain, places)
+        run_node(node, state, program.mesh, coords, domain, places, exchange)
     for composite, value in names.get(given_as, {}).items():
         for local in state:
             if value in local:
@@ -102,19 +111,24 @@ def run_node(
     coords: Sequence[Mapping[str, int]],
     domain: Domain,
     places: Regions | None = None,
+    exchange: Exchange | None = None,
 ) -> None:
     """Run one node on all ranks, adding its results to `state`."""
     op = lookup(node.op)
     attrs = op.with_defaults(node.attrs)
     if op.kind == "control":
-        _scan(node, state, mesh, coords, domain, places)
+        _scan(node, state, mesh, coords, domain, places, exchange)
     elif op.kind == "collective" or (op.kind == "movement" and "mesh_dim" in attrs):
         (name,), (out,) = node.inputs, node.outputs
         for group in process_groups(mesh, mesh_dims(attrs["mesh_dim"])):
             given = [state[r].get(name) for r in group]
             if all(x is None for x in given):
                 continue
-            for rank, value in zip(group, op.meaning(domain, given, **attrs), strict=True):
+            if exchange is None:
+                results = op.meaning(domain, given, **attrs)
+            else:
+                results = exchange(node, given, group, attrs)
+            for rank, value in zip(group, results, strict=True):
                 if value is not None and contains(_place(places, out), coords[rank]):
                     state[rank][out] = value
     else:
@@ -142,6 +156,7 @@ def _scan(
     coords: Sequence[Mapping[str, int]],
     domain: Domain,
     places: Regions | None,
+    exchange: Exchange | None,
 ) -> None:
     body = node.body
     assert body is not None
@@ -170,7 +185,7 @@ def _scan(
                     local[item.name] = outer[value][step] if sliced else outer[value]
             inner.append(local)
         for child in body.nodes:
-            run_node(child, inner, mesh, coords, domain, inside)
+            run_node(child, inner, mesh, coords, domain, inside, exchange)
         for rank, local in enumerate(inner):
             carry[rank] = {k: local[body.outputs[k].value] for k in carry[rank]}
             for slot, result in zip(made[rank], body.outputs[carries:], strict=True):

@@ -36,6 +36,7 @@ from verifier.fingerprint.exo import (
     verify_exo_ring,
 )
 from verifier.fingerprint.faults import Fault, FaultInjector
+from verifier.fingerprint.inference import verify_distributed_inference
 from verifier.fingerprint.lifetimes import (
     KernelColorContext,
     eventual_color,
@@ -68,11 +69,7 @@ from verifier.fingerprint.reductions import (
 )
 from verifier.fingerprint.region import Region
 from verifier.fingerprint.sharded import ShardedTensor, combined_fingerprint, shard_fingerprint
-from verifier.fingerprint.simulate import (
-    SimulatedCluster,
-    verify_distributed_inference,
-    verify_with_fault_injection,
-)
+from verifier.fingerprint.simulate import SimulatedCluster, verify_with_fault_injection
 from verifier.fingerprint.sums import sample, signed_checksum
 
 __all__ = [

@@ -1,153 +1,23 @@
-"""Whole runs in numpy, every transfer checked, with faults injected on the way.
-
-The runs move and add tensors as a distributed inference does; they hold no model. What they show is
-that the checks see the faults that they say they see, and are silent without them.
-"""
+"""A ring of devices under a nemesis, in numpy, every message checked."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from verifier.fingerprint.collectives import (
-    handoff_key,
-    verify_allgather,
-    verify_pipeline_handoff,
-)
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.exact import ordered_sum, sum_canary
+from verifier.fingerprint.collectives import handoff_key
+from verifier.fingerprint.errors import FingerprintError, integer
 from verifier.fingerprint.exo import create_exo_partitions, exo_ring_route, verify_exo_ring
-from verifier.fingerprint.faults import SUMS, Fault, FaultInjector
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import colors, fingerprint
+from verifier.fingerprint.faults import Fault, FaultInjector
+from verifier.fingerprint.inference import Run
+from verifier.fingerprint.mix import MASK
+from verifier.fingerprint.movement import fingerprint
 from verifier.fingerprint.outcome import Verdict, combined
-from verifier.fingerprint.partition import GAY_SEED, DistributedContext, TensorPartition
-from verifier.fingerprint.reductions import Level, verify_allreduce
+from verifier.fingerprint.partition import GAY_SEED
 from verifier.fingerprint.region import Array
-from verifier.fingerprint.sums import sample
-
-
-@dataclass(frozen=True)
-class Run:
-    """The verdicts of one run, in order. True where all passed."""
-
-    verdicts: tuple[Verdict, ...]
-
-    def __bool__(self) -> bool:
-        return bool(combined(self.verdicts))
-
-    @property
-    def alarms(self) -> tuple[Verdict, ...]:
-        """Those that found something."""
-        return tuple(v for v in self.verdicts if v.alarm)
-
-    def __str__(self) -> str:
-        counts = Counter(v.status for v in self.verdicts)
-        head = f"{len(self.verdicts)} checks: " + ", ".join(f"{n} {s}" for s, n in counts.items())
-        return "\n".join([head, *(f"  {v}" for v in self.alarms)])
-
-
-def verify_distributed_inference(
-    *,
-    n_tokens: int = 128,
-    hidden_dim: int = 4096,
-    vocab_size: int = 32000,
-    n_layers: int = 32,
-    n_ranks: int = 4,
-    seed: int = GAY_SEED,
-    faults: Mapping[str, Fault] | None = None,
-) -> Run:
-    """A simulated inference on `n_ranks`: the collectives of tensor and pipeline parallelism on
-    random data, each checked.
-
-    | op | is | check |
-    |---|---|---|
-    | `embeddings` | hidden states gathered along the hidden dim | H, live and on colors |
-    | `layer N` | partial sums of a layer all-reduced | canary and T2 on rank 0, R on all ranks |
-    | `handoff N` | activations to the rank of the next layers | H, live |
-    | `logits` | logits gathered along the vocabulary | H, live and on colors |
-
-    `faults` says what goes wrong, by op.
-
-    Raises:
-        FingerprintError: sizes that do not split over the ranks, or a fault of no op.
-    """
-    run = _Inference(n_tokens, n_ranks, seed, dict(faults or {}))
-    run.gather("embeddings", hidden_dim)
-    for layer in range(1, n_layers + 1):
-        run.reduce(f"layer {layer}", hidden_dim)
-        for rank in range(n_ranks - 1):
-            last = DistributedContext(rank, n_ranks, seed, n_layers).layer_range
-            after = DistributedContext(rank + 1, n_ranks, seed, n_layers).layer_range
-            if after and last[-1] == layer:
-                run.handoff(f"handoff {layer}", rank, layer + 1, hidden_dim)
-    run.gather("logits", vocab_size)
-    if run.faults:
-        raise FingerprintError(f"no op is named {sorted(run.faults)[0]!r} in this run")
-    return Run(tuple(run.verdicts))
-
-
-@dataclass
-class _Inference:
-    n_tokens: int
-    n_ranks: int
-    seed: int
-    faults: dict[str, Fault]
-    verdicts: list[Verdict] = field(default_factory=list[Verdict])
-
-    def __post_init__(self) -> None:
-        self.rng = np.random.default_rng(self.seed)
-        self.injector = FaultInjector(self.seed)
-
-    def _draw(self, *shape: int) -> Array:
-        return self.rng.standard_normal(shape, np.float32)
-
-    def _transfer(self, fault: Fault | None, pieces: Sequence[Array]) -> list[Array]:
-        if fault is None:
-            return list(pieces)
-        old = [self._draw(*p.shape) for p in pieces] if fault.kind == "stale" else None
-        return self.injector.inject(fault, pieces, old)
-
-    def gather(self, op: str, width: int) -> None:
-        parts = TensorPartition(1, self.n_ranks, 0, global_shape=(self.n_tokens, width)).siblings()
-        salt, fault = make_key(self.seed, op), self.faults.pop(op, None)
-        shards = [self._draw(*p.region().shape) for p in parts]
-        sent = [fingerprint(s, p, salt) for s, p in zip(shards, parts, strict=True)]
-        whole = np.concatenate(self._transfer(fault, shards), axis=1)
-        self.verdicts.append(verify_allgather(whole, parts, shard_fps=sent, key=salt))
-        payload = [colors(p, salt, np.dtype(np.float32)) for p in parts]
-        whole = np.concatenate(self._transfer(fault, payload), axis=1)
-        self.verdicts.append(verify_allgather(whole, parts, key=salt))
-
-    def reduce(self, op: str, width: int) -> None:
-        shape, n, salt = (self.n_tokens, width), self.n_ranks, make_key(self.seed, op)
-        fault = self.faults.pop(op, None)
-        canaries = [sum_canary(shape, n, r, salt) for r in range(n)]
-        partials = [self._draw(*shape) for _ in range(n)]
-        levels: tuple[tuple[Level, list[Array]], ...] = (("canary", canaries), ("T2", partials))
-        for level, inputs in levels:
-            out = [ordered_sum(inputs)] * n
-            if fault is not None and fault.kind in SUMS:
-                out[fault.rank] = self.injector.inject_sum(fault, inputs, ordered_sum)
-            elif fault is not None:
-                out = self.injector.inject(fault, out)
-            copies = [fingerprint(y, None, salt) for y in out]
-            samples = [sample(x, salt) for x in inputs]
-            first = verify_allreduce(out[0], n, seed=salt, level=level, samples=samples)
-            replicas = verify_allreduce(out[0], n, seed=salt, level="R", replicas=copies)
-            self.verdicts += [first, replicas]
-
-    def handoff(self, op: str, rank: int, layer: int, width: int) -> None:
-        x = self._draw(self.n_tokens, width)
-        sent = fingerprint(x, None, handoff_key(self.seed, rank, rank + 1, layer))
-        (arrived,) = self._transfer(self.faults.pop(op, None), [x])
-        self.verdicts.append(
-            verify_pipeline_handoff(arrived, rank, rank + 1, layer, seed=self.seed, sent_fp=sent)
-        )
-
 
 CLUSTER_FAULTS: dict[str, str] = {
     "bit_flip": "bits of a message change on the way",
@@ -185,6 +55,9 @@ class SimulatedCluster:
     """A ring of devices that passes activations on, two micro-batches a step, with a nemesis.
 
     `inject` arms one fault for the next run. Devices are (name, GB).
+
+    Raises:
+        FingerprintError: devices without layers or memory, or sizes below 1.
     """
 
     def __init__(
@@ -198,9 +71,13 @@ class SimulatedCluster:
     ) -> None:
         self.partitions = create_exo_partitions(devices, n_layers)
         self.at_work = [p.device_id for p in self.partitions if p.layer_range]
-        self.seed, self.shape = seed, (n_tokens, hidden_dim)
+        self.seed = integer(seed, "SimulatedCluster: seed")
+        self.shape = (
+            integer(n_tokens, "SimulatedCluster: n_tokens", 1),
+            integer(hidden_dim, "SimulatedCluster: hidden_dim", 1),
+        )
         self.history: list[tuple[int, str, Fault | None, Run]] = []
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(self.seed & MASK)
         self._injector = FaultInjector(seed)
         self._armed: Fault | None = None
         self._before: dict[tuple[int, int], Array] = {}
@@ -281,7 +158,13 @@ def verify_with_fault_injection(cluster: SimulatedCluster, n_runs: int = 100) ->
     """Runs, each second one with a fault of the next kind: how many were seen, and where.
 
     A sender is located if the first alarm names the one before the device that was hit.
+
+    Raises:
+        FingerprintError: no cluster, or no runs.
     """
+    if not isinstance(cluster, SimulatedCluster):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FingerprintError(f"expected a SimulatedCluster, got {cluster!r:.60}")
+    n_runs = integer(n_runs, "verify_with_fault_injection: n_runs", 1)
     found, kinds = Detections(), list(CLUSTER_FAULTS)
     for i in range(n_runs):
         if i % 2 == 0:
