@@ -13,6 +13,9 @@ from verifier.layout import Atom, Dim, Layout, bound, normal
 from verifier.ops import lookup
 from verifier.terms import Ref, Terms
 
+KINDS = frozenset({"addend", "piece", "share", "spread", "home", "digits"})
+"""Claims that rest on one other claim about the same value."""
+
 
 def part(
     row: Row,
@@ -25,13 +28,16 @@ def part(
 ) -> Ref:
     """The term of a claim that rests on one other claim about the same value."""
     _, kind, *rest = row.rule.split(":")
-    need(len(parts) == 1 and len(rest) == 1 + (kind == "home"), f"rule {row.rule}")
+    need(len(parts) == 1 and len(rest) == 1 + (kind in ("home", "spread")), f"rule {row.rule}")
     (given,), name = parts, rest[0]
     need(name in mesh and mesh[name] > 1, f"no mesh dim {name}")
     if kind == "home":
         need(rest[1].isdigit(), f"rule {row.rule}")
         return _home(row, given, name, int(rest[1]), terms)
     need(name not in dict(given.where), "it is about some ranks only")
+    if kind == "spread":
+        need(rest[1].isdigit(), f"rule {row.rule}")
+        return _spread(row, given, name, int(rest[1]), mesh, terms)
     if kind == "digits":
         return _digits(row, given, name, terms)
     if kind == "share":
@@ -62,6 +68,22 @@ def _share(row: Row, given: Claim, name: str, mesh: Mesh) -> Ref:
     pending = given.layout.with_partial((*given.layout.partial, (name, "sum")))
     need(row.layout == pending, "laid out otherwise")
     return Ref(given.ref.coef * mesh[name], given.ref.id)
+
+
+def _spread(row: Row, given: Claim, name: str, dim: int, mesh: Mesh, terms: Terms) -> Ref:
+    """Every rank along a mesh dim holds the value: pieces of as many copies of each entry along a
+    dim of which a rank has one."""
+    need(row.where == given.where, "it is about other ranks")
+    need(name not in given.layout.mentioned, f"the value depends on {name}")
+    shape, atoms = given.layout.global_shape, given.layout.dims
+    need(dim < len(shape) and all(a.mesh_dim is not None for a in atoms[dim]), "no single entry")
+    copies = mesh[name]
+    split = normal((*atoms[dim], Atom(copies, name)))
+    need(row.layout == given.layout.with_dim(dim, split), "laid out otherwise")
+    before, rest = shape[:dim], shape[dim + 1 :]
+    apart = terms.reshape(given.ref, (*before, shape[dim], 1, *rest))
+    wide = terms.expand(apart, (*before, shape[dim], copies, *rest))
+    return terms.reshape(wide, (*before, shape[dim] * copies, *rest))
 
 
 def _digit(given: Claim, name: str, terms: Terms) -> tuple[int, Dim, Ref]:

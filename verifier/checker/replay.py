@@ -22,7 +22,7 @@ from verifier.checker.claims import (
 )
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.moves import join, move
-from verifier.checker.parts import blocks, part
+from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
 from verifier.contract import Contract, ContractError, output_key
@@ -385,7 +385,7 @@ class _Walk:
             need(0 <= index < len(earlier), f"no earlier claim {index}")
             parts.append(earlier[index])
         fits(row.layout, self.mesh, program.types[name].shape)
-        if row.rule.split(":")[1:2] in (["addend"], ["piece"], ["share"], ["home"], ["digits"]):
+        if any(kind in KINDS for kind in row.rule.split(":")[1:2]):
             need(program is self.program, "parts of a value inside a repeated block")
             about = self.alike[name], name in self.positive
             return self._named(one, row, part(row, parts, name, *about, one.terms, self.mesh))

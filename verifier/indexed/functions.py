@@ -229,6 +229,14 @@ def _log(sums: Sums, values: list[Poly]) -> Poly:
     return sums.add([common, inner])
 
 
+def _true(sums: Sums, values: list[Poly]) -> Poly:
+    """1 where a value is not 0: of a constant a number."""
+    (value,) = values
+    if all(m == Mono() for _, m in value):
+        return ONE if sum(c for c, _ in value) else ZERO
+    return sums.of(Factor(("true",), (), (Body(value),)))
+
+
 def _sigmoid(sums: Sums, values: list[Poly]) -> Poly:
     below = _exp(sums, [_minus(sums, ZERO, values[0])])
     return _reciprocal(sums, [sums.add([ONE, below])])
@@ -252,6 +260,7 @@ _LAWS: dict[str, Law] = {
     "lt": _lt,
     "eq": _eq,
     "ne": lambda sums, values: _not(sums, _eq(sums, values)),
+    "true": _true,
     "logical_not": lambda sums, values: _not(sums, values[0]),
     "logical_and": lambda sums, values: sums.multiply(values[0], values[1]),
     "logical_or": _or,

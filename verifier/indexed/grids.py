@@ -1,6 +1,8 @@
 """Terms over blocks of two indices, beside a comparison of these: a mask that holds for all of a
 block is not written by who works on that block alone.
 
+    x_i x_j on all pairs  =  on the pairs inside of blocks + on those between blocks
+
     [j <= i] on rows and columns of n  =  [j <= i] on the blocks of the diagonal
                                           + 1 on the blocks below it
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
 from verifier.indexed.affine import AFFINE
@@ -36,6 +38,10 @@ class Member:
     box: tuple[Side, Side]
 
 
+def _turned(member: Member) -> Member:
+    return Member(member.at, member.names, member.masks, (member.box[1], member.box[0]))
+
+
 class Grid:
     """Joins terms over one set of variables."""
 
@@ -50,11 +56,12 @@ class Grid:
                 made = self._joined(items, members) if len(members) > 1 else None
                 if made is not None:
                     gone = {m.at for m in members}
-                    return [made, *(x for k, x in enumerate(items) if k not in gone)]
+                    kept = [x for k, x in enumerate(items) if k not in gone]
+                    return [made, *kept] if made[0] else kept
         return None
 
     def _pairs(self, mono: Mono) -> Iterator[tuple[int, int]]:
-        """Pairs of indices that a term compares."""
+        """Pairs of indices that a term compares, and those of its sum that both have a range."""
         inside = {v for f in mono.factors for v in ranged(Mono((f,)))}
         seen: set[tuple[int, int]] = set()
         for f in mono.factors:
@@ -63,6 +70,8 @@ class Grid:
             if len(names) == 2 and not inside & set(names) and names not in seen:
                 seen.add(names)
                 yield names[0], names[1]
+        ranged_ = sorted(v for v, _, _ in mono.ranges if v in mono.bound and v not in inside)
+        yield from (pair for pair in combinations(ranged_, 2) if pair not in seen)
 
     def _members(self, items: list[Item], at: int, names: tuple[int, int]) -> list[Member]:
         """The terms that are the given one but for ranges and comparisons of two indices."""
@@ -103,31 +112,46 @@ class Grid:
     def _joined(self, items: list[Item], members: list[Member]) -> Item | None:
         """One term for all members; None where these do not make one up."""
         masks = frozenset(mask for m in members for mask in m.masks)
+        weights = [items[m.at][0] for m in members]
+        first = items[members[0].at][1]
+        if not masks and self._symmetric(first, members[0].names):
+            weights = [w / 2 for w in weights for _ in range(2)]
+            members = [m for one in members for m in (one, _turned(one))]
         edges = [sorted({e for m in members for e in m.box[k]}) for k in (0, 1)]
         if any(len(e) > MAX_EDGES for e in edges):
             return None
         value: Fraction | None = None
-        for first, second in product(*(list(pairwise(e)) for e in edges)):
-            known = {mask: self._known(mask, (first, second)) for mask in masks}
+        for cell in product(*(list(pairwise(e)) for e in edges)):
+            known = {mask: self._known(mask, (cell[0], cell[1])) for mask in masks}
             total = Fraction(0)
-            for m in members:
+            for m, weight in zip(members, weights, strict=True):
                 inside = all(
-                    b[0] <= c[0] and c[1] <= b[1]
-                    for b, c in zip(m.box, (first, second), strict=True)
+                    b[0] <= c[0] and c[1] <= b[1] for b, c in zip(m.box, cell, strict=True)
                 )
                 if not inside or any(known[mask] == 0 for mask in m.masks):
                     continue
                 if any(known[mask] != 1 for mask in masks - m.masks):
                     return None
-                total += items[m.at][0]
+                total += weight
             if any(v == 0 for v in known.values()):
                 continue
             if value is not None and total != value:
                 return None
             value = total
-        if not value:
+        if value is None:
             return None
-        return value, self._whole(items[members[0].at][1], members[0], masks, edges)
+        return value, self._whole(first, members[0], masks, edges)
+
+    def _symmetric(self, mono: Mono, names: tuple[int, int]) -> bool:
+        """Whether a term is the same with its two indices exchanged."""
+        bare = self._bare(mono, names)
+        if not set(names) <= set(mono.bound):
+            return False
+        ways = [
+            self.sums.writer.mono(bare, {}, 0, {a: "first", b: "second"})
+            for a, b in (names, names[::-1])
+        ]
+        return ways[0] == ways[1]
 
     def _known(self, mask: Mask, box: tuple[Side, Side]) -> int | None:
         head, offset, one, two = mask

@@ -392,9 +392,41 @@ def _slice(o: Opened, term: Term, at: Places) -> Poly:
     return o.entry(term.args[0], (*at[:dim], place, *at[dim + 1 :]))
 
 
+def _within(o: Opened, ref: Ref, at: Places, dim: int, start: int) -> Poly:
+    """The entry of a part that stands at `start`, right where a place is in the part.
+
+    It is worked out for an index of the extent of the part, of which no reshape carries.
+    """
+    extent = o.terms.shape(ref)[dim]
+    if extent == 1:
+        return o.entry(ref, (*at[:dim], Index(), *at[dim + 1 :]))
+    place = at[dim]
+    if len(place.steps) != 1 or place.steps[0][1] != 1 or place.steps[0][0] in o.space.parts:
+        return o.entry(ref, _shifted(at, dim, -start))
+    fresh = o.space.place(extent)
+    ((mine, _),) = fresh.steps
+    inner = o.entry(ref, (*at[:dim], fresh, *at[dim + 1 :]))
+    split = mine in o.space.parts
+    limited = any(mine in (*ranged(m), *m.bound) for _, m in inner)
+    if split or limited or place.steps[0][0] in o.space.parts:
+        return o.entry(ref, _shifted(at, dim, -start))
+
+    def back(p: Index) -> Index:
+        steps = dict(p.steps)
+        by = steps.pop(mine, 0)
+        if not by:
+            return p
+        v = place.steps[0][0]
+        steps[v] = steps.get(v, 0) + by
+        kept = tuple((w, n) for w, n in steps.items() if n)
+        return Index(p.offset + by * (place.offset - start), kept)
+
+    return o.sums.collected(rewritten(inner, back))
+
+
 def _pad(o: Opened, term: Term, at: Places) -> Poly:
     dim, low, high = integers(term)
-    inner = o.entry(term.args[0], _shifted(at, dim, -low))
+    inner = _within(o, term.args[0], at, dim, low)
     extent = term.shape[dim]
     return o.window(inner, at[dim], low, extent - high, extent)
 
@@ -405,7 +437,7 @@ def _concat(o: Opened, term: Term, at: Places) -> Poly:
     start = 0
     for a in term.args:
         end = start + o.terms.shape(a)[dim]
-        inner = o.entry(a, _shifted(at, dim, -start))
+        inner = _within(o, a, at, dim, start)
         parts.append(o.window(inner, at[dim], start, end, term.shape[dim]))
         start = end
     return o.sums.add(parts)

@@ -17,6 +17,7 @@ from verifier.indexed.form import (
     Poly,
     UnclearError,
     bindings,
+    ranged,
     reads,
     renamed,
     undefined,
@@ -168,7 +169,7 @@ class Sums(OneTerm):
             raise UnclearError("too many terms")
         if len(out) > 1:
             out = self._met(out)
-        if len(out) > 1 and any(f.head[0] in AFFINE for _, m in out for f in m.factors):
+        if len(out) > 1 and any(m.ranges or _compares(m) for _, m in out):
             out = self._squared(out)
         return tuple(out)
 
@@ -210,6 +211,10 @@ class Sums(OneTerm):
         changed = True
         while changed:
             changed = False
+            made = self._single(items)
+            if made is not None:
+                items, changed = made, True
+                continue
             outer = {r[0] for _, m in items for r in m.ranges if r[0] not in m.bound}
             groups: dict[str, list[tuple[int, int]]] = {}
             for at, (_, mono) in enumerate(items):
@@ -230,6 +235,32 @@ class Sums(OneTerm):
                     changed = True
                     break
         return items
+
+    def _single(self, items: list[tuple[Fraction, Mono]]) -> list[tuple[Fraction, Mono]] | None:
+        """A term of one entry beside others that run up to it and are the same there."""
+        for at, (coef, mono) in enumerate(items):
+            for v, low, high in mono.ranges:
+                if v in mono.bound or high != low + 1 or self._inside(mono, v):
+                    continue
+                here = self._at(mono, v, low)
+                for other, (by, model) in enumerate(items):
+                    first, end = self.range_of(model, v)
+                    meets = end == low or first == high
+                    if other == at or by != coef or not meets or self._inside(model, v):
+                        continue
+                    if self._at(model, v, low) == here:
+                        wide = self._ranging(model, v, (min(first, low), max(end, high)))
+                        rest = [x for k, x in enumerate(items) if k not in (at, other)]
+                        return [*rest, (coef, wide)]
+        return None
+
+    def _at(self, mono: Mono, name: int, value: int) -> tuple[Fraction, str]:
+        """The factor and the text of a term at one value of an index."""
+        factor, tidy = self.tidied(self.fixed(mono, name, value))
+        return factor, self.writer.mono(tidy, {}, 0)
+
+    def _inside(self, mono: Mono, name: int) -> bool:
+        return any(name in ranged(Mono((f,))) for f in mono.factors)
 
     def shown(self, mono: Mono, name: int) -> Mono:
         """The term with the range of a variable of its own dims written out."""
@@ -263,3 +294,7 @@ class Sums(OneTerm):
                 out.append((value, self.limited(model, name, (start, edge))))
             value, start = value + edges[edge], edge
         return out
+
+
+def _compares(mono: Mono) -> bool:
+    return any(f.head[0] in AFFINE for f in mono.factors)

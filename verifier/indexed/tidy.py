@@ -93,7 +93,7 @@ class OneTerm(ABC):
         for v in mono.bound:
             low, high = self.range_of(mono, v)
             if high == low + 1 and not any(v in ranged(Mono((f,))) for f in mono.factors):
-                mono = self._fixed(mono, v, low)
+                mono = self.fixed(mono, v, low)
         return coef, self._fused(mono)
 
     def _powers(self, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
@@ -172,7 +172,7 @@ class OneTerm(ABC):
         made_ = Mono(tuple(open_), mono.bound, kept)
         return made_ if made_ == mono else self._decided(made_)
 
-    def _fixed(self, mono: Mono, name: int, value: int) -> Mono:
+    def fixed(self, mono: Mono, name: int, value: int) -> Mono:
         """The term with the one value of an index in its place."""
 
         def change(place: Index) -> Index:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from verifier.contract import Contract, output_key
 from verifier.ir.program import Node, Program
 from verifier.ir.types import Mesh
-from verifier.layout import Layout, bound, normal
+from verifier.layout import Atom, Layout, bound, normal
 from verifier.ops import lookup
 from verifier.ops.collectives import mesh_dims
 from verifier.relate.facts import Fact
@@ -59,6 +59,20 @@ def home(terms: Terms, index: int, fact: Fact, name: str, dim: int) -> Fact | No
     return Fact(ref, layout, (index,), f"joined:home:{name}:{dim}", fact.where)
 
 
+def spread(terms: Terms, index: int, fact: Fact, name: str, dim: int, n: int) -> Fact | None:
+    """What all ranks along a mesh dim hold alike, as the pieces of as many copies along a dim."""
+    layout = fact.layout
+    if name in layout.mentioned or name in dict(fact.where) or layout.local_shape[dim] != 1:
+        return None
+    atoms, shape = layout.dims[dim], layout.global_shape
+    before, rest = shape[:dim], shape[dim + 1 :]
+    apart = terms.reshape(fact.ref, (*before, shape[dim], 1, *rest))
+    copies = terms.expand(apart, (*before, shape[dim], n, *rest))
+    ref = terms.reshape(copies, (*before, shape[dim] * n, *rest))
+    split = layout.with_dim(dim, normal((*atoms, Atom(n, name))))
+    return Fact(ref, split, (index,), f"joined:spread:{name}:{dim}", fact.where)
+
+
 def addends(terms: Terms, index: int, fact: Fact, name: str) -> Fact | None:
     """The pieces along a mesh dim, read as the addends of their sum."""
     place = digit(fact.layout, name)
@@ -97,6 +111,9 @@ def reread(
                 elif name in others:
                     dims = range(min(rank, MAX_DIMS))
                     fresh += [home(terms, index, fact, name, d) for d in dims]
+            for name in sorted(others - _split(fact)):
+                dims = range(min(rank, MAX_DIMS))
+                fresh += [spread(terms, index, fact, name, d, mesh[name]) for d in dims]
         seen = {(f.ref, f.layout, f.where) for f in facts}
         new = [f for f in fresh if f is not None and (f.ref, f.layout, f.where) not in seen]
         out.append(list(dict.fromkeys(new)))

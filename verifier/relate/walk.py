@@ -39,6 +39,11 @@ def relate(
     """Derive facts for every value of the distributed program from facts for its inputs."""
     out = Related(dict(inputs), [])
     places = places or regions(distributed)
+
+    def step(node: Node) -> list[Fact]:
+        held = [out.facts.get(v, []) for v in node.inputs]
+        return _step(sequential, distributed, node, held, rules, path, out, places)
+
     wide = (
         Wide(
             sequential,
@@ -46,6 +51,8 @@ def relate(
             alike(distributed, contract, places),
             positive(distributed),
             out,
+            distributed,
+            step,
         )
         if (rules.wide and not path)
         else None

@@ -23,6 +23,7 @@ from verifier.ops.collectives import mesh_dims
 from verifier.ops.movement import leading, without
 from verifier.relate.facts import Fact, Related, Sequential
 from verifier.relate.rereading import asked, reread
+from verifier.relate.telling import Step, Telling
 from verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16
@@ -61,7 +62,7 @@ def addend(
 def split_facts(
     terms: Terms,
     value: str,
-    facts: list[Fact],
+    facts: Sequence[Fact | None],
     alike: frozenset[str],
     positive: bool,
     mesh: Mesh,
@@ -69,11 +70,11 @@ def split_facts(
     coordinates: Sequence[int],
 ) -> list[Fact]:
     """What the facts of a value say of single coordinates along a mesh dim, where that is new."""
-    known = {(f.ref, f.layout, f.where) for f in facts}
-    told = {dict(f.where).get(name) for f in facts}
+    known = {(f.ref, f.layout, f.where) for f in facts if f is not None}
+    told = {dict(f.where).get(name) for f in facts if f is not None}
     out: list[Fact] = []
     for index, fact in enumerate(facts):
-        if name in dict(fact.where):
+        if fact is None or name in dict(fact.where):
             continue
         for at in coordinates:
             if (at,) in told:
@@ -210,10 +211,13 @@ class Wide:
         alike: Mapping[str, frozenset[str]],
         positive: frozenset[str],
         out: Related,
+        program: Program,
+        step: Step,
     ) -> None:
         self.sequential, self.mesh, self.alike, self.out = sequential, mesh, alike, out
         self.positive = positive
         self.terms = sequential.terms
+        self.telling = Telling(program, out, step, lambda v, name: self._split(v, name, False))
 
     def split(self, node: Node, region: Where) -> None:
         """Tell operands apart by coordinate, where the op needs that."""
@@ -222,12 +226,14 @@ class Wide:
             for value in dict.fromkeys(node.inputs):
                 facts = self.out.facts[value]
                 about = self.alike[value], value in self.positive
+                if any(name in f.layout.pending for f in facts):
+                    self.telling.back(value, name)
                 facts += split_facts(self.terms, value, facts, *about, self.mesh, name, chosen)
             if node.op in ("all_gather", "all_to_all"):
                 self._stack(node, name)
 
     def _stack(self, node: Node, name: str) -> None:
-        """The addends of a value that is to be gathered, one after the other."""
+        """What single coordinates hold of a value that is to be gathered, one after the other."""
         attrs = lookup(node.op).with_defaults(node.attrs)
         dim = attrs["dim" if node.op == "all_gather" else "concat_dim"]
         assert isinstance(dim, int)
@@ -235,7 +241,8 @@ class Wide:
         parts: dict[tuple[Where, Layout], dict[int, int]] = {}
         for index, fact in enumerate(facts):
             chosen = dict(fact.where).get(name, ())
-            if fact.rule == f"joined:addend:{name}" and len(chosen) == 1:
+            piece = fact.rule.startswith("joined:piece") or name in fact.layout.mentioned
+            if len(chosen) == 1 and not piece:
                 rest = tuple(item for item in fact.where if item[0] != name)
                 parts.setdefault((rest, fact.layout), {}).setdefault(chosen[0], index)
         for (where, layout), found in parts.items():
@@ -297,11 +304,19 @@ class Wide:
         before = sum(len(self.out.facts[v]) for v in node.inputs)
         for name in sorted(names):
             for value in dict.fromkeys(node.inputs):
-                facts, chosen = self.out.facts[value], range(self.mesh[name])
-                about = self.alike[value], value in self.positive
-                facts += split_facts(self.terms, value, facts, *about, self.mesh, name, chosen)
+                if not self.telling.back(value, name):
+                    self._split(value, name)
         after = sum(len(self.out.facts[v]) for v in node.inputs)
         return after > before and lookup(node.op).kind not in ("movement", "collective")
+
+    def _split(self, value: str, name: str, folds: bool = True) -> None:
+        """Tell apart what single coordinates along a mesh dim hold of a value."""
+        facts, chosen = self.out.facts[value], range(self.mesh[name])
+        about = self.alike[value], value in self.positive
+        if self.mesh[name] > MAX_COORDINATES:
+            return
+        held = [f if folds or name in f.layout.sharded else None for f in facts]
+        facts += split_facts(self.terms, value, held, *about, self.mesh, name, chosen)
 
     def again(self, node: Node) -> bool:
         """Tell pieces apart, coordinate by coordinate, and read operands as other pieces."""
@@ -316,9 +331,7 @@ class Wide:
         before = sum(map(len, held))
         for name in sorted(n for n in names if self.mesh[n] <= MAX_COORDINATES):
             for value in dict.fromkeys(node.inputs):
-                facts, chosen = self.out.facts[value], range(self.mesh[name])
-                about = self.alike[value], value in self.positive
-                facts += split_facts(self.terms, value, facts, *about, self.mesh, name, chosen)
+                self._split(value, name)
         return sum(map(len, held)) > before
 
     def _reread(self, node: Node) -> bool:

@@ -12,12 +12,14 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, islice, product
 
 from verifier.ir.program import Node, Program
 from verifier.ir.types import NOWHERE, Mesh
 from verifier.resize.literals import FEW, SCALARS
 
+MOST_WAYS = 16
+"""Readings of factors that may count entries which are tried."""
 MOST = 4
 """Places of one factor that are tried each for itself."""
 
@@ -32,11 +34,63 @@ def counting(given: Mesh, small: Mesh, factors: Collection[Fraction]) -> dict[Fr
     return out
 
 
+def entries(
+    extents: Mapping[int, Collection[int]], *programs: Program
+) -> Iterator[dict[Fraction, Fraction]]:
+    """Ways in which factors that count entries at the given extents would count them at others.
+
+    A factor counts entries where it, or one over it, is an extent, or a product or the difference
+    of two. So does a number that is added: zeros that are exponentiated count one each.
+    """
+    choices: list[list[tuple[Fraction, Fraction]]] = []
+    for factor in sorted({abs(f) for p in programs for f in _factors(p)}):
+        count = max(factor, 1 / factor)
+        if count <= FEW or count.denominator != 1:
+            continue
+        found = set(extents.get(int(count), ())) or _pairs(extents, int(count))
+        found = found or _differences(extents, int(count))
+        after = [Fraction(n) for n in sorted(found) if n]
+        if after and after != [count]:
+            choices.append([(factor, n if factor > 1 else 1 / n) for n in after])
+    for ways in islice(product(*choices), MOST_WAYS):
+        if ways:
+            yield dict(ways)
+
+
+def _pairs(extents: Mapping[int, Collection[int]], count: int) -> set[int]:
+    """What a product of two extents became."""
+    out: set[int] = set()
+    for first, after in extents.items():
+        if 1 < first <= count // first and count % first == 0 and count // first in extents:
+            out |= {a * b for a in after for b in extents[count // first]}
+    return out
+
+
+def _differences(extents: Mapping[int, Collection[int]], count: int) -> set[int]:
+    """What the difference of two extents became."""
+    pairs = [(after, extents[n - count]) for n, after in extents.items() if n - count in extents]
+    return {a - b for after, less in pairs for a in after for b in less if a > b}
+
+
+def _factors(program: Program) -> Iterator[Fraction]:
+    for _, node in program.walk():
+        found = _factor(node)
+        if found and node.op in ("mul_scalar", "add_scalar", "full"):
+            yield found
+
+
 def rescaled_all(program: Program, others: Mapping[Fraction, Fraction]) -> Program:
     """A program with other factors in the place of some."""
-    for factor, other in others.items():
-        program = _with(program, factor, other, lambda _: True)
-    return program
+    nodes: list[Node] = []
+    for node in program.nodes:
+        found = _factor(node)
+        if node.body is not None:
+            node = replace(node, body=rescaled_all(node.body, others))
+        elif found and abs(found) in others:
+            value = others[abs(found)] * (1 if found > 0 else -1)
+            node = replace(node, attrs={**node.attrs, "value": value})
+        nodes.append(node)
+    return replace(program, nodes=tuple(nodes))
 
 
 def rescaled(program: Program, mesh: Mesh) -> Iterator[tuple[Fraction, Program]]:

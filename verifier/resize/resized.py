@@ -72,6 +72,8 @@ class Resized:
     """By mesh dim the given coordinates that are left, in order."""
     counted: Mapping[Fraction, Fraction] = field(default_factory=dict[Fraction, Fraction])
     """Factors that count ranks of the given mesh, with what they are on this one."""
+    extents: Mapping[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+    """What the extents of each size became."""
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sizes)) or "the extents given"
@@ -308,7 +310,9 @@ class _Pair:
                 raise Declined(f"the shape of {key} is wrong, and right at these extents")
         caveats = [*self.system.caveats, *literals.caveats, *doubts(one, many, self.changed)]
         doubtful = tuple(dict.fromkeys(caveats))
-        return Resized(one, many, contract, self._sizes(value), doubtful, self.kept)
+        became = {n: frozenset(found) for n, found in after.items()}
+        sizes = self._sizes(value)
+        return Resized(one, many, contract, sizes, doubtful, self.kept, extents=became)
 
     def _sizes(self, value: Value) -> tuple[Size, ...]:
         out: dict[tuple[int, int], Size] = {}
