@@ -96,6 +96,14 @@ def check(
     gradients: Annotated[
         bool, typer.Option("--gradients/--no-gradients", help="Also check the backward.")
     ] = True,
+    no_grad: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="An input of which no gradient is asked: a mask, say."),
+    ] = [],
+    skip_output: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="An output that is not compared; gradients still are."),
+    ] = [],
     after_backward: Annotated[
         str,
         typer.Option(
@@ -140,6 +148,8 @@ def check(
             batch,
             seq,
             gradients,
+            no_grad,
+            skip_output,
             after_backward,
             repair_seconds,
             keep,

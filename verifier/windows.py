@@ -7,6 +7,7 @@ offset <= ids < offset + size, and `size` the extent looked into:
     where(inside, take(x, J), 0)             = take(x, ids, offset)
     where(inside, take_along(x, J), 0)       = take_along(x, ids, offset)
     put_along(where(inside, g, 0), J, size)  = put_along(g, ids, size, offset)
+    index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
 
 Each holds for all values; a pattern that does not match exactly is left as it is.
 """
@@ -43,7 +44,8 @@ class Place:
 
 def read_windows(program: Program) -> Program:
     """The program with its masked lookups written with `offset`."""
-    return rewrite(program, {"where": _masked_lookup, "put_along": _masked_put})
+    patterns = {"where": _masked_lookup, "put_along": _masked_put, "index_add": _masked_add}
+    return rewrite(program, patterns)
 
 
 def _integer(value: Fraction | None) -> int | None:
@@ -202,3 +204,25 @@ def _masked_put(r: Rewriting, node: Node) -> str | None:
     ids = r.reshape(place.ids, lines)
     values = r.reshape(value, lines)
     return r.add("put_along", values, ids, dim=dim, size=size, offset=place.offset)
+
+
+def _masked_add(r: Rewriting, node: Node) -> str | None:
+    g, index = node.inputs
+    source = r.made(g, "where")
+    if source is None or node.attrs.get("offset", 0):
+        return None
+    kept = _kept(r, source)
+    if kept is None:
+        return None
+    mask, window, value = kept
+    size = node.attrs["size"]
+    assert isinstance(size, int)
+    place = _agrees(r, window, r.through(index, "reshape"), size)
+    lines, shape = r.type(index).shape, r.type(g).shape
+    rest = (1,) * (len(shape) - len(lines))
+    if place is None or r.type(mask).shape != (*lines, *rest):
+        return None
+    if r.type(value).shape != shape:
+        value = r.add("expand", value, shape=shape)
+    ids = r.reshape(place.ids, lines)
+    return r.add("index_add", value, ids, size=size, offset=place.offset)

@@ -14,14 +14,13 @@ from agent.check import judging
 from agent.check.contract import Placed, Statements
 from agent.check.judging import Checked
 from agent.options import read_mesh
-from agent.repairing import told
 from agent.run import Outcome, Run
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
 from verifier.frontend.request import InputSpec, read_config
 from verifier.ir.text import to_text
 from verifier.ir.types import Mesh
-from verifier.verdict import Proof, Verdict
+from verifier.verdict import Proof
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ class Asked:
     batch: int | None = None
     seq: int | None = None
     gradients: bool = True
+    no_grad: Sequence[str] = ()
+    skip_output: Sequence[str] = ()
     after_backward: str = ""
     repair: float = 10.0
     """Seconds to look for edits that mend what is wrong; 0: none."""
@@ -69,15 +70,20 @@ def run_check(run: Run, asked: Asked) -> Outcome:
         for warning in warnings(captured):
             run.warn(warning)
         with run.phase("verify") as phase:
-            checked = judging.check(captured, stated, run.note)
+            checked = judging.check(captured, stated, run.note, asked.skip_output)
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
     run.emit(events.ContractStated(lines=contract_lines(checked.placed, mesh)))
     verdict = checked.verdict
-    if not isinstance(verdict, Proof):
-        verdict = _mended(run, checked, asked.repair)
-    else:
-        verdict = replace(verdict, assumptions=(*verdict.assumptions, *assumptions(captured)))
+    if isinstance(verdict, Proof):
+        more = assumptions(captured)
+        if asked.skip_output:
+            more.append(f"Not compared: {', '.join(asked.skip_output)}.")
+        verdict = replace(verdict, assumptions=(*verdict.assumptions, *more))
+    elif checked.question is not None and asked.repair > 0:
+        with run.phase("repair") as phase:
+            verdict = judging.explained(checked, asked.repair)
+            phase.summary = "found" if verdict.fixes else "none found"
     if asked.keep is not None:
         _keep(checked, asked.keep)
     return verdicts.report(run, verdict)
@@ -109,6 +115,7 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         asked.gradients,
         tuple(names),
         stated.inputs,
+        tuple(asked.no_grad),
         asked.after_backward,
     )
 
@@ -149,6 +156,8 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         "The modules run in eval mode: dropout is off.",
         f"Shapes are those of the inputs {inputs}; no other shape is covered.",
         "Each parameter of a rank holds the piece of the model's that the contract says.",
+        "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "
+        "backend or the device goes the way of these.",
     ]
     buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})
     if buffers:
@@ -167,21 +176,6 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         pairs = ", ".join(f"{name} as {own}" for name, own in given.items())
         out.append(f"The parallel module takes {pairs}.")
     return out
-
-
-def _mended(run: Run, checked: Checked, seconds: float) -> Verdict:
-    """The verdict, with edits of what the ranks run after which it would be proved."""
-    verdict, question = checked.verdict, checked.question
-    if question is None or seconds <= 0:
-        return verdict
-    with run.phase("repair") as phase:
-        edits = judging.mended(question, seconds)
-        phase.summary = f"{len(edits)} edits" if edits else "none found"
-    if not edits:
-        return verdict
-    together = "; ".join(told(question.many, edit) for edit in edits)
-    assert not isinstance(verdict, Proof)
-    return replace(verdict, fixes=(together,))
 
 
 def _keep(checked: Checked, folder: Path) -> None:

@@ -83,7 +83,7 @@ def agree(
     for item in one.inputs:
         if item.role != "param":
             continue
-        local = captured.ranks[0].params[item.path].shape
+        local = _local(captured, item.path)
         placed.append(
             _decide("parameter", item.path, item.type.shape, local, stated.params, mesh, "--layout")
         )
@@ -124,6 +124,22 @@ def agree(
     return Contract(inputs, outputs), tuple(placed)
 
 
+def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
+    """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
+    shapes = {r.params[path].shape for r in captured.ranks}
+    if len(shapes) > 1:
+        first = captured.ranks[0].params[path].shape
+        rank = next(k for k, r in enumerate(captured.ranks) if r.params[path].shape != first)
+        other = list(captured.ranks[rank].params[path].shape)
+        raise InputError(
+            f"ranks hold pieces of {path} of different shapes, which no layout says",
+            expected=f"{list(first)}, as on rank 0",
+            got=f"{other} on rank {rank}",
+            hint="pad the parameter to an extent that divides",
+        )
+    return shapes.pop()
+
+
 def _decide(
     kind: str,
     name: str,
@@ -133,7 +149,8 @@ def _decide(
     mesh: Mesh,
     option: str,
 ) -> Placed:
-    layout = layout_for(lines, name, whole, mesh)
+    over = [line for line in lines if line.over and line.fits(name)]
+    layout = layout_for([line for line in lines if not line.over], name, whole, mesh)
     if layout is not None:
         if layout.local_shape != local:
             raise InputError(
@@ -144,6 +161,8 @@ def _decide(
             )
         return Placed(kind, name, layout, "stated")
     options = possible(whole, local, mesh)
+    if over and len(options) > 1:
+        options = [o for o in options if {over[-1].over} == set(o.sharded)]
     if len(options) == 1:
         return Placed(kind, name, options[0], "from its shape")
     shapes = f"{kind} {name} has shape {list(whole)} on one device and {list(local)} on a rank"
@@ -154,7 +173,11 @@ def _decide(
             hint="for example S(0)@tp, S(0)@dp,S(1)@tp, or atoms: [8][3 2@tp 4]",
         )
     choices = " or ".join(f"{option} '{name}={placement(o, mesh)}'" for o in options)
-    raise InputError(f"{shapes}: how it is laid out is not clear", expected=choices)
+    raise InputError(
+        f"{shapes}: over which mesh dim it is split is not clear",
+        expected=choices,
+        hint=f"{option} '*=@tp' says of all that are split that it is over tp",
+    )
 
 
 def possible(whole: tuple[int, ...], local: tuple[int, ...], mesh: Mesh) -> list[Layout]:

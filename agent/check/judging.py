@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.check.consts import same_constants
 from agent.check.contract import Placed, Statements, agree
 from agent.errors import InputError
-from verifier.contract import Contract
+from agent.loop.sources import node_of
+from agent.repairing import told
+from verifier.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.frontend.ranks import RanksCaptured
+from verifier.frontend.ranks.bounds import outside
 from verifier.ingest import Ingested, judged, read_ranks
 from verifier.ir import source_note
 from verifier.ir.errors import MalformedError
@@ -19,7 +22,7 @@ from verifier.ir.program import Program
 from verifier.ir.types import NOWHERE, Source
 from verifier.ranks import gathers_by_dim
 from verifier.repair import Edit
-from verifier.verdict import Counterexample, Trace, Unknown, Verdict
+from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 Tell = Callable[[str], None]
 
@@ -45,14 +48,18 @@ class Checked:
     """None where no program stands for the ranks: some wait for ever, say."""
 
 
-def check(captured: RanksCaptured, stated: Statements, tell: Tell) -> Checked:
-    """Read the texts of all ranks, make the contract, and decide.
+def check(
+    captured: RanksCaptured, stated: Statements, tell: Tell, skipped: Sequence[str] = ()
+) -> Checked:
+    """Read the texts of all ranks, make the contract, and decide. Outputs `skipped` are not
+    compared.
 
     Raises:
         InputError, CaptureError: layouts that are not clear or do not fit; values that only ranks
             have.
     """
-    one = captured.one.program
+    one = _compared(captured.one.program, skipped)
+    captured = replace(captured, one=replace(captured.one, program=one))
     read = read_ranks(captured.texts, tell)
     for found in read.of_kind("malformed"):
         raise InputError(f"the ranks run no programs that fit together: {found.message}")
@@ -60,20 +67,72 @@ def check(captured: RanksCaptured, stated: Statements, tell: Tell) -> Checked:
     if program is None:
         verdict = judged(one, read, None, progress=tell)
         return Checked(_placed_in_source(verdict, captured.texts), (), read, None)
+    strays = _outside(captured)
+    if isinstance(strays, Counterexample):
+        return Checked(strays, (), read, None)
     program = _plain_gathers(_sourced(program, captured.texts))
-    _same_outputs(one, program)
+    program = _same_outputs(one, program)
     one, program, consts = same_constants(captured, program)
     captured = replace(captured, one=replace(captured.one, program=one))
     contract, placed = agree(captured, program, stated)
     question = Question(one, program, contract, consts)
     verdict = judged(one, replace(read, program=program), contract, consts, tell)
+    if isinstance(verdict, Proof):
+        verdict = replace(verdict, assumptions=(*verdict.assumptions, *strays))
     return Checked(_placed_in_source(verdict, captured.texts), placed, read, question)
+
+
+def _outside(captured: RanksCaptured) -> Counterexample | tuple[str, ...]:
+    """A lookup that leaves its table on some rank, or what is assumed of those not known.
+
+    Raises:
+        InputError: the model on one device looks outside of its own tables.
+    """
+    for found in outside(captured.one.program, captured.inputs):
+        if found.index is not None and found.index >= found.size:
+            raise InputError(
+                f"the model looks up entry {found.index} of {found.size}: {found.given}",
+                where=str(found.source),
+                hint="say which integers there are: --input name=i64[2,8]<65 (values below 65)",
+            )
+    assumed: list[str] = []
+    for rank, side in enumerate(captured.ranks):
+        for found in outside(side.program, captured.inputs):
+            if found.index is None or found.index < 0:
+                said = f"Indices at {found.source} are in range."
+                assumed += [said] if said not in assumed else []
+                continue
+            message = (
+                f"rank {rank} looks up entry {found.index} of {found.size}, for {found.given}: "
+                "PyTorch raises an error, or reads what is not there"
+            )
+            trace = Trace("index in range", message)
+            reason = f"the index is {found.index}, the entries are 0 to {found.size - 1}"
+            place = Location(found.op, found.source.text or found.op, reason, found.source)
+            return Counterexample(str(side.program.mesh), trace, place)
+    return tuple(assumed)
 
 
 def _sourced(program: Program, texts: Path) -> Program:
     """Nodes come from the user's code, not from a rank's text."""
     nodes = tuple(replace(n, source=in_source(n.source, texts)) for n in program.nodes)
     return replace(program, nodes=nodes)
+
+
+def _compared(one: Program, skipped: Sequence[str]) -> Program:
+    """The model without outputs that are not compared. Raises InputError for a name of none."""
+    named = [o.path for o in one.outputs if o.role != "grad"]
+    for name in skipped:
+        if name not in named:
+            raise InputError(
+                f"the model returns no {name}",
+                where=f"--skip-output {name}",
+                expected=f"one of {', '.join(named)}",
+            )
+    kept = tuple(o for o in one.outputs if o.role == "grad" or o.path not in skipped)
+    if not kept:
+        raise InputError("no output is compared", where="--skip-output")
+    return replace(one, outputs=kept)
 
 
 def _plain_gathers(program: Program) -> Program:
@@ -83,11 +142,13 @@ def _plain_gathers(program: Program) -> Program:
     return gathers_by_dim(program)
 
 
-def _same_outputs(one: Program, many: Program) -> None:
-    theirs = {(o.role, o.path) for o in many.outputs}
+def _same_outputs(one: Program, many: Program) -> Program:
+    """The ranks' program with the outputs that are compared. Raises InputError where one lacks."""
+    theirs = {output_key(o): o for o in many.outputs}
     for out in one.outputs:
-        if (out.role, out.path) not in theirs:
+        if output_key(out) not in theirs:
             raise InputError(f"no rank gives the {out.role} {out.path}")
+    return replace(many, outputs=tuple(theirs[output_key(o)] for o in one.outputs))
 
 
 def _placed_in_source(verdict: Verdict, texts: Path) -> Verdict:
@@ -143,3 +204,44 @@ def mended(question: Question, seconds: float) -> tuple[Edit, ...]:
         question.one, question.many, question.contract, seconds=seconds, consts=question.consts
     )
     return found.edits if isinstance(found, Repaired) else ()
+
+
+CHANGES = ("set", "set_alike", "drop", "drop_alike")
+"""Edits by which one op that is there does something else, or nothing."""
+LARGER = ("replace", "rewire", "swap", "commute")
+"""Edits by which an op reads, or is read, otherwise."""
+
+
+def explained(checked: Checked, seconds: float) -> Verdict:
+    """The verdict with what would mend it, if that is found."""
+    verdict, question = checked.verdict, checked.question
+    if isinstance(verdict, Proof) or question is None or seconds <= 0:
+        return verdict
+    edits = mended(question, seconds)
+    if not edits:
+        return verdict
+    if isinstance(verdict, Counterexample):
+        verdict = _blamed(verdict, question.many, edits)
+    return replace(verdict, fixes=("; ".join(told(question.many, edit) for edit in edits),))
+
+
+def _blamed(verdict: Counterexample, program: Program, edits: Sequence[Edit]) -> Counterexample:
+    """The verdict at the op that a proved edit changes: a wrong factor or a wrong group goes along
+    with all that follows, and is seen late."""
+    place = verdict.location
+    if len(edits) != 1 or place is None:
+        return verdict
+    kind, node = edits[0].kind, node_of(program, edits[0])
+    late = kind in LARGER and " must be " in place.reason
+    if node is None or not node.source.file or not (kind in CHANGES or late):
+        return verdict
+    found = f"{place.text}: {place.reason}"
+    moved = replace(
+        place,
+        op=node.op,
+        text=f"%{node.outputs[0]} = {node.op} {', '.join(f'%{v}' for v in node.inputs)}",
+        reason=f"after `{edits[0]}` all outputs are proved",
+        source=node.source,
+        operands=(found,),
+    )
+    return replace(verdict, location=moved)

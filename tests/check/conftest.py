@@ -37,6 +37,8 @@ class Case:
     after_backward: str = ""
     gradients: bool = True
     config: dict[str, object] = field(default_factory=dict)
+    no_grad: Sequence[str] = ()
+    skip: Sequence[str] = ()
 
     def edit(self, old: str, new: str, file: str = "parallel.py") -> Case:
         path = self.folder / file
@@ -82,11 +84,12 @@ class Case:
             tuple(InputSpec.parse(t) for t in self.inputs),
             gradients=self.gradients,
             names=tuple(self.names),
+            no_grad=tuple(self.no_grad),
             input_layouts=stated.inputs,
             after_backward=self.after_backward,
         )
         save_ranks(request.to_json(), out, lambda _: None)
-        return judging.check(load(out, self.mesh.size), stated, lambda _: None)
+        return judging.check(load(out, self.mesh.size), stated, lambda _: None, self.skip)
 
     def proved(self) -> Checked:
         found = self.check()
@@ -101,7 +104,9 @@ class Case:
     def refuted_here(self, part: str = "# here", file: str = "wrong.py") -> Checked:
         """Refuted, and the verdict points at the only line with this part."""
         found = self.refuted()
-        place = found.verdict.location
+        verdict = judging.explained(found, 3)
+        assert isinstance(verdict, Counterexample)
+        place = verdict.location
         assert place is not None
         shown = f"{place.source} {place.source.text}: {place.text}: {place.reason}"
         assert (place.source.file, place.source.line) == (file, self.line(part, file)), shown

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers the functional ops
 from torch._C._distributed_c10d import Work
+from torch._subclasses import FakeTensor
 from torch.fx import traceback as fx_traceback
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -115,6 +116,8 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(not issubclass(t, FakeTensor) for t in types):
+            return NotImplemented  # a DTensor, say: its own ops on local tensors come here again
         self._locate()
         if func.namespace == "c10d":
             return self._changing(func, _bound(func, args, kwargs))
@@ -178,15 +181,15 @@ class Watch(TorchDispatchMode):
         if name not in _KNOWN and name != "shard_dim_alltoall":
             raise self.fail(f"{name} is a collective that is not covered", COVERED)
         given = _bound(func, args, kwargs)
-        self._along(given.get("group_name"))
+        self.along(given.get("group_name"))
         if name == "broadcast":
             self.rooted(given["group_name"])
         result = func(*args, **kwargs)
         self._fly(name, [result], [args[0]])
         return result
 
-    def _along(self, group: Any) -> None:
-        """Note the mesh dims of a group."""
+    def along(self, group: Any) -> None:
+        """Note the mesh dims of a group. Raises CaptureError where it is no slice of the mesh."""
         found = _c10d._resolve_process_group(group)
         name = found.group_name
         if name in self.seen.groups:
@@ -217,7 +220,7 @@ class Watch(TorchDispatchMode):
             what = name.strip("_")
             raise self.fail(f"torch.distributed: {what} is not covered", COVERED)
         group = dist.ProcessGroup.unbox(given["process_group"])
-        self._along(group.group_name)
+        self.along(group.group_name)
         reduce = ""
         if "reduce_op" in given:
             reduce = _REDUCE.get(given["reduce_op"].op(), "premul_sum")

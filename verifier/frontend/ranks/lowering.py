@@ -72,11 +72,45 @@ def lower_rank(
         CaptureError: an op that has no meaning in the language, with its source line.
     """
     lowered = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups).run()
-    program = _spoken(inline(lowered.program))
-    program = _silent(read_windows(live(program)))
+    program = _silent(live(_spoken(inline(lowered.program))))
+    return replace(lowered, program=_without_idle(program))
+
+
+def joined_form(program: Program) -> Program:
+    """The program as it is compared with those of other ranks: masked lookups through windows,
+    values numbered alike."""
+    return _renumbered(_without_idle(_silent(read_windows(_spoken(program)))))
+
+
+def _without_idle(program: Program) -> Program:
     read = {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}
     inputs = tuple(i for i in program.inputs if i.role != "const" or i.name in read)
-    return replace(lowered, program=replace(program, inputs=inputs))
+    return replace(program, inputs=inputs)
+
+
+def _renumbered(program: Program) -> Program:
+    """Values named by their place, so that ranks that do alike have one text."""
+    names = {i.name: i.name for i in program.inputs}
+    taken, count = set(names), 0
+    for node in program.nodes:
+        for value in node.outputs:
+            count += 1
+            while f"v{count}" in taken:
+                count += 1
+            names[value] = f"v{count}"
+    return replace(
+        program,
+        nodes=tuple(
+            replace(
+                n,
+                inputs=tuple(names[v] for v in n.inputs),
+                outputs=tuple(names[v] for v in n.outputs),
+            )
+            for n in program.nodes
+        ),
+        outputs=tuple(replace(o, value=names[o.value]) for o in program.outputs),
+        types={names[v]: t for v, t in program.types.items() if v in names},
+    )
 
 
 def _spoken(program: Program) -> Program:

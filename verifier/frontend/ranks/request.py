@@ -33,6 +33,8 @@ class RanksRequest:
     names: tuple[tuple[str, str], ...] = ()
     """(name in the parallel module, name in the model), for parameters called differently."""
     input_layouts: tuple[LayoutLine, ...] = ()
+    no_grad: tuple[str, ...] = ()
+    """Float inputs of which no gradient is asked: a mask, say."""
     after_backward: str = ""
     """A function of the target's file that is called with the module after the backward."""
     limits: Limits = field(default_factory=Limits)
@@ -48,6 +50,7 @@ class RanksRequest:
             InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in data["inputs"]
         )
         values["names"] = tuple((a, b) for a, b in data["names"])
+        values["no_grad"] = tuple(data["no_grad"])
         values["input_layouts"] = tuple(LayoutLine(**line) for line in data["input_layouts"])
         values["limits"] = Limits(**data["limits"])
         return cls(**values)

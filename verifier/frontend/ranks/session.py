@@ -24,7 +24,7 @@ from verifier.frontend.materialize import fake_inputs, fake_mode, tied_groups
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.ranks import build as building
 from verifier.frontend.ranks.collectives import Seen, Watch
-from verifier.frontend.ranks.lowering import lower_rank
+from verifier.frontend.ranks.lowering import joined_form, lower_rank
 from verifier.frontend.ranks.pairing import argument_names, pair_names, pair_outputs
 from verifier.frontend.ranks.places import Places
 from verifier.frontend.ranks.request import MOST_RANKS, RanksRequest
@@ -113,9 +113,15 @@ def _one(request: RanksRequest, folder: Path) -> dict[str, Any]:
         request.against, inputs=request.inputs, batch=request.batch, seq=request.seq
     )
     specs = find_inputs(asked, _with_examples(request, built.target), model)
+    for name in request.no_grad:
+        if name not in {s.name for s in specs}:
+            raise CaptureError(
+                f"--no-grad {name}: the model has no such input",
+                hint=f"it has {', '.join(s.name for s in specs)}",
+            )
     watch = Watch(0, NO_MESH, places, Seen())
     names = argument_names(type(model).forward)
-    followed, buffers = _followed(request, built, specs, watch, {n: n for n in names}, "")
+    followed, buffers = _followed(request, built, specs, watch, {n: n for n in names})
     canonical = {n: g[0] for g in tied_groups(model) for n in g}
     facts = _written(followed, buffers, canonical, watch, built, NO_MESH, folder / ONE)
     facts["arguments"] = names
@@ -161,9 +167,7 @@ def _rank(request: RanksRequest, folder: Path, rank: int) -> dict[str, Any]:
                 "the module",
             )
     watch = Watch(rank, mesh, places, Seen())
-    followed, buffers = _followed(
-        request, built, tuple(specs), watch, arguments, request.after_backward, after
-    )
+    followed, buffers = _followed(request, built, tuple(specs), watch, arguments, after)
     ties = {n: g[0] for g in tied_groups(model) for n in g}
     own = [n for n, _ in model.named_parameters()]
     wanted = [p["path"] for p in one["params"]]
@@ -205,7 +209,6 @@ def _followed(
     specs: tuple[InputSpec, ...],
     watch: Watch,
     arguments: dict[str, str],
-    after_name: str,
     after: Any = None,
 ) -> tuple[Followed, dict[str, torch.Tensor]]:
     model = built.model
@@ -217,7 +220,14 @@ def _followed(
         buffers = building.without_memory(model)
         inputs = fake_inputs(torch_types(specs))
         order = Order(
-            model, call, inputs, built.target.result_names, watch, request.gradients, after
+            model,
+            call,
+            inputs,
+            built.target.result_names,
+            watch,
+            request.gradients,
+            request.no_grad,
+            after,
         )
         return follow(order), buffers
 
@@ -235,6 +245,7 @@ def _written(
     """Lower, write the program and its constants, and say what else is known."""
     cotangents([name for _, name in followed.outputs])
     provenance = Provenance(watch.places.root)
+    _groups(followed, watch, provenance)
     lowered = lower_rank(
         followed.traced,
         buffers,
@@ -248,7 +259,7 @@ def _written(
     held = {i.name for i in program.inputs if i.role == "const"}
     np.savez(path.with_suffix(".npz"), **{k: v for k, v in lowered.consts.items() if k in held})
     if rank is not None:
-        text = next(t for r, t in rank_texts(program) if r == rank)
+        text = next(t for r, t in rank_texts(joined_form(program)) if r == rank)
         (path.parent / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
     notes = [f"{k}" for k in lowered.notes]
     if lowered.infinite:
@@ -269,6 +280,23 @@ def _written(
         "notes": notes,
         "used": list(built.used),
     }
+
+
+def _groups(followed: Followed, watch: Watch, places: Provenance) -> None:
+    """Every group of a collective in the graph, those of ops inside of tensors' own code too."""
+    for node in followed.traced.graph.nodes:
+        space = getattr(node.target, "namespace", "")
+        if node.op != "call_function" or space not in ("_c10d_functional", "_dtensor"):
+            continue
+        group = node.args[-1]
+        if isinstance(group, str):
+            try:
+                watch.along(group)
+            except CaptureError as problem:
+                at = places.source(node)
+                raise CaptureError(
+                    problem.message, file=at.file, line=at.line, text=at.text, hint=problem.hint
+                ) from None
 
 
 def _fields_used(request: RanksRequest, folder: Path) -> None:

@@ -13,7 +13,10 @@ from verifier.frontend.errors import CaptureError
 from verifier.ir.types import Mesh
 from verifier.layout import Layout
 
-FORM = "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, or by atoms NAME=[8][3 2@tp 4]"
+FORM = (
+    "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, by atoms NAME=[8][3 2@tp 4], or NAME=@tp where "
+    "the shape says which dim"
+)
 _PLACED = re.compile(
     r"^(?P<kind>S\(-?\d+\)|Shard\(-?\d+\)|P(\(\w+\))?|R|Replicate)(@(?P<dim>\w+))?$"
 )
@@ -28,6 +31,11 @@ class LayoutLine:
     text: str
     where: str
     """The option, or `file:line`."""
+
+    @property
+    def over(self) -> str:
+        """Of `NAME=@tp`, the mesh dim over which a tensor is split if its shape says that it is."""
+        return self.text[1:] if self.text.startswith("@") else ""
 
     def fits(self, name: str) -> bool:
         return fnmatchcase(name, self.pattern)

@@ -53,6 +53,8 @@ class Order:
     result_names: tuple[str, ...]
     watch: Watch
     gradients: bool = True
+    no_grad: tuple[str, ...] = ()
+    """Inputs of which no gradient is asked."""
     after_backward: Callable[[nn.Module], Any] | None = None
 
 
@@ -111,7 +113,7 @@ def _run(
         if not order.gradients:
             stack.enter_context(torch.no_grad())
         for name, value in inputs.items():
-            if order.gradients and value.is_floating_point():
+            if order.gradients and value.is_floating_point() and name not in order.no_grad:
                 leaves[name] = value.detach().requires_grad_()
                 passed[name] = leaves[name].clone()
             else:

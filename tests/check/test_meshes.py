@@ -1,0 +1,152 @@
+"""Sequence, vocabulary and data parallelism, and groups of meshes of two dims."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.ir.types import Mesh
+from verifier.verdict import Trace
+
+SEQUENCE = {"target": "parallel.py:SequenceParallelMLP", "input_layouts": ["x=S(0)@tp"]}
+
+
+def test_sequence_parallel_with_its_gradients_finished(case):
+    case(after_backward="finish", **SEQUENCE).proved()
+
+
+def test_sequence_parallel_norm_whose_gradient_nobody_adds_up(case):
+    found = case(**SEQUENCE).refuted()
+    assert set(found.verdict.wrong_outputs) == {
+        "grad:norm.weight",
+        "grad:norm.bias",
+        "grad:down.bias",
+    }
+
+
+def test_one_gradient_forgotten(case):
+    wrong = case(after_backward="finish", **SEQUENCE)
+    wrong.edit("(*model.norm.parameters(), model.down.bias)", "model.norm.parameters()")
+    found = wrong.refuted()
+    assert found.verdict.wrong_outputs == ("grad:down.bias",)
+
+
+EMBEDDING = {
+    "target": "parallel.py:ParallelEmbedding",
+    "against": "model.py:Embedding",
+    "inputs": ["ids=i64[3,5]<12"],
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_vocabulary_parallel_embedding(case, ranks):
+    case(Mesh.of(tp=ranks), **EMBEDDING).proved()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(ids >= self.last)", "(ids > self.last)"),
+        ("(ids < self.first)", "(ids <= self.first)"),
+        ("        h[other, :] = 0.0\n", ""),
+        ("(tp_rank + 1) * rows", "(tp_rank + 1) * rows - 1"),
+        ("ids.clone() - self.first", "ids.clone()"),
+    ],
+)
+def test_wrong_at_the_boundary(case, old, new):
+    case(**EMBEDDING).edit(old, new).refuted_here("h = self.table(local)", "parallel.py")
+
+
+def test_an_index_outside_of_the_table_is_told_as_that(case):
+    found = case(**EMBEDDING).edit("(ids >= self.last)", "(ids > self.last)").refuted()
+    witness = found.verdict.witness
+    assert isinstance(witness, Trace)
+    assert "rank 0 looks up entry 6 of 6, for ids = 6" in witness.message
+
+
+TWO = Mesh.of(dp=2, tp=2)
+OVER = {"layouts": ["*=@tp"]}
+
+
+def test_a_group_of_one_mesh_dim(case):
+    case(TWO, **OVER).proved()
+
+
+GROUP = """
+class Wrong(ParallelMLP):
+    def __init__(self, mesh):
+        super().__init__(mesh)
+        self.group = {group}
+"""
+
+
+@pytest.mark.parametrize("group", ['mesh.get_group("dp")', "dist.group.WORLD"])
+def test_the_wrong_group(case, group):
+    wrong = case(TWO, **OVER).write(GROUP.format(group=group))
+    wrong.refuted_here("dist.all_reduce(y, group=group)", "regions.py")
+
+
+DATA = """
+class Wrong(ParallelMLP):
+    def __init__(self, mesh):
+        super().__init__(mesh)
+        self.replicas = mesh.get_group("dp")
+
+
+def finish(model):
+    for p in model.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.{op}, group=model.replicas)
+"""
+SPLIT = {
+    "input_layouts": ["x=S(0)@dp"],
+    "output_layouts": ["output=S(0)@dp"],
+    "after_backward": "finish",
+    **OVER,
+}
+
+
+def test_replicas_add_up(case):
+    case(TWO, **SPLIT).write(DATA.format(op="SUM")).proved()
+
+
+def test_replicas_average_what_must_be_added_up(case):
+    case(TWO, **SPLIT).write(DATA.format(op="AVG")).refuted_here("dist.all_reduce(p.grad")
+
+
+LOSS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        loss = self.head(x).square().mean()
+        return loss
+
+
+class Wrong(Model):
+    pass
+
+
+def finish(model):
+    for p in model.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.{op})
+
+
+def example_inputs():
+    return {{"x": torch.randn(4, 8)}}
+"""
+MEAN = {
+    "against": "wrong.py:Model",
+    "input_layouts": ["x=S(0)@dp"],
+    "after_backward": "finish",
+    "no_grad": ["x"],
+    "skip": ["loss"],
+}
+
+
+def test_a_mean_over_replicas_is_averaged(case):
+    case(Mesh.of(dp=2), **MEAN).write(LOSS.format(op="AVG")).proved()
+
+
+def test_a_mean_over_replicas_that_is_added_up(case):
+    case(Mesh.of(dp=2), **MEAN).write(LOSS.format(op="SUM")).refuted()
