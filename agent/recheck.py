@@ -45,6 +45,10 @@ def dispatch(
     """
     files = (sequential, distributed, contract)
     if directory is not None and not any(files):
+        if outdir.manifest(directory).get("kind") == "batch":
+            from agent.batch import again
+
+            return again.folder_again(run, directory)
         return directory_again(run, directory)
     if directory is None and sequential and distributed and contract:
         return programs(run, sequential, distributed, contract, relations, cache)

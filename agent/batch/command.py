@@ -3,115 +3,23 @@
 from __future__ import annotations
 
 import os
-import shlex
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from agent import __version__, events, outdir
+from agent import events, outdir
 from agent.batch import expand, keys, pool, rows, summary
-from agent.batch.folder import Folder, check, held, replace
-from agent.batch.jobs import Job, asked
-from agent.batch.manifest import Options
+from agent.batch.folder import Folder, check, held
+from agent.batch.jobs import asked
 from agent.batch.pool import Ended, Pool, Task
+from agent.batch.progress import Asked, Planned, Progress
 from agent.batch.rows import Row
 from agent.batch.worker import Order
-from agent.errors import Exit
-from agent.machine import versions
+from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 
 AT_ONCE = 4
 """Jobs at once where it is not said: captures of large models take gigabytes."""
-REWRITE_S = 2.0
-"""Seconds between summaries while jobs run."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What `batch` was asked for."""
-
-    what: tuple[str, ...]
-    given: Options
-    out: Path
-    only: tuple[str, ...] = ()
-    workers: int | None = None
-    resume: bool = False
-    force: bool = False
-    fail_fast: bool = False
-    arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A job, and what its result depends on."""
-
-    job: Job
-    inputs: str
-    model: str
-    chosen: bool
-
-
-@dataclass
-class Progress:
-    """How far a batch is, and its summary on the disk."""
-
-    run: Run
-    asked: Asked
-    folder: Folder
-    planned: Sequence[Planned]
-    rows: dict[str, Row] = field(default_factory=dict[str, Row])
-    done: int = 0
-    running: dict[str, str] = field(default_factory=dict[str, str])
-    """Job to phase."""
-    written: float = 0.0
-
-    def ended(self, row: Row) -> None:
-        """A job came to its end."""
-        self.rows[row.name] = row
-        self.running.pop(row.name, None)
-        self.done += 1
-        verdict = row.status if row.status in ("proved", "refuted") else "unknown"
-        self.run.emit(
-            events.JobCompleted(
-                job=row.name,
-                status=row.status,
-                verdict=verdict,
-                done=self.done,
-                of=sum(p.chosen for p in self.planned),
-                seconds=row.seconds,
-                message=("done before; " if row.kept else "") + summary.detail(row),
-                row=row.model_dump(mode="json"),
-            )
-        )
-        if time.monotonic() - self.written > REWRITE_S:
-            self.write(complete=False)
-
-    def note(self) -> None:
-        """Say what is under way."""
-        doing = ", ".join(f"{name} ({at})" if at else name for name, at in self.running.items())
-        self.run.note(f"{self.done} of {sum(p.chosen for p in self.planned)} done; {doing}")
-
-    def write(self, *, complete: bool) -> summary.Summary:
-        """The summary so far: each file in one step, their hashes last."""
-        found = summary.summarised(
-            self.rows.values(),
-            models=len({p.model for p in self.planned}),
-            shardproof=__version__,
-            command=shlex.join(("shardproof", *self.asked.arguments)),
-            complete=complete,
-            seconds=round(self.run.elapsed(), 3),
-            versions=versions(),
-        )
-        texts = summary.texts(found)
-        for name, text in texts.items():
-            replace(self.folder.root / name, text)
-        done = [row.name for row in self.rows.values() if row.directory]
-        self.folder.seal({"command": found.command, "complete": complete}, texts, sorted(done))
-        self.written = time.monotonic()
-        return found
 
 
 def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.command) -> Outcome:
@@ -120,6 +28,8 @@ def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.c
     Raises:
         InputError: a manifest, a job or a folder that cannot be used; nothing was run.
     """
+    if what.resume and what.force:
+        raise InputError("--resume and --force", expected="one of them")
     planned = read(run, what)
     if not any(p.chosen for p in planned):
         return nothing(run, what, planned)
@@ -130,10 +40,11 @@ def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.c
         for name in folder.strangers(p.job.name for p in planned):
             run.warn(f"jobs/{name} is of no job of this batch; it is left as it is")
         left = begin(progress)
-        workers = what.workers or min(AT_ONCE, len(os.sched_getaffinity(0)))
+        workers = what.workers or min(AT_ONCE, cores())
 
         def fresh(task: Task) -> Sequence[str]:
             outdir.discard(folder.job(task.name))
+            folder.forget(task.name)
             return start(task)
 
         try:
@@ -141,6 +52,13 @@ def batch(run: Run, what: Asked, start: Callable[[Task], Sequence[str]] = pool.c
         except KeyboardInterrupt:
             return interrupted(progress)
         return finished(progress, progress.write(complete=not stopped), stopped)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def read(run: Run, what: Asked) -> list[Planned]:
@@ -263,12 +181,13 @@ def interrupted(progress: Progress) -> Outcome:
         if progress.folder.current(name, job.inputs):
             row = rows.of_directory(progress.folder, job.job, job.inputs, kept=False)
             progress.rows[name] = row
-    found = progress.write(complete=False)
-    done = sum(row.status != "not run" for row in found.jobs)
+    progress.write(complete=False)
+    chosen = [progress.rows[p.job.name] for p in progress.planned if p.chosen]
+    done = sum(row.status != "not run" for row in chosen)
     progress.run.emit(
         events.Problem(
             kind="interrupted",
-            message=f"interrupted; {done} of {len(found.jobs)} jobs are done and kept",
+            message=f"interrupted; {done} of {len(chosen)} jobs are done and kept",
             hint="the same command with --resume goes on",
         )
     )

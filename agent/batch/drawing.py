@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from agent.batch.rows import Row
-from agent.report.svg import MONO, box, canvas, label, picture
+from agent.report.svg import MONO, SANS, box, canvas, label, picture
 from agent.report.text import duration
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -38,9 +38,13 @@ def draw_times(rows: Sequence[Row], width: float, key: str) -> Markup | None:
     names = min(max(len(r.name) for r in shown) * 10.5 * MONO + 22, width * 0.42)
     room = width - names - 62
     drawn, y = canvas(width), 0.0
-    for index, part in enumerate(["capture", "plan", "prove", "emit and run", "the rest"]):
-        x = names + index * min(room / 5 + 12, 92)
+    x = 0.0
+    for index, part in enumerate((*PARTS, "the rest")):
+        wide = 13 + len(part) * 9.5 * SANS + 12
+        if x > 0 and x + wide > width:
+            x, y = 0.0, y + 15
         drawn.add(box(x, y, 9, 9, f"t{index}", 2), label(x + 13, y + 8.5, part, "muted", size=9.5))
+        x += wide
     y += 20
     for row in shown:
         sign = {"proved": "✓", "refuted": "✗", "failed": "✗"}.get(row.status, "?")

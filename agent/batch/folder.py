@@ -43,6 +43,11 @@ class Folder:
     def log(self, name: str, suffix: str) -> Path:
         return self.root / "logs" / f"{name}.{suffix}"
 
+    def forget(self, name: str) -> None:
+        """Remove the logs of an earlier run of a job."""
+        for suffix in ("jsonl", "txt"):
+            self.log(name, suffix).unlink(missing_ok=True)
+
     @property
     def shelf(self) -> Path:
         return self.root / ".work" / "models"

@@ -163,7 +163,7 @@ def of_ended(folder: Folder, job: Job, inputs: str, ended: Ended) -> Row:
     log = folder.log(job.name, "jsonl")
     return blank(folder, job, inputs, status).model_copy(
         update={
-            **_of_events(ended.events),
+            **_of_events(ended.events, ended.seconds),
             "seconds": ended.seconds,
             "exit_code": ended.code,
             "cause": cause,
@@ -203,15 +203,20 @@ def _failure(ended: Ended, job: Job) -> tuple[Status, Cause]:
     )
 
 
-def _of_events(seen: Sequence[events.Event]) -> dict[str, Any]:
-    """What the stream says that no file does."""
+def _of_events(seen: Sequence[events.Event], seconds: float | None = None) -> dict[str, Any]:
+    """What the stream says that no file does. A phase in which it ended counts as far as it got,
+    to the last event or to `seconds`."""
     phases: dict[str, float] = {}
     found: dict[str, Any] = {"phases": phases}
     warnings: list[str] = []
+    open_at: dict[str, float] = {}
     for event in seen:
         match event:
+            case events.PhaseStarted(phase=phase, at=at):
+                open_at = {phase: at}
             case events.PhaseCompleted(phase=phase, seconds=seconds):
                 phases[phase] = round(phases.get(phase, 0.0) + seconds, 6)
+                open_at = {}
                 found["model_reused"] = found.get("model_reused", False) or phase == "reuse"
             case events.PlanChosen(strategy=strategy):
                 found["strategy"] = strategy
@@ -225,6 +230,9 @@ def _of_events(seen: Sequence[events.Event]) -> dict[str, Any]:
                 found["seconds"] = seconds
             case _:
                 pass
+    for phase, begun in open_at.items():
+        over = seen[-1].at if seconds is None else seconds
+        phases[phase] = round(phases.get(phase, 0.0) + max(over - begun, 0.0), 6)
     found["warnings"] = warnings
     found["proof_s"] = round(sum(phases.get(p, 0.0) for p in PROVING), 6)
     return found

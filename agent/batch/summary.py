@@ -176,6 +176,7 @@ def _context(found: Summary) -> dict[str, Any]:
         "collectives": collectives,
         "detail": detail,
         "ran": ran,
+        "located": {name for group in found.causes if group.where for name in group.jobs},
         "waiting": found.counts.get("not run", 0),
     }
 
@@ -219,7 +220,9 @@ STYLE = """
 .mark.timeout, .mark.refused { color: var(--warn); background: var(--warn-bg); }
 .mark.not-run { color: var(--muted); background: var(--sunk); }
 .page { grid-template-columns: minmax(0, 1fr); }
-td.why { min-width: 16rem; }
+td.why { min-width: 15rem; max-width: 24rem; }
+td.why .under, #causes .under { white-space: normal; overflow-wrap: anywhere; }
+#jobs th, #jobs td { padding-left: .45rem; padding-right: .45rem; }
 figure .wide svg { max-width: 900px; }
 """
 

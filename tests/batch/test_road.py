@@ -88,6 +88,16 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
         ["branches-dp2-tp2", "branches-tp2"]
     ]
     assert sum(row["seconds"] == 0 for row in rows.values() if row["status"] == "refused") == 1
-    for name in ("mlp-tp2", "mlp-dp2-tp2"):
-        checked = run("verify", f"runs/jobs/{name}")
-        assert checked.returncode == 0, checked.stderr
+    checked = run("verify", "runs")
+    assert checked.returncode == 1, checked.stderr
+    assert sorted(checked.stdout.splitlines()) == [
+        "failed      shot",
+        "proved      mlp-dp2-tp2",
+        "proved      mlp-tp2",
+        "refused     branches-dp2-tp2",
+        "refused     branches-tp2",
+    ]
+    assert run("verify", "runs/jobs/mlp-tp2").returncode == 0
+    certificate = tmp_path / "runs" / "jobs" / "mlp-tp2" / "certificate.json"
+    certificate.write_text(certificate.read_text() + " ")
+    assert "no longer proved  mlp-tp2" in run("verify", "runs").stdout

@@ -1,0 +1,58 @@
+"""`shardproof verify` on the folder of a batch: every job that was proved, checked again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from agent import outdir, recheck
+from agent.errors import Exit, InputError
+from agent.run import Outcome, Run
+
+
+def folder_again(run: Run, root: Path) -> Outcome:
+    """Hashes of the summaries, then each job's directory. Zero only where every job of the batch
+    is proved, and its certificate is accepted again.
+
+    Raises:
+        InputError: no folder of a batch, or a summary that cannot be read.
+    """
+    with run.phase("files") as phase:
+        recorded = cast("dict[str, str]", outdir.manifest(root)["files"])
+        changed = sorted(name for name in recorded if _sha256(root / name) != recorded[name])
+        rows = _rows(root)
+        phase.summary = f"{len(recorded)} files, {len(rows)} jobs"
+    lines = [f"changed since it was written: {name}" for name in changed]
+    every = not changed
+    for name, status in rows.items():
+        found = status
+        if status == "proved":
+            again = recheck.directory_again(run, root / "jobs" / name)
+            found = "proved" if again.exit is Exit.PROVED else "no longer proved"
+        every = every and found == "proved"
+        lines.append(f"{found:<10}  {name}")
+    return Outcome(
+        Exit.PROVED if every else Exit.NOT_PROVED,
+        "proved" if every else "unknown",
+        directory=str(root),
+        answer="\n".join(lines),
+    )
+
+
+def _rows(root: Path) -> dict[str, str]:
+    """Status by name, as the summary has it."""
+    path = root / "summary.json"
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {str(row["name"]): str(row["status"]) for row in data["jobs"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError("the summary cannot be read", where=str(path), got=str(error)) from None
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
