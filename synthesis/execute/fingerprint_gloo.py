@@ -13,13 +13,13 @@ from typing import IO, Any
 
 import numpy as np
 import torch
-import torch.distributed
+from torch import distributed
 
 from verifier.domains.floats import Floats
 from verifier.ops import lookup
 
 untyped: Any = torch  # its stubs know few types
-dist: Any = untyped.distributed
+dist: Any = distributed
 SUMS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM}
 REDUCE = {**SUMS, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 PATIENCE = timedelta(seconds=60)

@@ -13,9 +13,11 @@ from verifier.fingerprint import (
     DistributedContext,
     FingerprintError,
     Region,
+    ShardedTensor,
     TensorPartition,
     color_hidden_states,
     color_logits,
+    colors,
     combined,
     common_width,
     descriptor,
@@ -23,6 +25,7 @@ from verifier.fingerprint import (
     expected_fingerprint,
     fingerprint,
     handoff_key,
+    layer_key,
     ordered_sum,
     sample,
     signed_checksum,
@@ -39,7 +42,6 @@ from verifier.fingerprint import (
     verify_replicated,
     verify_send_buffer,
 )
-from verifier.fingerprint.canary import layer_key
 from verifier.fingerprint.faults import flip_bits
 from verifier.fingerprint.floats import narrow, widen
 from verifier.fingerprint.outcome import Verdict
@@ -67,6 +69,93 @@ def test_the_page_on_colors() -> None:
     fps = [fingerprint(x, p, salt) for x, p in zip(pieces, tokens, strict=True)]
     assert total(fps) == expected_fingerprint(GAY_SEED, 128, 16, layer=5)
     assert fps[0].value != 0
+
+
+def test_the_page_with_seeds_in_their_place() -> None:
+    """Seeds by position, and what every device computes adds up to what was known before."""
+    tokens = [TensorPartition(dim=0, n_shards=2, shard_id=r, global_size=128) for r in range(2)]
+    states = [color_hidden_states(np.empty((64, 16), "f4"), p, 7, 5) for p in tokens]
+    shards = [ShardedTensor(x, p, 7, layer=5) for x, p in zip(states, tokens, strict=True)]
+    assert sum(s.fingerprint for s in shards) == expected_fingerprint(7, 128, 16, layer=5)
+    assert verify_allgather(np.concatenate(states), tokens, 7, layer=5)
+    assert verify_allgather(np.concatenate(states), tokens, 7, layer=4).alarm
+    logits = [color_logits(np.empty((3, 8), "f4"), p, 7) for p in shards_of(4)]
+    assert verify_allgather(np.concatenate(logits, 1), shards_of(4), 7)
+    xs = [sum_canary((3, 4), 2, r, 7) for r in range(2)]
+    assert verify_allreduce(ordered_sum(xs), 2, 7)
+    assert verify_reduce_scatter(ordered_sum(xs), TensorPartition(0, 1, 0, 3), 2, 7)
+    x = np.ones((3, 4), "f4")
+    sent = fingerprint(x, None, handoff_key(7, 0, 1, 16))
+    assert verify_pipeline_handoff(x, 0, 1, 16, 7, sent_fp=sent)
+
+
+def shards_of(n: int) -> tuple[TensorPartition, ...]:
+    return TensorPartition(dim=1, n_shards=n, shard_id=0, global_size=VOCAB).siblings()
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 5000])
+@pytest.mark.parametrize("dtype", ["f4", "u1", "f8"])
+def test_expected_fingerprints_are_those_of_the_whole(tokens: int, dtype: str) -> None:
+    region, salt = Region.whole((tokens, 17)), layer_key(3, 2)
+    whole = fingerprint(colors(region, salt, dtype), region, salt)
+    assert expected_fingerprint(3, tokens, 17, 2, dtype=dtype) == whole
+
+
+def test_a_flip_before_a_tail_is_no_other_dtype() -> None:
+    parts = TensorPartition(0, 1, 0, 5).siblings()
+    x = np.arange(5, dtype="f4")
+    sent = [fingerprint(x, parts[0], 1)]
+    verdict = verify_allgather(flip_bits(x, [70]), parts, shard_fps=sent, key=1)
+    assert verdict.culprit_ranks == (0,)
+    assert "dtype" not in verdict.probable_fault
+
+
+def test_zeros_after_what_was_sent_are_an_alarm() -> None:
+    salt = handoff_key(GAY_SEED, 0, 1, 2)
+    sent = fingerprint(np.array([1, 2, 3], "f4"), None, salt)
+    assert verify_pipeline_handoff(np.array([1, 2, 3, 0], "f4"), 0, 1, 2, sent_fp=sent).alarm
+
+
+X = np.ones((3, 8), "f4")
+OF_5 = fingerprint(X, None, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: verify_broadcast(X, OF_5, 6), "fingerprints of key 0000000000000005"),
+        (lambda: verify_broadcast(X, None, 6), "expected a fingerprint, got None"),  # type: ignore[arg-type]
+        (lambda: verify_alltoall([X], [Region.whole((3, 8))], [OF_5], 6), "fingerprints of key"),
+        (lambda: verify_send_buffer(OF_5, fingerprint(X, None, 6), 0), "do not combine"),
+        (lambda: verify_allgather(X, shards_of(1)[0]), "partition.siblings()"),  # type: ignore[arg-type]
+        (lambda: verify_allgather(X, [Region.whole((3, 8))]), "expected TensorPartitions"),  # type: ignore[list-item]
+        (lambda: verify_pipeline_handoff(X, "0", 1, 2), "a rank, layer or step is '0'"),  # type: ignore[arg-type]
+        (lambda: verify_allreduce(X, 2.5), "n_ranks is 2.5, expected an integer"),  # type: ignore[arg-type]
+        (lambda: verify_allreduce(X, 0, level="T2", samples=[]), "n_ranks is 0"),
+        (lambda: verify_allreduce(X, 1, level="T1", checksums=[3]), "got 3 of rank 0"),  # type: ignore[list-item]
+        (lambda: verify_allreduce(X, 1, level="T3", inputs=[[1.0]]), "rank 0: expected a numpy"),  # type: ignore[list-item]
+        (
+            lambda: verify_reduce_scatter(X, TensorPartition(0, 2, 0, 6), 2, level="T2"),
+            "reduce_scatter: level T2",
+        ),
+        (lambda: sample(X, 1, samples=0), "samples is 0, expected at least 1"),
+        (lambda: signed_checksum(X, 1, block=2.5), "block is 2.5"),  # type: ignore[arg-type]
+        (lambda: signed_checksum(X.astype("c8"), 1), "view complex numbers as pairs"),
+        (lambda: sum_canary((3,), 2, 0, 1, "bfloat16"), "float32 with precision='bf16'"),
+        (lambda: descriptor("op", "f4", 3, 2, 0), "expected a shape and the ranks"),  # type: ignore[arg-type]
+        (lambda: DistributedContext("0", 2), "rank is '0', expected an integer"),  # type: ignore[arg-type]
+        (lambda: DistributedContext(0, 2, n_layers=-3), "n_layers is -3"),
+    ],
+)
+def test_what_cannot_be_checked_is_an_error_and_no_alarm(call: Any, said: str) -> None:
+    with pytest.raises(FingerprintError) as error:
+        call()
+    assert said in str(error.value)
+
+
+def test_model_values_are_no_canaries() -> None:
+    verdict = verify_allreduce(RNG.standard_normal((3, 4)), 2)
+    assert "were the inputs sum_canary with this key?" in verdict.probable_fault
 
 
 def test_shards_that_are_no_whole_words() -> None:

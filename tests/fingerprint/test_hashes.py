@@ -113,6 +113,7 @@ def test_shards_with_their_partitions() -> None:
     assert combined_fingerprint(shards) - shard_fingerprint(shards[0]) == shard_fingerprint(
         shards[1]
     )
+    assert sum(s.fingerprint for s in shards) == combined_fingerprint(shards)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "u2"])
@@ -120,6 +121,57 @@ def test_every_single_bit_counts(dtype: str) -> None:
     x = np.random.default_rng(0).standard_normal((16, 12)).astype(dtype)
     want = fingerprint(x, None, 1)
     assert all(fingerprint(flip_bits(x, [b]), None, 1) != want for b in range(0, 8 * x.nbytes, 5))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "f8", "?", "c8"])
+def test_zeros_after_the_end_count(dtype: str) -> None:
+    """The last word is filled up with zeros; the number of bytes tells it from zeros that are."""
+    for size in range(9):
+        x = np.ones(size, dtype)
+        assert fingerprint(x) != fingerprint(np.concatenate([x, np.zeros(1, dtype)]))
+    assert fingerprint(np.ones(3, dtype)).count == np.ones(3, dtype).nbytes
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
+def test_permutations_inside_a_word_count(dtype: str) -> None:
+    x = np.arange(1, 1 + 8 // np.dtype(dtype).itemsize).astype(dtype)
+    rng = np.random.default_rng(0)
+    others = {tuple(rng.permutation(x).tolist()) for _ in range(50)} - {tuple(x.tolist())}
+    found = {fingerprint(np.array(o, dtype)).value for o in others}
+    assert len(found | {fingerprint(x).value}) == len(others) + 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(partitions(), st.sampled_from([1, 2, 4, 8, 16]))
+def test_the_first_and_last_shard_say_how_all_are_read(
+    parts: tuple[TensorPartition, ...], itemsize: int
+) -> None:
+    def by_bases(region: Region) -> bool:
+        runs, per_word = region.runs(), max(1, 8 // itemsize)
+        last = len(runs.bases) == 1 and region.bounds[1] == prod(region.global_shape)
+        whole = runs.length % per_word == 0 or last
+        return whole and not np.any(runs.bases % np.uint64(per_word))
+
+    regions = [p.region() for p in parts]
+    width = 8 if all(by_bases(r) for r in regions if r.count) else itemsize
+    assert common_width(parts, itemsize) == width if itemsize < 8 else 8
+    assert common_width(parts[0].extremes(), itemsize) == common_width(parts, itemsize)
+    assert np.array_equal(
+        np.sort(np.concatenate([p.indices().reshape(-1) for p in parts])),
+        np.arange(prod(regions[0].global_shape)),
+    )
+
+
+def test_many_shards_take_no_longer() -> None:
+    part = TensorPartition(0, 100_000, 7, global_shape=(400_000, 64))
+    assert fingerprint(np.zeros(part.local_shape, "f4"), part).width == 8
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    for kind in (np.int64, np.uint64, np.int32):
+        assert key(kind(3), kind(4), "a") == key(3, 4, "a")  # type: ignore[arg-type]
+        assert fingerprint(np.ones(3), None, kind(5)) == fingerprint(np.ones(3), None, 5)  # type: ignore[arg-type]
+    assert TensorPartition(np.int64(0), 2, 1, np.int32(4)) == TensorPartition(0, 2, 1, 4)  # type: ignore[arg-type]
 
 
 def test_bits_are_compared_not_values() -> None:
@@ -189,6 +241,16 @@ def test_what_a_lesser_hash_would_miss() -> None:
         (lambda: Fp.from_json({"value": 3}), "a reported fingerprint"),
         (lambda: Fp.from_json([1]), "a reported fingerprint"),
         (lambda: total([]), "no pieces"),
+        (lambda: fingerprint(np.zeros(1)) ^ fingerprint(np.zeros(1)), "combine by +"),
+        (lambda: key("a"), "the seed is 'a', expected an integer"),  # type: ignore[arg-type]
+        (lambda: key(1, 1.5), "a tag is 1.5, expected an integer"),  # type: ignore[arg-type]
+        (lambda: fingerprint(np.zeros(3), 1069), "expected a TensorPartition or a Region"),  # type: ignore[arg-type]
+        (lambda: fingerprint(np.ma.masked_array([1.0], [True])), "got MaskedArray"),
+        (lambda: colors(Region.whole((3,)), 1, "bfloat16"), "to move bfloat16 take uint16"),
+        (lambda: TensorPartition(0, 2, 0, global_shape=(4.0, 2)), "an extent is 4.0"),  # type: ignore[arg-type]
+        (lambda: TensorPartition(0, 2, 0, global_shape=4), "global_shape is 4, no shape"),  # type: ignore[arg-type]
+        (lambda: ShardedTensor(np.zeros(3), 3), "expected a TensorPartition, got 3"),  # type: ignore[arg-type]
+        (lambda: combined_fingerprint([np.zeros(3)]), "expected a ShardedTensor, got ndarray"),  # type: ignore[list-item]
         (lambda: total([3]), "expected a fingerprint, got 3"),  # type: ignore[list-item]
         (lambda: Region((4,), (2,), (3,)), "does not lie in a tensor of shape [4]"),
         (lambda: TensorPartition(0, 4, 0, 10), "shards of [3, 3, 3, 1]: say uneven=True"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,16 @@ def test_reported_values_are_verified_and_never_made_up() -> None:
     assert half.culprit_ranks == (1,)
 
 
+def test_reports_as_json_and_all_culprits() -> None:
+    cluster = ExoCluster(MACBOOKS, "small", **SMALL)
+    good = json.loads(json.dumps(reports(cluster, "Hi", 4)))
+    assert set(good) == {"0", "1"}
+    assert verify_exo_inference(cluster, "Hi", n_tokens=4, reported_fps=good)
+    swapped = {"0": good["1"], "1": good["0"]}
+    verdict = verify_exo_inference(cluster, "Hi", n_tokens=4, reported_fps=swapped)
+    assert verdict.culprit_ranks == (0, 1)
+
+
 def test_layers_that_are_no_whole_words() -> None:
     cluster = ExoCluster(MACBOOKS, "small", n_layers=5, hidden_dim=3)
     good = reports(cluster, "Hi", 3)
@@ -121,6 +132,31 @@ def test_a_ring() -> None:
     [
         (lambda: create_exo_partitions([], 3), "at least 1 each"),
         (lambda: create_exo_partitions([("a", 0.0)], 3), "a has 0.0 GB"),
+        (lambda: create_exo_partitions([("a", "8")], 3), "a has '8' GB"),
+        (lambda: create_exo_partitions([("a", float("nan"))], 3), "a has nan GB"),
+        (lambda: create_exo_partitions([("a", 1e308), ("b", 1e308)], 3), "a has 1e+308 GB"),
+        (lambda: create_exo_partitions([("a", 8.0)], 2.5), "n_layers is 2.5"),
+        (lambda: create_exo_partitions([5], 3), "expected (name, GB), got 5"),
+        (lambda: create_exo_partitions(None, 3), "expected a list of (name, GB), got None"),
+        (lambda: ExoCluster([("a", 8.0)], "olmo-7b"), "expected (name, GB, address), got ('a'"),
+        (lambda: ExoCluster([("a", 8.0, "::1")], "x", n_layers=2, hidden_dim=-1), "hidden_dim"),
+        (lambda: ExoVerifier(SMALL_RING, 0), "n_tokens is 0, expected at least 1"),
+        (lambda: ExoVerifier(SMALL_RING, "3"), "n_tokens is '3'"),
+        (lambda: ExoVerifier(SMALL_RING, 2, None), "the prompt is None"),
+        (lambda: ExoVerifier(SMALL_RING, 2).verify_cluster([1]), "expected a mapping"),
+        (
+            lambda: ExoVerifier(SMALL_RING, 2).verify_cluster({0: "x", 1: "y"}),
+            "device 0 (MacBook Pro): a reported fingerprint",
+        ),
+        (lambda: KernelColorContext(1.5, 1), "n_items is 1.5"),
+        (lambda: kernel_color(KernelColorContext(3, 1), "a"), "work items are 0..2"),
+        (lambda: eventual_color(1, -1, 3), "the work item is -1, expected at least 0"),
+        (lambda: eventual_fingerprint(1, 3, -1), "iterations is -1"),
+        (lambda: SimulatedCluster([("a", 8.0)], 3, n_tokens=0), "n_tokens is 0"),
+        (lambda: verify_with_fault_injection(None), "expected a SimulatedCluster"),
+        (lambda: FaultInjector(0).draw("drop", 0), "n_ranks is 0"),
+        (lambda: FaultInjector(0).inject(Fault("drop", 5, 0), [np.ones(2)]), "there are 1 pieces"),
+        (lambda: FaultInjector(0).inject(Fault("drop", 0, 0), [[1]]), "expected a numpy array"),
         (lambda: create_exo_partitions([("a", 8.0, "::1")], 3), "expected (name, GB)"),
         (lambda: ExoCluster(MACBOOKS, "gpt-5"), "is not known"),
         (
@@ -154,6 +190,10 @@ def test_kernel_lifetimes() -> None:
     assert "work item 5 ran 8 times, not 7" in verify_items(context, 7).probable_fault
     kernel_color(context, np.array([6, 6]))
     assert int(context.colors[6]) == eventual_color(3, 6, 9)
+    kernel_color(context, [7, 7])
+    kernel_color(context, np.arange(20) == 8)
+    assert int(context.colors[7]) == eventual_color(3, 7, 9)
+    assert int(context.colors[8]) == eventual_color(3, 8, 8)
 
 
 TINY: dict[str, Any] = {"n_tokens": 8, "hidden_dim": 16, "vocab_size": 32, "n_layers": 4}
