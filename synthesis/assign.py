@@ -47,6 +47,11 @@ def misfit(module: Module, style: str, tp: int) -> str | None:
         what = "a norm" if module.is_norm else module.kind or "this module"
         return f"{what} has no product that {style} could split"
     if module.use == "embedding":
+        if style == "column" and module.heads:
+            uneven = module.heads % tp
+            return f"{module.heads} heads do not divide by {tp}" if uneven else None
+        if module.heads:
+            return f"a table of {module.heads} heads is split by heads (column), not {style}"
         if style != "vocab":
             return f"an embedding is split by vocabulary rows (vocab), not {style}"
         if shape[0] % tp:

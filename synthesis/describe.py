@@ -107,7 +107,7 @@ def _module(
                 return None
             style, takes, gives = "sequence", split, split
     elif style in ("column", "fused_column"):
-        takes, gives = stream, "S(-1)"
+        takes, gives = "R" if module.use == "embedding" else stream, "S(-1)"
         if whole_loss and module.path in heads(found.modules):
             gives = "R"
     elif style == "row":

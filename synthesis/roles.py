@@ -38,7 +38,8 @@ class Module:
     parts: int = 1
     """Linear: equal pieces that its output is cut into at once."""
     heads: int = 0
-    """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not."""
+    """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not.
+    Embedding: heads for each of which it holds a bias, one a column."""
     follows: bool = False
     """Linear: all it reads comes from other linears, with no norm and no residual in between."""
     params: list[Param] = field(default_factory=list[Param])
@@ -89,6 +90,8 @@ def modules(program: Program, kinds: Mapping[str, str] | None = None) -> list[Mo
             if use.kind == "embedding":
                 module.use = "embedding"
                 module.own_index = module.own_index or use.own_index
+                module.heads = use.heads
+                module.out_dim = use.out_dim if use.heads else 0
             elif use.kind == "linear":
                 if module.use == "embedding":
                     module.head = use.module
@@ -136,6 +139,24 @@ def _uses(program: Program) -> tuple[dict[str, list[_Use]], dict[str, str]]:
     params = {i.name: i.name for i in program.inputs if i.role == "param"}
     _visit(program, params, out, counter, biases)
     return out, biases
+
+
+def _bias_heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
+    """Columns of a table of which each is for one head (Raffel et al. 2020): the last dim of what
+    is looked up becomes a dim of whole matrices. 0 where it does not."""
+    value = node.outputs[0]
+    columns = program.types[value].shape[-1]
+    for _ in range(4):
+        moved = next((n for n in readers.get(value, []) if n.op in PASSES), None)
+        if moved is None:
+            return 0
+        if moved.op == "permute":
+            last = len(program.types[value].shape) - 1
+            dims = moved.attrs["dims"]
+            assert isinstance(dims, tuple)
+            return columns if dims[-1] != last and dims.index(last) == len(dims) - 3 else 0
+        value = moved.outputs[0]
+    return 0
 
 
 def _own_index(node: Node, producers: Mapping[str, Node]) -> bool:
@@ -187,7 +208,9 @@ def _visit(
         elif node.op == "take" and node.inputs[0] in origin:
             name, _ = origin[node.inputs[0]]
             own = _own_index(node, producers)
-            out.setdefault(name, []).append(_Use("embedding", 0, 1, counter[0], own_index=own))
+            biases_of = _bias_heads(program, node, readers)
+            use = _Use("embedding", 1, 1, counter[0], biases_of, own_index=own)
+            out.setdefault(name, []).append(use)
         elif node.op == "mm" and node.inputs[1] in origin:
             name, dims = origin[node.inputs[1]]
             if any(u.kind == "linear" for u in out.get(name, ())):
@@ -196,7 +219,7 @@ def _visit(
                 _pieces(program, node, readers),
                 _heads(program, node, readers),
             )
-            follows = _follows(program, node, origin, producers)
+            follows = _follows(program, node, origin, producers, readers)
             use = _Use("linear", dims[1], parts, counter[0], heads, node.source.module, follows)
             out.setdefault(name, []).append(use)
         elif node.inputs and _parameter_of(origin, node):
@@ -311,8 +334,10 @@ def _follows(
     node: Node,
     origin: Mapping[str, tuple[str, tuple[int, ...]]],
     producers: Mapping[str, Node],
+    readers: dict[str, list[Node]],
 ) -> bool:
-    """Whether the activation of a product depends on products with weights alone.
+    """Whether the activation of a product depends on products with weights alone, and on biases
+    that each head looks up.
 
     A norm's own parameter on the way, a carry or an input of the program ends the walk: no.
     """
@@ -330,7 +355,9 @@ def _follows(
             if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
                 return False
             continue
-        if made.op == "scan" or made.op == "take":
+        if made.op == "take" and made.inputs[0] in origin and _bias_heads(program, made, readers):
+            continue
+        if made.op in ("scan", "take"):
             return False
         if made.op == "mm" and made.inputs[1] in origin:
             found = True

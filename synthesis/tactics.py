@@ -32,7 +32,7 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
     for m in modules:
         allowed = options(m, tp)
         if m.use == "embedding":
-            want = "vocab"
+            want = "column" if m.heads else "vocab"
         elif m.use == "linear":
             want = "row" if m.follows else "fused_column" if m.parts > 1 else "column"
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from synthesis.emit.extents import Site, differing, function_at, site_of, sites
 from synthesis.emit.facts import ModelFacts, ModuleFact
@@ -21,6 +22,11 @@ class AttributeChange:
     value: int = 0
 
 
+@lru_cache(16)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def _names(node: ast.AST) -> list[str]:
     """Names of the attributes of plain names in an expression: `self.heads`, `module.heads`."""
     return [
@@ -30,6 +36,7 @@ def _names(node: ast.AST) -> list[str]:
     ]
 
 
+@lru_cache(4096)
 def _attributes(tree: ast.AST, function: ast.FunctionDef, node: ast.expr) -> list[str]:
     """Instance attributes that `node` may take its value from, through names and calls."""
     out = _names(node)
@@ -77,6 +84,7 @@ def _class_at(tree: ast.AST, line: int) -> ast.AST:
     return found
 
 
+@lru_cache(512)
 def _reached(tree: ast.Module, line: int) -> list[ast.FunctionDef]:
     """The function at `line` and those of the file that it calls, methods of its class first."""
     first = function_at(tree, line)
@@ -123,7 +131,7 @@ def attribute_changes(
         fact = facts.find(extent.module)
         if fact is None:
             continue
-        tree = ast.parse(read(extent.file))
+        tree = _parsed(read(extent.file))
         for site in sites(tree, extent.line, len(extent.whole)):
             function = function_at(tree, site.call.lineno)
             if function is None:
@@ -141,15 +149,31 @@ def attribute_changes(
     return list(dict.fromkeys(out))
 
 
-def _shaped(tree: ast.AST, function: ast.FunctionDef, rank: int) -> Iterator[Site]:
+@lru_cache(512)
+def _shaped(tree: ast.AST, function: ast.FunctionDef, rank: int) -> list[Site]:
     """The calls of a function that write a shape of so many extents."""
+    out = [s for s in map(_created, ast.walk(function)) if s and len(s.extents) == rank]
     lines = {n.lineno for n in ast.walk(function) if isinstance(n, ast.Call)}
     seen: set[int] = set()
     for line in sorted(lines):
         for site in sites(tree, line, rank):
             if site.method != "split" and id(site.call) not in seen:
                 seen.add(id(site.call))
-                yield site
+                out.append(site)
+    return out
+
+
+def _created(node: ast.AST) -> Site | None:
+    """Read `torch.zeros((a, b))` and `torch.zeros(a, b)`."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(node, ast.Call) or not isinstance(func, ast.Attribute):
+        return None
+    made = isinstance(func.value, ast.Name) and func.value.id == "torch"
+    if not made or func.attr not in ("zeros", "ones", "empty"):
+        return None
+    first = node.args[0] if node.args else None
+    extents = first.elts if isinstance(first, ast.Tuple | ast.List) else node.args
+    return Site(node, func.attr, tuple(extents))
 
 
 def _local(
@@ -171,9 +195,12 @@ def _local(
 def _alike(
     fact: ModuleFact, tree: ast.AST, function: ast.FunctionDef, site: Site, extent: LocalExtent
 ) -> bool:
-    """Whether no extent that is written with one attribute says another number."""
+    """Whether no extent that is written with one attribute says another number.
+
+    An extent of 1 may stand for any in what is broadcast.
+    """
     for written, whole in zip(site.extents, extent.whole, strict=True):
-        if isinstance(written, ast.Constant) and written.value != whole:
+        if isinstance(written, ast.Constant) and written.value not in (1, whole):
             return False
         known = [n for n in _attributes(tree, function, written) if n in fact.ints]
         single = isinstance(written, ast.Attribute | ast.Name) and len(known) == 1
@@ -196,7 +223,7 @@ def group_changes(
         forward = facts.forwards.get(fact.kind) if fact else None
         if fact is None or forward is None:
             continue
-        tree = ast.parse(read(forward.file))
+        tree = _parsed(read(forward.file))
         for site in [s for s in map(site_of, ast.walk(tree)) if s and s.method == "expand"]:
             function = function_at(tree, site.call.lineno)
             names = (

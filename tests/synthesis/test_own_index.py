@@ -1,11 +1,13 @@
-"""An embedding that works out its own rows keeps its weight whole: no style of PyTorch fits it."""
+"""Embeddings that work out their own rows keep their weight whole; biases of heads are split."""
 
 from __future__ import annotations
 
 import pytest
 
+from synthesis.assign import options, split
 from synthesis.planner import can_emit
 from synthesis.roles import modules
+from synthesis.tactics import TACTICS
 from verifier.ir.text import parse_text
 
 LOOKUP = """program m
@@ -35,3 +37,28 @@ def test_a_plain_embedding_of_positions_may_be_split() -> None:
     text = LOOKUP.format(index=INDEX["constant"][0])
     (module,) = modules(parse_text(text), {"pos": "Embedding"})
     assert can_emit(module, "vocab")
+
+
+BIAS = """program m
+  input %ids: i64[5, 6]
+  param %w: f32[8, 4] "bias.weight"
+  %t = take %w, %ids {dim=0}  @ m.py:3 bias | self.bias(ids)
+  %p = permute %t {dims=[ORDER]}  @ m.py:4 attn | bias.permute(2, 0, 1)
+  return %p
+"""
+
+
+def test_a_bias_for_each_head_is_split_by_heads() -> None:
+    (table,) = modules(parse_text(BIAS.replace("ORDER", "2, 0, 1")), {"bias": "Embedding"})
+    assert table.heads == 4
+    assert options(table, 2) == ["replicate", "column"]
+    assert options(table, 3) == ["replicate"]
+    assert TACTICS["column_row"]([table], 2).style("bias") == "column"
+    weight = table.params[0]
+    assert split(table, weight, "column", "tp", 2).placement("tp") == "Shard(1)"
+
+
+def test_rows_that_stay_vectors_are_no_biases_of_heads() -> None:
+    (table,) = modules(parse_text(BIAS.replace("ORDER", "1, 0, 2")), {"bias": "Embedding"})
+    assert table.heads == 0
+    assert options(table, 2) == ["replicate", "vocab"]
