@@ -55,7 +55,7 @@ class Summary(BaseModel):
     models: int
     """Distinct models among the jobs."""
     captures: int
-    """Models captured by this run."""
+    """Captures of this run, those that were refused included."""
     reused: int
     """Jobs of this run whose model was captured by another one."""
     seconds: float

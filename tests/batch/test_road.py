@@ -83,7 +83,7 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
         "branches-dp2-tp2": "refused",
     }
     assert rows["shot"]["exit_code"] == -9
-    assert (summary["models"], summary["captures"], summary["reused"]) == (2, 1, 1)
+    assert (summary["models"], summary["captures"], summary["reused"]) == (2, 2, 1)
     assert [sorted(g["jobs"]) for g in summary["causes"] if g["status"] == "refused"] == [
         ["branches-dp2-tp2", "branches-tp2"]
     ]
