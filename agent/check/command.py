@@ -83,7 +83,7 @@ def run_check(run: Run, asked: Asked) -> Outcome:
     elif checked.question is not None and asked.repair > 0:
         with run.phase("repair") as phase:
             verdict = judging.explained(checked, asked.repair)
-            phase.summary = "found" if verdict.fixes else "none found"
+            phase.summary = "none found" if verdict == checked.verdict else "found"
     if asked.keep is not None:
         _keep(checked, asked.keep)
     return verdicts.report(run, verdict)
@@ -159,6 +159,9 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "
         "backend or the device goes the way of these.",
     ]
+    for item in captured.inputs:
+        if item.below:
+            out.append(f"Integers of {item.name} are from 0 to {item.below - 1}.")
     buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})
     if buffers:
         out.append(f"Buffers hold the values their constructor gives them: {', '.join(buffers)}.")

@@ -5,32 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.errors import InputError
-from verifier.domains.base import Array
 from verifier.frontend.ranks import RanksCaptured
 from verifier.ir.program import Program
 
 
-def same_constants(
-    captured: RanksCaptured, many: Program
-) -> tuple[Program, Program, Mapping[str, Array]]:
-    """Both programs, and the values of the tables that they read.
+def same_tables(captured: RanksCaptured, many: Program) -> Mapping[str, str]:
+    """For each table of which every rank holds its chunk, the placement: `S(0)@tp`.
 
-    Tables are named after what is in them, so equal ones have one name.
+    Tables are named after what is in them, so equal ones have one name; a chunk has the name of
+    the whole.
 
     Raises:
-        InputError: a rank reads a table that one device does not have.
+        InputError: a rank reads a table that one device does not have, or ranks hold chunks of
+            different kinds.
     """
-    one = captured.one.program
-    consts: dict[str, Array] = dict(captured.one.consts)
-    known = {i.name for i in one.inputs}
+    known = {i.name for i in captured.one.program.inputs}
+    placed: dict[str, str] = {}
     for item in many.inputs:
-        if item.role == "const" and item.name not in known:
-            reader = next((n for n in many.nodes if item.name in n.inputs), None)
+        if item.role != "const":
+            continue
+        reader = next((n for n in many.nodes if item.name in n.inputs), None)
+        where = str(reader.source) if reader is not None else ""
+        shape = list(item.type.shape)
+        if item.name not in known:
             raise InputError(
-                f"ranks read a table of shape {list(item.type.shape)} that one device does not "
-                "have",
-                where=str(reader.source) if reader is not None else "",
+                f"ranks read a table of shape {shape} that one device does not have, nor a chunk "
+                "of one",
+                where=where,
                 hint="make it in forward, by arithmetic on torch.arange and the like, or from a "
                 "parameter",
             )
-    return one, many, consts
+        found = {r.tables.get(item.name, "R") for r in captured.ranks}
+        if len(found) > 1:
+            raise InputError(
+                f"ranks hold different chunks of a table: {' and '.join(sorted(found))}",
+                where=where,
+                hint="let every rank hold its chunk along the same dim",
+            )
+        placed[item.name] = found.pop()
+    return placed

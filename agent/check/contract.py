@@ -64,7 +64,10 @@ class Statements:
 
 
 def agree(
-    captured: RanksCaptured, many: Program, stated: Statements
+    captured: RanksCaptured,
+    many: Program,
+    stated: Statements,
+    tables: Mapping[str, str] | None = None,
 ) -> tuple[Contract, tuple[Placed, ...]]:
     """The contract, and each of its lines with how it is known.
 
@@ -72,6 +75,7 @@ def agree(
         captured: the model and the ranks.
         many: what the ranks run together.
         stated: layouts that the user gives.
+        tables: placements of tables that are no parameters, read off their values.
 
     Raises:
         InputError: a tensor that shapes alone do not decide, a statement that does not fit what
@@ -119,7 +123,9 @@ def agree(
         elif item.role == "input":
             inputs[item.name] = given[item.path].layout
         else:
-            inputs[item.name] = Layout.replicate(item.type.shape)
+            lines = [LayoutLine(n, t, f"table {n}") for n, t in (tables or {}).items()]
+            found_table = layout_for(lines, item.name, item.type.shape, mesh)
+            inputs[item.name] = found_table or Layout.replicate(item.type.shape)
     _all_used(stated, placed)
     return Contract(inputs, outputs), tuple(placed)
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.check.consts import same_constants
+from agent.check.consts import same_tables
 from agent.check.contract import Placed, Statements, agree
 from agent.errors import InputError
 from agent.loop.sources import node_of
 from agent.repairing import told
+from verifier.checker import Rejected
+from verifier.checker import check as replay
 from verifier.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.frontend.ranks import RanksCaptured
@@ -72,14 +74,22 @@ def check(
         return Checked(strays, (), read, None)
     program = _plain_gathers(_sourced(program, captured.texts))
     program = _same_outputs(one, program)
-    one, program, consts = same_constants(captured, program)
-    captured = replace(captured, one=replace(captured.one, program=one))
-    contract, placed = agree(captured, program, stated)
+    tables = same_tables(captured, program)
+    contract, placed = agree(captured, program, stated, tables)
+    consts = captured.one.consts
     question = Question(one, program, contract, consts)
     verdict = judged(one, replace(read, program=program), contract, consts, tell)
     if isinstance(verdict, Proof):
-        verdict = replace(verdict, assumptions=(*verdict.assumptions, *strays))
+        verdict = _replayed(verdict, question, strays)
     return Checked(_placed_in_source(verdict, captured.texts), placed, read, question)
+
+
+def _replayed(proof: Proof, question: Question, assumed: tuple[str, ...]) -> Verdict:
+    """The proof, after the checker has gone through its certificate."""
+    result = replay(proof.certificate, question.one, question.many, question.contract)
+    if isinstance(result, Rejected):
+        return Unknown(f"certificate rejected: {result.reason}", stats=proof.stats)
+    return replace(proof, assumptions=(*proof.assumptions, *assumed))
 
 
 def _outside(captured: RanksCaptured) -> Counterexample | tuple[str, ...]:

@@ -122,6 +122,11 @@ class Watch(TorchDispatchMode):
         if func.namespace == "c10d":
             return self._changing(func, _bound(func, args, kwargs))
         self._races(func, args, kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise self.fail(
+                f"{func._opname} draws random numbers",
+                "dropout is left out in eval mode; pass what is drawn as an argument",
+            )
         if func.namespace in (_FUNCTIONAL, "_dtensor"):
             return self._functional(func, args, kwargs)
         if func._schema.is_mutable:

@@ -46,6 +46,8 @@ class Rank(Side):
     """Its parameters that the model calls differently."""
     renamed_arguments: Mapping[str, str]
     """Inputs of the model that its `forward` calls differently."""
+    tables: Mapping[str, str]
+    """Tables of the model of which it holds a chunk, with the placement: `S(0)@tp`."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def load(folder: Path, size: int) -> RanksCaptured:
     ranks: list[Rank] = []
     for r in range(size):
         data = json.loads((folder / f"rank-{r}.json").read_text())
-        more = {k: data[k] for k in ("renamed", "renamed_arguments")}
+        more = {k: data[k] for k in ("renamed", "renamed_arguments", "tables")}
         ranks.append(Rank(**_side(data, folder / f"rank-{r}.npz"), **more))
     one = Side(**_side(first, folder / "one.npz"))
     return RanksCaptured(one, inputs, tuple(ranks), folder / "ranks")

@@ -29,6 +29,7 @@ from verifier.frontend.ranks.pairing import argument_names, pair_names, pair_out
 from verifier.frontend.ranks.places import Places
 from verifier.frontend.ranks.request import MOST_RANKS, RanksRequest
 from verifier.frontend.ranks.stated import layout_for
+from verifier.frontend.ranks.tables import pieces
 from verifier.frontend.ranks.tracing import Followed, Order, cotangents, follow
 from verifier.frontend.request import CaptureRequest, InputSpec, Progress
 from verifier.ingest.form import header
@@ -255,7 +256,11 @@ def _written(
         mesh,
         watch.seen.groups,
     )
-    program = lowered.program
+    program, placed = lowered.program, {}
+    if rank is not None:
+        with np.load(path.with_name(f"{ONE}.npz"), allow_pickle=False) as arrays:
+            whole = {k: arrays[k] for k in arrays.files}
+        program, placed = pieces(program, lowered.consts, whole, mesh, rank)
     held = {i.name for i in program.inputs if i.role == "const"}
     np.savez(path.with_suffix(".npz"), **{k: v for k, v in lowered.consts.items() if k in held})
     if rank is not None:
@@ -279,6 +284,7 @@ def _written(
         "buffers": sorted(lowered.buffers),
         "notes": notes,
         "used": list(built.used),
+        "tables": placed,
     }
 
 
