@@ -7,8 +7,9 @@ that people write are refuted.
 | here | in vLLM |
 |---|---|
 | `column_parallel` | `ColumnParallelLinear`; its gather_output is the concatenation here |
+| its shards, not gathered | gate and up, q, k and v: `MergedColumnParallelLinear`, `QKVParallelLinear` |
 | `row_parallel` | `RowParallelLinear`; bias on rank 0 only, which adds it once as we do |
-| the sum in it | `tensor_model_parallel_all_reduce` |
+| the sum in it | `tensor_model_parallel_all_reduce`, unless reduce_results is off |
 | `mlp_tp` | gate_up (column) -> activation -> down (row), as in attention qkv -> o_proj |
 | `num_ranks`, the slices | the world size and rank of `parallel_state` |
 | running it | `MultiprocExecutor` and its workers |
@@ -19,6 +20,7 @@ W1 (in, hidden), W2 (hidden, out): the same two splits are along dim 1 of W1 and
 """
 
 from collections import Counter
+from operator import index
 
 import numpy as np
 
@@ -41,12 +43,18 @@ from verifier.verify import verify
 class Communicator:
     """Exchanges the pieces of simulated ranks; counts calls and checks each by fingerprints.
 
-    `tamper(op, pieces)`, where it is given, is what goes wrong on the way.
+    `tamper(op, pieces)`, where it is given, is what goes wrong on the way. With `raises`, a check
+    that fails is an error; else it is one of the `verdicts`.
     """
 
-    def __init__(self, seed=GAY_SEED, tamper=lambda op, pieces: pieces):
-        self.seed, self.tamper = seed, tamper
+    def __init__(self, seed=GAY_SEED, tamper=lambda op, pieces: pieces, raises=False):
+        self.seed, self.tamper, self.raises = seed, tamper, raises
         self.calls, self.verdicts = Counter(), []
+
+    def _found(self, verdict):
+        self.verdicts.append(verdict)
+        if self.raises and verdict.alarm:
+            raise RuntimeError(str(verdict))
 
     def _key(self, op):
         self.calls[op] += 1
@@ -58,7 +66,7 @@ class Communicator:
         parts = TensorPartition(dim, n, 0, global_size=n * shards[0].shape[dim]).siblings()
         sent = [fingerprint(s, p, salt) for s, p in zip(shards, parts, strict=True)]
         whole = np.concatenate(self.tamper("all_gather", shards), axis=dim)
-        self.verdicts.append(verify_allgather(whole, parts, shard_fps=sent, key=salt))
+        self._found(verify_allgather(whole, parts, shard_fps=sent, key=salt))
         return whole
 
     def all_reduce(self, partials):
@@ -67,23 +75,35 @@ class Communicator:
         samples = [sample(p, salt) for p in partials] if partials[0].dtype.kind == "f" else None
         total = ordered_sum(self.tamper("all_reduce", partials))
         for level in ("T3", "T2") if samples else ("T3",):
-            self.verdicts.append(
+            self._found(
                 verify_allreduce(total, n, seed=salt, level=level, inputs=partials, samples=samples)
             )
         return total
 
 
 def _split(what, size, num_ranks):
-    if num_ranks < 1 or size % num_ranks:
+    try:
+        num_ranks = index(num_ranks)
+    except TypeError:
+        raise ValueError(f"num_ranks: expected an integer, got {num_ranks!r}") from None
+    if num_ranks < 1 or size % num_ranks or size < num_ranks > 1:
         raise ValueError(f"{what} is {size}, which {num_ranks} ranks cannot share equally")
     return [slice(r * size // num_ranks, (r + 1) * size // num_ranks) for r in range(num_ranks)]
 
 
-def _matrices(**arrays):
+def _numbers(**arrays):
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "iuf":
+        rows = isinstance(array, np.ndarray) and (array.ndim == 2 or (name == "x" and array.ndim))
+        if not rows or array.dtype.kind not in "iuf":
             got = getattr(array, "dtype", type(array).__name__), getattr(array, "shape", ())
-            raise ValueError(f"{name}: expected a matrix of numbers, got {got[0]} {got[1]}")
+            what = "rows of numbers" if name == "x" else "a matrix of numbers"
+            raise ValueError(f"{name}: expected {what}, got {got[0]} {got[1]}")
+
+
+def _bias(bias, out):
+    if bias is not None and np.shape(bias) != (out,):
+        raise ValueError(f"bias: expected shape ({out},), got {np.shape(bias)}")
+    return bias if bias is None else np.asarray(bias)
 
 
 def _fit(what, a, b):
@@ -94,14 +114,18 @@ def _fit(what, a, b):
 def column_parallel(x, W, num_ranks, bias=None, comm=None):
     """x @ W.T + bias with the rows of W (out, in) split over ranks. One all-gather, none for one.
 
+    x is (..., in): any number of rows.
+
     Raises:
         ValueError: no matrices, shapes that do not fit, or ranks that do not divide `out`.
     """
-    _matrices(x=x, W=W)
-    _fit("columns of x and of W", x.shape[1], W.shape[1])
-    rows = _split("W's output dim", W.shape[0], num_ranks)
+    _numbers(x=x, W=W)
+    _fit("columns of x and of W", x.shape[-1], W.shape[1])
+    rows, bias = _split("W's output dim", W.shape[0], num_ranks), _bias(bias, W.shape[0])
     shards = [x @ W[r].T if bias is None else x @ W[r].T + bias[r] for r in rows]
-    return shards[0] if num_ranks == 1 else (comm or Communicator()).all_gather(shards, 1)
+    if num_ranks == 1:
+        return shards[0]
+    return (comm or Communicator(raises=True)).all_gather(shards, x.ndim - 1)
 
 
 def row_parallel(x, W, num_ranks, bias=None, comm=None):
@@ -112,11 +136,10 @@ def row_parallel(x, W, num_ranks, bias=None, comm=None):
     Raises:
         ValueError: no matrices, shapes that do not fit, or ranks that do not divide `in`.
     """
-    _matrices(x=x, W=W)
-    _fit("columns of x and of W", x.shape[1], W.shape[1])
-    columns = _split("W's input dim", W.shape[1], num_ranks)
-    partials = [x[:, c] @ W[:, c].T for c in columns]
-    y = partials[0] if num_ranks == 1 else (comm or Communicator()).all_reduce(partials)
+    _numbers(x=x, W=W)
+    _fit("columns of x and of W", x.shape[-1], W.shape[1])
+    columns, bias = _split("W's input dim", W.shape[1], num_ranks), _bias(bias, W.shape[0])
+    y = _added([x[..., c] @ W[:, c].T for c in columns], comm)
     return y if bias is None else y + bias
 
 
@@ -129,12 +152,17 @@ def mlp_tp(x, W1, W2, num_ranks, comm=None):
     Raises:
         ValueError: no matrices, shapes that do not fit, or ranks that do not divide `hidden`.
     """
-    _matrices(x=x, W1=W1, W2=W2)
-    _fit("columns of x and rows of W1", x.shape[1], W1.shape[0])
+    _numbers(x=x, W1=W1, W2=W2)
+    _fit("columns of x and rows of W1", x.shape[-1], W1.shape[0])
     _fit("columns of W1 and rows of W2", W1.shape[1], W2.shape[0])
     hidden = _split("the hidden dim", W1.shape[1], num_ranks)
-    partials = [np.maximum(x @ W1[:, h], 0) @ W2[h] for h in hidden]
-    return partials[0] if num_ranks == 1 else (comm or Communicator()).all_reduce(partials)
+    return _added([np.maximum(x @ W1[:, h], 0) @ W2[h] for h in hidden], comm)
+
+
+def _added(partials, comm):
+    if len(partials) == 1:
+        return partials[0]
+    return (comm or Communicator(raises=True)).all_reduce(partials)
 
 
 LINEAR = """program one

@@ -63,6 +63,23 @@ def test_the_ranks_compute_the_layer(kind: str, n: int, batch: int) -> None:
         assert bool(comm.verdicts) == (n > 1)
 
 
+@pytest.mark.parametrize("lead", [(), (0,), (2, 3)])
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i8", "u1"])
+def test_rows_of_any_number(lead: tuple[int, ...], dtype: str) -> None:
+    x, W = RNG.integers(0, 4, (*lead, 8)).astype(dtype), RNG.integers(0, 4, (4, 8)).astype(dtype)
+    for y in (tp.column_parallel(x, W, 2), tp.row_parallel(x, W, 4)):
+        assert np.array_equal(y, x @ W.T)
+        assert y.dtype == x.dtype
+    assert np.array_equal(tp.mlp_tp(x, W.T, W, 4), np.maximum(x @ W.T, 0) @ W)
+
+
+def test_a_fault_is_an_error_where_nobody_asks_for_the_verdicts() -> None:
+    x, W = draw("floats", 3, 8), draw("floats", 8, 8)
+    comm = tp.Communicator(tamper=tp.swapped, raises=True)
+    with pytest.raises(RuntimeError, match="the place of rank 0 holds the shard of rank 1"):
+        tp.column_parallel(x, W, 4, comm=comm)
+
+
 @pytest.mark.parametrize("n", [2, 4])
 def test_wrong_variants_differ(n: int) -> None:
     x, W = draw("integers", 3, 8), draw("integers", 8, 8)
@@ -99,8 +116,18 @@ def test_the_wrong_programs_are_refuted(n: int) -> None:
         (lambda x, W: tp.row_parallel(x, W, 0), "which 0 ranks cannot"),
         (lambda x, W: tp.row_parallel(x, W.T, 2), "columns of x and of W: 8 and 24 differ"),
         (lambda x, W: tp.mlp_tp(x, W, W, 2), "columns of x and rows of W1: 8 and 24 differ"),
-        (lambda x, W: tp.column_parallel(x[0], W, 2), "x: expected a matrix of numbers"),
-        (lambda x, W: tp.column_parallel(x.astype(str), W, 2), "x: expected a matrix of numbers"),
+        (lambda x, W: tp.column_parallel(x, W[0], 2), "W: expected a matrix of numbers"),
+        (lambda x, W: tp.column_parallel(x.sum(), W, 2), "x: expected rows of numbers"),
+        (
+            lambda x, W: tp.column_parallel(x.tolist(), W, 2),
+            "x: expected rows of numbers, got list",
+        ),
+        (lambda x, W: tp.column_parallel(x.astype(str), W, 2), "x: expected rows of numbers"),
+        (lambda x, W: tp.column_parallel(x, W, 2.0), "num_ranks: expected an integer, got 2.0"),
+        (lambda x, W: tp.row_parallel(x, W, "2"), "num_ranks: expected an integer, got '2'"),
+        (lambda x, W: tp.column_parallel(x, W[:0], 2), "W's output dim is 0, which 2 ranks"),
+        (lambda x, W: tp.column_parallel(x, W, 2, np.ones(3)), "bias: expected shape (24,)"),
+        (lambda x, W: tp.row_parallel(x, W, 2, np.ones(1)), "bias: expected shape (24,), got (1,)"),
     ],
 )
 def test_bad_input_is_one_clear_error(call: Any, said: str) -> None:
