@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -103,34 +104,47 @@ def clean(count: int, rng: Rng) -> list[Clean]:
     return [move, add_up, *judged.values()]
 
 
+def bits(scale: float, rng: Rng, seed: int) -> Sequence[Row]:
+    """Every bit alone and every pair; those do not scale up."""
+    step = 1 if scale >= 1 else 7
+    return [every_bit("f4", step), every_bit("f2", step), every_pair()]
+
+
+def times(count: int, scale: float) -> int:
+    """`count` at this scale, at least 1."""
+    return max(1, round(count * scale))
+
+
+PARTS: dict[str, Callable[[float, Rng, int], Sequence[Row | Clean]]] = {
+    "bits": bits,
+    "flips": lambda s, rng, seed: many_flips(times(10_000, s), rng),
+    # 34 of each kind, dtype, number of ranks, dim, even and not: 200 of kind, dtype and ranks
+    "moves": lambda s, rng, seed: moved(times(34, s), rng, seed),
+    "handoffs": lambda s, rng, seed: handoffs(times(1000, s), rng),
+    "races": lambda s, rng, seed: [races(times(200, s), rng)],
+    "sums": lambda s, rng, seed: sums(times(200, s), rng, seed),
+    "exact": lambda s, rng, seed: exact_steps(times(200, s), rng),
+    "sum flips": lambda s, rng, seed: sum_flips(times(1600, s), rng),
+    "clean": lambda s, rng, seed: clean(times(20_000, s), rng),
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="faults injected into exchanges in numpy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scale", type=float, default=1.0, help="times the number of injections")
+    parser.add_argument("--part", choices=PARTS, help="this part alone, the same as in a whole run")
     args = parser.parse_args()
-    rng, start = np.random.default_rng(args.seed), time.perf_counter()
-
-    def times(n: int) -> int:
-        return max(1, round(n * args.scale))
-
+    start = time.perf_counter()
     print(f"seed {args.seed}, scale {args.scale:g}")
     print(f"  {'fault, check':58} {'injected':>8} {'no-ops':>6} {'found':>8} {'':7} located")
-    step = 1 if args.scale >= 1 else 7
     rows: list[Row | Clean] = []
-    for part in (
-        lambda: [every_bit("f4", step), every_bit("f2", step), every_pair()],
-        lambda: many_flips(times(1000), rng),
-        lambda: moved(times(3), rng, args.seed),
-        lambda: handoffs(times(300), rng),
-        lambda: [races(times(200), rng)],
-        lambda: sums(times(20), rng, args.seed),
-        lambda: exact_steps(times(100), rng),
-        lambda: sum_flips(times(100), rng),
-        lambda: clean(times(4000), rng),
-    ):
-        for row in part():
-            rows.append(row)
-            print(row, flush=True)
+    for number, (name, part) in enumerate(PARTS.items()):
+        if args.part in (None, name):
+            rng = np.random.default_rng([args.seed, number])
+            for row in part(args.scale, rng, args.seed):
+                rows.append(row)
+                print(row, flush=True)
     bad = [row for row in rows if row.bad]
     injected = sum(r.injected for r in rows if isinstance(r, Row) and r.required)
     runs = sum(r.runs for r in rows if isinstance(r, Clean))
