@@ -7,7 +7,7 @@ that people write are refuted.
 | here | in vLLM |
 |---|---|
 | `column_parallel` | `ColumnParallelLinear`; its gather_output is the concatenation here |
-| its shards, not gathered | gate and up, q, k and v: `MergedColumnParallelLinear`, `QKVParallelLinear` |
+| its shards as they are | `MergedColumnParallelLinear`, `QKVParallelLinear` |
 | `row_parallel` | `RowParallelLinear`; bias on rank 0 only, which adds it once as we do |
 | the sum in it | `tensor_model_parallel_all_reduce`, unless reduce_results is off |
 | `mlp_tp` | gate_up (column) -> activation -> down (row), as in attention qkv -> o_proj |
