@@ -23,6 +23,7 @@ from verifier.evaluate import evaluate, simulate
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
+from verifier.ops.map import ORDER
 from verifier.regions import Regions, regions
 from verifier.scatter import copies, gather, piece, scatter
 from verifier.verdict import Location, Witness
@@ -44,6 +45,8 @@ DRAWS = (
 """Random inputs of a replay: their size (large ones saturate, or are clipped to one norm), whether
 some are constants that the program compares them with, whether all floats are positive (roots and
 logarithms of others are undefined)."""
+CLOSE = 12
+"""Further inputs where numbers are compared: single ones near what other inputs hold."""
 LARGE, MAX_SIZES = 10**6, 3
 """Constants of the programs that inputs are drawn as large as, to pass a limit: which, how many.
 What overflows at such inputs, as the exponential of a sum does, says nothing of real numbers."""
@@ -285,7 +288,9 @@ def refute(
     floats = Floats()
     limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]
     sizes = [n / share for n in limits for share in (1, 1, 2, 2)]
-    for size, special, positive in (*DRAWS, *((n, True, False) for n in sizes)):
+    close = CLOSE if _compares(sequential) or _compares(distributed) else 0
+    draws = (*DRAWS, *((n, True, False) for n in sizes), *((1.0, True, False),) * close)
+    for count, (size, special, positive) in enumerate(draws):
         drawn = sample(sequential, floats, rng, consts, marked and special, literals)
         inputs = {
             n: (np.abs(a) if positive else a) * size
@@ -293,12 +298,34 @@ def refute(
             else a
             for n, a in drawn.items()
         }
+        if count >= len(draws) - close:
+            _bring_near(inputs, consts, rng)
         found = compare(sequential, distributed, contract, inputs)
         if found is not None and (size <= 1 or math.isfinite(found.witness.got)):
             if not simpler:
                 return found
             return _shrink(sequential, distributed, contract, inputs, found)
     return None
+
+
+def _compares(program: Program) -> bool:
+    return any(
+        node.op in ORDER and scope.types[node.inputs[0]].is_float for scope, node in program.walk()
+    )
+
+
+def _bring_near(
+    inputs: dict[str, Array], consts: Mapping[str, Array], rng: np.random.Generator
+) -> None:
+    """Set single numbers a little below magnitudes that other inputs have: limits, which some
+    entries pass and some do not."""
+    floats = [n for n, a in inputs.items() if a.dtype.kind == "f" and n not in consts and a.size]
+    many = [n for n in floats if inputs[n].size > 1]
+    for name in floats if many else ():
+        if inputs[name].size == 1:
+            other = np.abs(inputs[many[rng.integers(len(many))]].reshape(-1))
+            near = float(other[rng.integers(len(other))]) * 0.99
+            inputs[name] = np.full(inputs[name].shape, near)
 
 
 def _literals(*programs: Program) -> list[int]:

@@ -227,10 +227,14 @@ def _labelled(sequential: Program, distributed: Program, contract: Contract) -> 
     opened, labels = open_entropy(sequential, unmarked=True)
     if not labels:
         return None
-    one, related, peels = relate_peeled(opened, distributed, contract, Rules(distributed.mesh))
-    wrong = satisfied(one, distributed, related, contract)
-    equal = (lawful(one, contract, wrong) if wrong else None) or {}
-    if (wrong and not equal) or peels:
+    for wide in (False, True):
+        rules = Rules(distributed.mesh, wide=wide)
+        one, related, peels = relate_peeled(opened, distributed, contract, rules)
+        wrong = satisfied(one, distributed, related, contract)
+        equal = (lawful(one, contract, wrong) if wrong else None) or {}
+        if (not wrong or equal) and not peels:
+            break
+    else:
         return None
     assumed = (*contract.assumptions, *(str(b) for b in contract.balanced), *labels)
     proof = certificate(

@@ -25,6 +25,9 @@ LINEAR: dict[str, tuple[frozenset[int], ...]] = {
 }
 """Elementwise ops through which a pending sum passes: groups of operands, jointly linear."""
 MONOTONE = {("maximum", "max"), ("minimum", "min"), ("cast", "max"), ("cast", "min")}
+RISING = {("gt", 0), ("ge", 0), ("lt", 1), ("le", 1), ("exp", 0), ("relu", 0), ("add_scalar", 0)}
+"""Elementwise ops through which a maximum, or a minimum, of one operand passes: where that grows,
+the result does not fall."""
 FACTORS = {"mm": ("mk", "kn", "mn"), "bmm": ("bmk", "bkn", "bmn")}
 BOOLEAN = frozenset({"neg", "add", "sub"})
 """Ops that mean something else on bools alone than on the reals."""
@@ -72,8 +75,11 @@ def _map(step: Step) -> Ref:
             ways = LINEAR.get(op, ())
             shares = holders | {i for i, c in enumerate(step.args) if c.is_zero}
             need(any(holders <= g <= shares for g in ways), f"{op} is not linear there")
-        else:
-            need((op, fold) in MONOTONE, f"{op} does not commute with {fold}")
+        elif (op, fold) not in MONOTONE:
+            alone = len(holders) == 1 and (op, min(holders)) in RISING
+            need(alone, f"{op} does not commute with {fold}")
+            fixed = [c.layout.mentioned for i, c in enumerate(step.args) if i not in holders]
+            need(not any(name in dims for dims in fixed), f"the operands differ along {name}")
     if op == "cast" and step.layout.partial:
         need(step.attrs["dtype"] in FLOATS, "a cast to integers of a pending fold")
     return step.term()

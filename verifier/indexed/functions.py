@@ -144,6 +144,25 @@ def _not(sums: Sums, value: Poly) -> Poly:
     return _minus(sums, ONE, value)
 
 
+def apart(sums: Sums, poly: Poly, names: tuple[int, ...]) -> tuple[Poly, Poly]:
+    """What of an expression depends on some variables, and what does not."""
+    names = sums.space.digits(names)
+    moving = tuple((c, m) for c, m in poly if _reads(sums, m, names))
+    return moving, tuple((c, m) for c, m in poly if not _reads(sums, m, names))
+
+
+def mask_of(sums: Sums, poly: Poly) -> tuple[Poly, bool] | None:
+    """V of an expression that is 1 where V <= 0, or where V > 0 (then True), and 0 elsewhere."""
+    rest = [(c, m) for c, m in poly if m != Mono()]
+    constant = sum((c for c, m in poly if m == Mono()), Fraction(0))
+    if len(rest) != 1 or (rest[0][0], constant) not in ((1, 0), (-1, 1)):
+        return None
+    mono = rest[0][1]
+    if mono.bound or mono.ranges or len(mono.factors) != 1 or mono.factors[0].head != ("le0",):
+        return None
+    return mono.factors[0].args[0].poly, constant == 1
+
+
 def _compared(sums: Sums, head: str, value: Poly) -> Poly:
     """1 where a value is at most 0 (`le0`), or 0 (`eq0`); of indices alone as one of these."""
     split = affine(sums.space, value)

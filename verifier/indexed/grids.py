@@ -38,6 +38,14 @@ class Member:
     box: tuple[Side, Side]
 
 
+def _choices(members: list[Member]) -> Iterator[list[Member]]:
+    """Members with the same comparisons, and with those that have some of them only."""
+    for masks in dict.fromkeys(m.masks for m in members):
+        alike = [m for m in members if m.masks == masks]
+        within = [m for m in members if m.masks <= masks]
+        yield from (found for found in (alike, within) if len(found) > 1)
+
+
 def _turned(member: Member) -> Member:
     return Member(member.at, member.names, member.masks, (member.box[1], member.box[0]))
 
@@ -53,11 +61,12 @@ class Grid:
         for at, (_, mono) in enumerate(items):
             for names in self._pairs(mono):
                 members = self._members(items, at, names)
-                made = self._joined(items, members) if len(members) > 1 else None
-                if made is not None:
-                    gone = {m.at for m in members}
-                    kept = [x for k, x in enumerate(items) if k not in gone]
-                    return [made, *kept] if made[0] else kept
+                for chosen in _choices(members):
+                    made = self._joined(items, chosen)
+                    if made is not None:
+                        gone = {m.at for m in chosen}
+                        kept = [x for k, x in enumerate(items) if k not in gone]
+                        return [made, *kept] if made[0] else kept
         return None
 
     def _pairs(self, mono: Mono) -> Iterator[tuple[int, int]]:

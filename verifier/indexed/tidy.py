@@ -168,9 +168,26 @@ class OneTerm(ABC):
                 limits[v] = max(lo, low), min(hi, high)
                 if limits[v][0] >= limits[v][1]:
                     return None
+        open_ = self._strongest(open_)
         kept = tuple((v, *r) for v, r in sorted(limits.items()) if not self._full(v, r))
         made_ = Mono(tuple(open_), mono.bound, kept)
         return made_ if made_ == mono else self._decided(made_)
+
+    def _strongest(self, factors: list[Factor]) -> list[Factor]:
+        """Without comparisons that others of the same indices imply."""
+        most: dict[tuple[tuple[int, int], ...], int] = {}
+        for f in factors:
+            if f.head[0] == "below":
+                steps = tuple(sorted(self.space.steps(f.places[0])))
+                most[steps] = max(f.places[0].offset, most.get(steps, f.places[0].offset))
+        out = list[Factor]()
+        for f in factors:
+            if f.head[0] == "below":
+                (place,) = f.places
+                if place.offset < most[tuple(sorted(self.space.steps(place)))]:
+                    continue
+            out.append(f)
+        return out
 
     def fixed(self, mono: Mono, name: int, value: int) -> Mono:
         """The term with the one value of an index in its place."""

@@ -95,7 +95,9 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
         if len(folds) > 1:
             raise Refused(f"operands wait for different reductions over {name}", name, first)
         fold = folds.pop() or "sum"
-        if fold != "sum" and not (op.name == "cast" or (op.name, fold) in MONOTONE):
+        keeps = op.name == "cast" or (op.name, fold) in MONOTONE
+        rises = len(holders) == 1 and (op.name, first) in RISING
+        if fold != "sum" and not keeps and not rises:
             raise Refused(
                 f"a pending {fold} over {name} does not pass through {op.name}", name, first
             )
@@ -128,6 +130,8 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
 
 
 MONOTONE = {("maximum", "max"), ("minimum", "min")}
+RISING = {("gt", 0), ("ge", 0), ("lt", 1), ("le", 1), ("exp", 0), ("relu", 0), ("add_scalar", 0)}
+"""Ops that never fall as an operand grows, the others held fixed: the largest gives the largest."""
 
 
 def place_map(op: Op, given: Operands) -> list[Placed]:

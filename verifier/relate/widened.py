@@ -324,10 +324,11 @@ class Wide:
         return self._reread(node) or apart
 
     def _pieces(self, node: Node) -> bool:
-        """Tell operands apart along mesh dims that split several of them."""
+        """Tell operands apart along mesh dims that split several of them, or the only one."""
         held = [self.out.facts[v] for v in node.inputs]
         split = [{n for f in facts for n in f.layout.mentioned} for facts in held]
-        names = {n for s in split for n in s if sum(n in other for other in split) > 1}
+        least = min(len(node.inputs), 2)
+        names = {n for s in split for n in s if sum(n in other for other in split) >= least}
         before = sum(map(len, held))
         for name in sorted(n for n in names if self.mesh[n] <= MAX_COORDINATES):
             for value in dict.fromkeys(node.inputs):
