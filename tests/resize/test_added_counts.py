@@ -1,4 +1,4 @@
-"""Numbers that are added may count entries: a right program is not refuted where there are fewer."""
+"""Numbers that are added may count entries: nothing right is refuted where there are fewer."""
 
 from __future__ import annotations
 
