@@ -54,7 +54,7 @@ def gather(arguments: Sequence[str], given: Options) -> list[Job]:
             defaults = _said(manifest.defaults) | own
             for index, entry in enumerate(manifest.job):
                 found += _expanded(entry, defaults, origin, ("job", index))
-    found = list({(p.job.name, p.job.model_dump_json()): p for p in found}.values())
+    found = list({_same(p): p for p in found}.values())
     if len(found) > MOST:
         raise InputError("too many jobs", expected=f"at most {MOST:,}", got=f"{len(found):,}")
     _named_once(found)
@@ -259,6 +259,13 @@ def _labels(files: Sequence[Path | None]) -> dict[Path, str]:
         file: word if counts[word] == 1 else f"{file.parent.name}-{file.stem}"
         for file, word in words.items()
     }
+
+
+def _same(placed: Placed) -> tuple[object, ...]:
+    """What a job that was given twice has in common: a file in two patterns, or one manifest."""
+    origin = placed.origin
+    entry = (str(origin.path), placed.place) if origin.text else ()
+    return (placed.job.model_dump_json(), *entry)
 
 
 def _named_once(found: Iterable[Placed]) -> None:

@@ -147,8 +147,10 @@ def held(root: Path) -> Generator[tuple[Folder, int]]:
         shutil.rmtree(root / ".work", ignore_errors=True)
         for left in (root / "jobs").glob(".*"):  # out-directories that a killed job began
             shutil.rmtree(left, ignore_errors=True)
-        yield folder, lock
-        shutil.rmtree(root / ".work", ignore_errors=True)
+        try:
+            yield folder, lock
+        finally:
+            shutil.rmtree(root / ".work", ignore_errors=True)
     finally:
         os.close(lock)
 
@@ -158,12 +160,16 @@ def _lock(lock: int, root: Path) -> None:
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             if time.monotonic() > patience:
                 raise InputError(
                     "another batch is at work in this folder", where=f"--out {root}"
                 ) from None
             time.sleep(0.1)
+        except OSError as error:
+            raise InputError(
+                "the folder cannot be locked", where=f"--out {root}", got=str(error)
+            ) from None
         else:
             return
 

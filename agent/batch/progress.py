@@ -61,6 +61,8 @@ class Progress:
     running: dict[str, str] = field(default_factory=dict[str, str])
     """Job to phase."""
     written: float = 0.0
+    cost: float = 0.0
+    """Seconds that the last summary took."""
 
     def ended(self, row: Row) -> None:
         """A job came to its end."""
@@ -80,7 +82,7 @@ class Progress:
                 row=row.model_dump(mode="json"),
             )
         )
-        if time.monotonic() - self.written > REWRITE_S:
+        if time.monotonic() - self.written > max(REWRITE_S, 20 * self.cost):
             self.write(complete=False)
 
     def note(self) -> None:
@@ -92,6 +94,7 @@ class Progress:
 
     def write(self, *, complete: bool) -> summary.Summary:
         """The summary so far: each file in one step, their hashes last."""
+        begun = time.monotonic()
         found = summary.summarised(
             self.rows.values(),
             models=len({p.model for p in self.planned}),
@@ -107,4 +110,5 @@ class Progress:
         done = [row.name for row in self.rows.values() if row.directory]
         self.folder.seal({"command": found.command, "complete": complete}, texts, sorted(done))
         self.written = time.monotonic()
+        self.cost = self.written - begun
         return found

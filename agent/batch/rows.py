@@ -181,7 +181,7 @@ def _failure(ended: Ended, job: Job) -> tuple[Status, Cause]:
         doing = f" in {ended.phase}" if ended.phase else ""
         return "timeout", _cause(f"its time{limit} passed{doing}", group=f"its time passed{doing}")
     if ended.stopped:
-        return "not run", _cause(ended.stopped)
+        return "failed", _cause(ended.stopped)
     if ended.code < 0:
         doing = f" in {ended.phase}" if ended.phase else ""
         hint = "perhaps out of memory: fewer --jobs" if ended.code == -9 else ""
@@ -194,7 +194,7 @@ def _failure(ended: Ended, job: Job) -> tuple[Status, Cause]:
         verdict = _said(ended.events)
         return "unknown", verdict or _cause("not proved, and nothing was written")
     if ended.code == Exit.INTERRUPTED:
-        return "not run", _cause("interrupted")
+        return "failed", _cause("something other than the batch told the process to end")
     if said is not None:
         return "failed", said
     last = ended.words.strip().splitlines()[-1:]

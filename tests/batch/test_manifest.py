@@ -88,6 +88,7 @@ def test_json_manifests_are_read_too(lab: Lab) -> None:
         (GOOD + 'name = "../x"\n', "batch.toml:4: job 1, name", "not a name"),
         (GOOD + 'configs = "none*.json"\n', "none*.json", "no such file"),
         (GOOD + GOOD.replace("M", "m"), "batch.toml:4: job 2", "two jobs are called m-tp2"),
+        (GOOD + GOOD, "batch.toml:4: job 2", "two jobs are called M-tp2"),
         (GOOD + "mesh = []\n", "batch.toml:4", "TOML"),
         ('[[job]]\ntarget = "m.py:M"\nmesh = []\n', "batch.toml:3: job 1, mesh", "empty list"),
     ],
