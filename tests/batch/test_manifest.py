@@ -60,6 +60,13 @@ def test_config_files_name_their_class_and_are_taken_by_a_pattern(lab: Lab) -> N
     assert [j.name for j in gathered("a", "a/config.json", mesh="tp=2")] == ["a-tp2"]
 
 
+def test_the_example_gives_ten_jobs_whatever_the_folder(lab: Lab, root: Path) -> None:
+    jobs = gathered(root / "examples" / "batch.toml")
+    assert len(jobs) == 10
+    assert [job.name for job in jobs][-3:] == [f"llama3-{n}b-tp8" for n in (405, 70, 8)]
+    assert jobs[0].target == f"{root}/examples/nanogpt.py:GPT"
+
+
 def test_json_manifests_are_read_too(lab: Lab) -> None:
     data = {"job": [{"target": "m.py:M", "mesh": "tp=2", "config": {"n": 3, "s": "1"}}]}
     (job,) = gathered(lab.write(json.dumps(data), "batch.json"))

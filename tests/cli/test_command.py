@@ -11,7 +11,7 @@ import pytest
 from agent import events
 from tests.cli.conftest import COMMAND, Command, environment
 
-COMMANDS = ("parallelize", "verify", "capture", "doctor", "ops")
+COMMANDS = ("parallelize", "batch", "verify", "capture", "doctor", "ops")
 HEAVY = ("torch", "z3", "numpy", "pydantic", "rich", "libcst", "openai", "jinja2", "networkx")
 
 
