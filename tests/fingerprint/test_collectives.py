@@ -368,7 +368,8 @@ def test_an_infinity_that_no_sum_gives_is_an_alarm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision"), [("f4", None), ("f2", None), ("f8", None), ("f4", "bf16"), ("i4", None)]
+    ("dtype", "precision"),
+    [("f4", None), ("f2", None), ("f8", None), ("f4", "bf16"), ("i4", None), ("u1", None)],
 )
 @pytest.mark.parametrize("n", [2, 3, 64, 300])
 def test_canary_sums_are_exact_and_name_the_fault(

@@ -38,6 +38,11 @@ def canary_limit(n_ranks: int, digits: int) -> int:
     return (1 << digits) // n_ranks
 
 
+def _limit(n_ranks: int, dtype: np.dtype, precision: str | None) -> int:
+    limit = canary_limit(n_ranks, _digits(dtype, precision))
+    return 0 if dtype.kind == "u" and limit == 1 else limit  # without signs, all ranks would hold 1
+
+
 def _digits(dtype: np.dtype, precision: str | None) -> int:
     if dtype.kind in "iu":
         return 8 * dtype.itemsize - 2
@@ -57,7 +62,8 @@ def sum_canary(
 
     They are not 0 and at most floor(2^p / n) in size, p the bits of the significand, so every
     partial sum is an integer that the format holds: whatever order, tree or accumulator, the result
-    is known before running, to the bit. With more than 2^p ranks each element is held by one rank.
+    is known before running, to the bit. With more than 2^p ranks (of unsigned integers, half as
+    many) each element is held by one rank, the others have 0 there.
 
     Sees: all wiring faults: a rank missing, counted twice, left out of the reduction, reduced
     again, chunks swapped or left unprocessed, a stale buffer (take a key per step).
@@ -70,7 +76,7 @@ def sum_canary(
     if not 0 <= rank < n_ranks:
         raise FingerprintError(f"sum canary: rank {rank} is not one of {n_ranks}")
     dtype = dtype_of(dtype, "sum canary")
-    limit = canary_limit(n_ranks, _digits(dtype, precision))
+    limit = _limit(n_ranks, dtype, precision)
     if not limit:
         owner, whole = _owned(shape, n_ranks, key, dtype)
         return np.where(owner == np.uint64(rank), whole, np.zeros((), dtype))
@@ -98,7 +104,7 @@ def expected_sum(
 ) -> Array:
     """What the sum of all canaries is, in any order."""
     result = sum_canary(shape, n_ranks, 0, key, dtype, precision=precision)
-    if not canary_limit(n_ranks, _digits(result.dtype, precision)):
+    if not _limit(n_ranks, result.dtype, precision):
         return _owned(shape, n_ranks, key, result.dtype)[1]
     for rank in range(1, n_ranks):
         result = result + sum_canary(shape, n_ranks, rank, key, dtype, precision=precision)
@@ -164,7 +170,7 @@ def _explain(
                 return f"rank {rank} is {what}"
         if np.array_equal(got, share):
             return f"rank {rank}'s share as it was: not reduced"
-    if np.array_equal(got, want * n):
+    if np.array_equal(got, want * np.asarray(n).astype(got.dtype)):
         return "reduced twice"
     if got.dtype.kind == "f" and np.allclose(got, want.astype(np.float64) / n, rtol=0.02):
         return "an average, not a sum"

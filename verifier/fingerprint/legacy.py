@@ -16,9 +16,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from verifier.fingerprint.errors import FingerprintError
 from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, splitmix64
 from verifier.fingerprint.partition import GAY_SEED
-from verifier.fingerprint.region import Array
+from verifier.fingerprint.region import Array, checked
 
 Colors = npt.NDArray[np.float32]
 
@@ -57,8 +58,10 @@ def _channel_bits(h: Words, channel: int) -> npt.NDArray[np.uint32]:
 
 
 def xor_fingerprint(data: Array) -> int:
-    """XOR of the bit patterns of float32 elements."""
-    flat = np.ascontiguousarray(data, np.float32).reshape(-1).view(np.uint32)
+    """XOR of the bit patterns of float32 elements. Raises FingerprintError on another dtype."""
+    if checked(data, "xor_fingerprint").dtype != np.float32:
+        raise FingerprintError(f"xor_fingerprint: expected float32, got {data.dtype}")
+    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint32)
     return int(np.bitwise_xor.reduce(flat)) if flat.size else 0
 
 
