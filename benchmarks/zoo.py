@@ -132,8 +132,8 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
         "PhimoeForCausalLM": {},
         "GraniteMoeForCausalLM": {},
         "GptOssForCausalLM": {},
-        "DeepseekV2ForCausalLM": {},
-        "DeepseekV3ForCausalLM": {},
+        "DeepseekV2ForCausalLM": {"head_dim": 4},
+        "DeepseekV3ForCausalLM": {"head_dim": 4},
         "Glm4MoeForCausalLM": {},
         "Dots1ForCausalLM": {},
         "Ernie4_5_MoeForCausalLM": {},
@@ -166,8 +166,8 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
         "EsmForMaskedLM": {},
     },
     "encoders and decoders": {
-        "T5ForConditionalGeneration": {},
-        "UMT5ForConditionalGeneration": {},
+        "T5ForConditionalGeneration": {"decoder_start_token_id": 0},
+        "UMT5ForConditionalGeneration": {"decoder_start_token_id": 0},
         "BartForConditionalGeneration": {},
         "MBartForConditionalGeneration": {},
         "PegasusForConditionalGeneration": {},
@@ -196,17 +196,10 @@ def fields(name: str) -> dict[str, Any]:
     return {**{k: v for k, v in SIZES.items() if k in known}, **more}
 
 
-def road(name: str, mesh: str) -> Road:
+def road(name: str, mesh: str, run: bool) -> Road:
     items = tuple(f"{key}={json.dumps(value)}" for key, value in fields(name).items())
-    return Road(name, f"hf:{name}", items, ("--mesh", mesh, "--batch", "4", "--seq", "8", "--run"))
-
-
-def stage(row: Row) -> str:
-    """The phase in which a road ended, where it did not end well."""
-    if row.code == 0:
-        return ""
-    done = [p for p in ("capture", "inspect", "plan", "verify", "emit", "run") if p in row.seconds]
-    return done[-1] if done else "capture"
+    options = ("--mesh", mesh, "--batch", "4", "--seq", "8", "--run" if run else "--no-run")
+    return Road(name, f"hf:{name}", items, options)
 
 
 def table(rows: dict[str, list[Row]]) -> str:
@@ -230,6 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.zoo")
     parser.add_argument("names", nargs="*", help="classes; all of them if none are named")
     parser.add_argument("--mesh", default="tp=2")
+    parser.add_argument("--no-run", action="store_true", help="plan, prove and write, not run")
     parser.add_argument("--json", type=Path, help="write the rows to a file")
     given = parser.parse_args()
     rows: dict[str, list[Row]] = {}
@@ -237,7 +231,7 @@ def main() -> int:
         for name in members:
             if given.names and name not in given.names:
                 continue
-            row = measure(road(name, given.mesh))
+            row = measure(road(name, given.mesh, not given.no_run))
             rows.setdefault(group, []).append(row)
             print(f"{name}: {row.verdict} in {row.total:.1f} s {row.error}", file=sys.stderr)
     print(table(rows))

@@ -30,7 +30,7 @@ class Point:
         return Point(tuple((p, style if p == path else s) for p, s in self.styles), self.stream)
 
 
-STYLES = ("replicate", "vocab", "column", "fused_column", "row")
+STYLES = ("replicate", "vocab", "column", "fused_column", "row", "experts")
 
 
 def options(module: Module, tp: int) -> list[str]:
@@ -43,6 +43,14 @@ def misfit(module: Module, style: str, tp: int) -> str | None:
     shape = module.weight.shape
     if style == "replicate":
         return None
+    if module.use == "experts" and style == "experts":
+        sizes = {p.path.rpartition(".")[2]: p.shape for p in module.params}
+        for name, (dim, parts) in module.splits.items():
+            if sizes[name][dim] % (parts * tp):
+                return f"dim {dim} of {name}, {sizes[name][dim]}, does not divide by {parts * tp}"
+        return None
+    if style == "experts" or module.use == "experts":
+        return f"{style} is not for {module.kind or module.use}"
     if module.use == "other":
         what = "a norm" if module.is_norm else module.kind or "this module"
         return f"{what} has no product that {style} could split"
@@ -79,6 +87,10 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     layout = Layout.replicate(param.shape)
     if style == "replicate" or size == 1:
         return layout
+    if style == "experts":
+        dim, parts = module.splits[param.path.rpartition(".")[2]]
+        inner = param.shape[dim] // parts // size
+        return layout.with_dim(dim, normal((Atom(parts), Atom(size, name), Atom(inner))))
     is_weight = param is module.weight and len(param.shape) > 1
     if style == "row":
         dim = (1 - module.out_dim) if is_weight else None

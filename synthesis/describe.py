@@ -85,6 +85,7 @@ REASONS = {
     "fused_column": "outputs split within each fused part, so that every rank gets whole heads",
     "row": "inputs arrive split by the column layers before it; one reduction on the way out",
     "vocab": "rows of the vocabulary split; each rank looks up its own, one reduction",
+    "experts": "every rank has a piece of the hidden layer of every expert; one reduction after it",
     "kv_column": "fewer key/value heads than ranks: each rank uses the head its queries need",
     "sequence": "works on each token alone, so it runs on a split activation",
 }
@@ -114,7 +115,11 @@ def _module(
         takes, gives = "S(-1)", stream
     elif style == "vocab":
         gives = stream
-    return ModulePlan(module.path, module.kind, style, takes, gives, parts, REASONS[style])
+    elif style == "experts":
+        takes = gives = stream
+    splits = tuple((name, *how) for name, how in module.splits.items() if style == "experts")
+    reason = REASONS[style]
+    return ModulePlan(module.path, module.kind, style, takes, gives, parts, reason, splits)
 
 
 def _beside_column(module: Module, best: Candidate) -> bool:

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 from verifier.ir.types import Mesh
 
-STYLES = ("column", "row", "fused_column", "vocab", "sequence", "replicate", "kv_column")
+STYLES = (
+    "column", "row", "fused_column", "vocab", "experts", "sequence", "replicate", "kv_column",
+)  # fmt: skip
 FORMAT = 1
 
 
@@ -31,6 +33,8 @@ class ModulePlan:
     """Number of weights fused in one (`fused_column`): 3 for q, k, v."""
     reason: str = ""
     """One sentence."""
+    splits: tuple[tuple[str, int, int], ...] = ()
+    """`experts`: (parameter, dim that is split, equal parts stacked along it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,17 @@ class Plan:
 
 def to_json(plan: Plan) -> str:
     """The plan as JSON text: keys in field order, two spaces, a newline at the end."""
-    data = {"format": FORMAT, **asdict(plan)}
+    data: dict[str, Any] = {"format": FORMAT, **asdict(plan)}
     data["mesh"] = dict(plan.mesh.dims)
+    for module in data["modules"]:
+        if not module["splits"]:
+            del module["splits"]
     return json.dumps(data, indent=2) + "\n"
+
+
+def _module(data: dict[str, Any]) -> ModulePlan:
+    data["splits"] = tuple((str(n), int(d), int(p)) for n, d, p in data.get("splits", ()))
+    return ModulePlan(**data)
 
 
 def _extent(data: dict[str, Any]) -> LocalExtent:
@@ -130,12 +142,12 @@ def from_json(text: str) -> Plan:
         raise ValueError(f"plan format {found!r}, expected {FORMAT}")
     try:
         fields["mesh"] = Mesh(tuple(fields["mesh"].items()))
-        fields["modules"] = tuple(ModulePlan(**m) for m in fields.get("modules", ()))
+        fields["modules"] = tuple(map(_module, fields.get("modules", ())))
         fields["local_extents"] = tuple(_extent(e) for e in fields.get("local_extents", ()))
         fields["collectives"] = tuple(CollectiveUse(**c) for c in fields.get("collectives", ()))
         fields["obligations"] = tuple(fields.get("obligations", ()))
         plan = Plan(**fields)
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"not a plan: {error}") from error
     for module in plan.modules:
         if module.style not in STYLES:

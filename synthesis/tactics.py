@@ -36,7 +36,7 @@ def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
         elif m.use == "linear":
             want = "row" if m.follows else "fused_column" if m.parts > 1 else "column"
         else:
-            want = "replicate"
+            want = "experts" if m.use == "experts" else "replicate"
         out.append((m.path, want if want in allowed else "replicate"))
     return out
 

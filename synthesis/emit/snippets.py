@@ -221,6 +221,45 @@ class KVHeadParallel(ParallelStyle):
 ''',
 )
 
+EXPERTS = Snippet(
+    "ExpertsParallel",
+    (
+        (PARALLEL, "ParallelStyle"), (TENSOR, "DTensor"), (TENSOR, "Partial"),
+        (TENSOR, "Replicate"), (TENSOR, "Shard"), (TENSOR, "distribute_tensor"),
+        ("torch.distributed.tensor.placement_types", "_StridedShard"),
+        ("torch.func", "functional_call"), ("torch", "nn"), ("copy", ""),
+    ),
+    '''
+class ExpertsParallel(ParallelStyle):
+    """Experts of which each rank has a piece of every hidden layer, added up on the way out.
+
+    `splits` maps a parameter to the dim that is split and the equal parts stacked along it.
+    """
+
+    def __init__(self, splits):
+        self.splits = splits
+
+    def _apply(self, module, device_mesh):
+        for name, (dim, parts) in self.splits.items():
+            split = _StridedShard(dim, split_factor=parts) if parts > 1 else Shard(dim)
+            param = distribute_tensor(getattr(module, name), device_mesh, [split])
+            module.register_parameter(name, nn.Parameter(param))
+        inner = copy.copy(module)
+
+        def whole(x):
+            return whole_input(x, device_mesh, Replicate()) if x.is_floating_point() else x
+
+        def forward(*args):
+            local = {name: getattr(module, name).to_local() for name in self.splits}
+            out = functional_call(inner, local, tuple(map(whole, args)))
+            out = DTensor.from_local(out, device_mesh, [Partial()], run_check=False)
+            return out.redistribute(placements=[Replicate()]).to_local()
+
+        module.forward = forward
+        return module
+''',
+)  # fmt: skip
+
 CROSS_ENTROPY = Snippet(
     "vocab_parallel_cross_entropy",
     (
@@ -297,9 +336,10 @@ NEEDS = {
     "FusedColwiseParallel": (WHOLE_INPUT,),
     "FusedConv1DColwiseParallel": (WHOLE_INPUT,),
     "KVHeadParallel": (WHOLE_INPUT,),
+    "ExpertsParallel": (WHOLE_INPUT,),
     "causal_lm_loss": (CROSS_ENTROPY,),
 }
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
-    KV_COLWISE, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP, OWN_OUTPUT,
+    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP, OWN_OUTPUT,
 )  # fmt: skip

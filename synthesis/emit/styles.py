@@ -85,6 +85,12 @@ def _kv(m: ModulePlan) -> Style:
     return Style("KVHeadParallel", (f"heads={m.parts}", *extra), snippets.KV_COLWISE)
 
 
+def _experts(m: ModulePlan) -> Style:
+    _needs(m, "input", m.input, "R")
+    splits = ", ".join(f'"{name}": ({dim}, {parts})' for name, dim, parts in m.splits)
+    return Style("ExpertsParallel", ("{" + splits + "}",), snippets.EXPERTS)
+
+
 def _sequence(m: ModulePlan) -> Style:
     """`output="DTensor"`: the sharded output keeps its whole shape for the code that follows."""
     if m.output == "DTensor":
@@ -117,6 +123,7 @@ _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("fused_column", "Linear"): _fused("FusedColwiseParallel", snippets.FUSED_COLWISE),
     ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel", snippets.FUSED_CONV1D),
     ("kv_column", "Linear"): _kv,
+    ("experts", "*"): _experts,
     ("sequence", "*"): _sequence,
     ("replicate", "*"): _replicated,
 }
@@ -146,7 +153,9 @@ def style_of(m: ModulePlan, base: str) -> Style:
 
 def split_of(m: ModulePlan, base: str, name: str) -> str:
     """How the style splits the module's parameter `name`: a placement, or `R`."""
-    if m.style in ("sequence", "replicate", "kv_column") or (m.style == "row" and name == "bias"):
+    if m.style in ("sequence", "replicate", "kv_column", "experts") or (
+        m.style == "row" and name == "bias"
+    ):
         return "R"
     if m.style == "fused_column":
         return "R" if name == "bias" else f"S(fused {m.parts})"

@@ -86,7 +86,7 @@ def _library(
     config_class: Any = cls.config_class
     known = set(config_class().to_dict()) | set(dir(config_class))
     for key in extra:
-        if key not in known and key not in fields and not _mentioned(key, config_class):
+        if key not in known and key not in fields and not _mentioned(key, cls):
             near = difflib.get_close_matches(key, known, 3)
             raise CaptureError(
                 f"{config_class.__name__} has no field {key!r}",
@@ -115,9 +115,10 @@ def _library(
     )
 
 
-def _mentioned(key: str, config_class: Any) -> bool:
-    """Whether the library's code knows an older name of a field, such as `rope_theta`."""
-    names = [config_class.__module__, "transformers.configuration_utils"]
+def _mentioned(key: str, cls: Any) -> bool:
+    """Whether the library's code reads a field that the config class does not declare, or knows
+    an older name of one, such as `rope_theta`."""
+    names = [cls.__module__, cls.config_class.__module__, "transformers.configuration_utils"]
     names.append("transformers.modeling_rope_utils")
     sources = [inspect.getsource(sys.modules[n]) for n in names if n in sys.modules]
     return any(re.search(rf"\b{re.escape(key)}\b", text) for text in sources)

@@ -1,0 +1,54 @@
+"""Experts whose weights are looked up: which dims of them hold hidden units."""
+
+from __future__ import annotations
+
+import pytest
+
+from synthesis.assign import options, split
+from synthesis.roles import modules
+from synthesis.tactics import TACTICS
+from verifier.ir.text import parse_text
+
+EXPERTS = """program m
+  input %ids: i64[6]
+  input %x: f32[6, 4]
+  param %up: f32[3, 10, 4] "mlp.experts.up"
+  param %down: f32[3, 4, DEEP] "mlp.experts.down"
+  %x3 = reshape %x {shape=[6, 4, 1]}
+  %u = take %up, %ids {dim=0}  @ m.py:3 mlp.experts | up[ids]
+  %h = bmm %u, %x3  @ m.py:3 mlp.experts | bmm
+  %h2 = reshape %h {shape=[6, 10]}  @ m.py:3 mlp.experts | squeeze
+  CUT
+  %h3 = reshape %g {shape=[6, DEEP, 1]}  @ m.py:3 mlp.experts | unsqueeze
+  %d = take %down, %ids {dim=0}  @ m.py:4 mlp.experts | down[ids]
+  %y = bmm %d, %h3  @ m.py:4 mlp.experts | bmm
+  return %y
+"""
+WHOLE = "%g = neg %h2  @ m.py:3 mlp.experts | act"
+HALVES = """%a = slice %h2 {dim=1, start=0, stop=5, step=1}  @ m.py:3 mlp.experts | chunk
+  %b = slice %h2 {dim=1, start=5, stop=10, step=1}  @ m.py:3 mlp.experts | chunk
+  %g = mul %a, %b  @ m.py:3 mlp.experts | gate"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "deep", "parts", "fits"), [(WHOLE, 10, 1, (2, 5)), (HALVES, 5, 2, (5,))]
+)
+def test_hidden_layers_of_experts_are_split(
+    cut: str, deep: int, parts: int, fits: tuple[int, ...]
+) -> None:
+    text = EXPERTS.replace("CUT", cut).replace("DEEP", str(deep))
+    (module,) = modules(parse_text(text), {"mlp.experts": "Experts"})
+    assert (module.use, module.splits) == ("experts", {"up": (1, parts), "down": (2, 1)})
+    assert [n for n in (2, 3, 5) if "experts" in options(module, n)] == list(fits)
+    assert TACTICS["column_row"]([module], 5).style("mlp.experts") == "experts"
+    for param in module.params:
+        layout = split(module, param, "experts", "tp", 5)
+        assert layout.local_shape == {"up": (3, 2, 4), "down": (3, 4, deep // 5)}[param.name]
+
+
+def test_one_weight_that_is_looked_up_is_no_expert() -> None:
+    text = EXPERTS.replace("CUT", WHOLE).replace("DEEP", "10").split("  %d =")[0] + "  return %h3\n"
+    text = text.replace('  param %down: f32[3, 4, 10] "mlp.experts.down"\n', "")
+    (module,) = modules(parse_text(text), {"mlp.experts": "Experts"})
+    assert module.use == "other"
+    assert options(module, 2) == ["replicate"]
