@@ -20,6 +20,7 @@ from verifier.fingerprint import (
     colors,
     combined,
     common_width,
+    coverage,
     descriptor,
     exact_all_reduce,
     expected_fingerprint,
@@ -35,6 +36,7 @@ from verifier.fingerprint import (
     verify_allreduce,
     verify_alltoall,
     verify_broadcast,
+    verify_coverage,
     verify_descriptors,
     verify_dp_gradients,
     verify_pipeline_handoff,
@@ -126,6 +128,13 @@ OF_5 = fingerprint(X, None, 5)
         (lambda: verify_broadcast(X, OF_5, 6), "fingerprints of key 0000000000000005"),
         (lambda: verify_broadcast(X, None, 6), "expected a fingerprint, got None"),  # type: ignore[arg-type]
         (lambda: verify_alltoall([X], [Region.whole((3, 8))], [OF_5], 6), "fingerprints of key"),
+        (
+            lambda: verify_coverage(
+                [coverage(Region.whole((4,)), 1)], coverage(Region.whole((4,)), 2)
+            ),
+            "do not combine",
+        ),
+        (lambda: verify_dp_gradients([OF_5, OF_5]), "expected fingerprints by parameter"),  # type: ignore[arg-type]
         (lambda: verify_send_buffer(OF_5, fingerprint(X, None, 6), 0), "do not combine"),
         (lambda: verify_allgather(X, shards_of(1)[0]), "partition.siblings()"),  # type: ignore[arg-type]
         (lambda: verify_allgather(X, [Region.whole((3, 8))]), "expected TensorPartitions"),  # type: ignore[list-item]

@@ -258,8 +258,10 @@ def verify_send_buffer(before: Fp, after: Fp, rank: int) -> Verdict:
 
 
 def verify_coverage(claims: Sequence[Fp], expected: Fp) -> Verdict:
-    """Whether what the ranks claim is all of the tensor, once (see `coverage`)."""
+    """Whether what the ranks claim is all of the tensor, once (see `coverage`). Raises
+    FingerprintError where the claims are of another key."""
     got = total(claims)
+    total((got, expected))
     if got == expected:
         return Verdict("passed", "partition", "C", str(expected), str(got))
     short = expected.count - got.count

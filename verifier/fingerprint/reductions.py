@@ -34,8 +34,12 @@ def verify_dp_gradients(gradients: Mapping[str, Sequence[Fp]]) -> Verdict:
     """Whether all replicas hold the same gradients after their all-reduce, by parameter.
 
     Raises:
-        FingerprintError: no gradients.
+        FingerprintError: no gradients, or not by parameter.
     """
+    if not isinstance(gradients, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FingerprintError(
+            f"verify_dp_gradients: expected fingerprints by parameter, got {gradients!r:.60}"
+        )
     return combined(same(f"gradient of {n}", "R", f, "not in sync") for n, f in gradients.items())
 
 
