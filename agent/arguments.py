@@ -45,7 +45,8 @@ Pin = Annotated[
     list[str],
     typer.Option(
         metavar="PATH=STYLE",
-        help="Give a module this style: replicate, column, row, fused_column or vocab. Repeatable.",
+        help="Give a module this style: replicate, column, row, fused_column, vocab or experts. "
+        "Repeatable.",
     ),
 ]
 Ban = Annotated[

@@ -70,7 +70,10 @@ def why_not(
     target: Target,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A module: h.*.mlp.c_fc")],
     style: Annotated[
-        str, typer.Argument(metavar="STYLE", help="replicate, column, row, fused_column or vocab.")
+        str,
+        typer.Argument(
+            metavar="STYLE", help="replicate, column, row, fused_column, vocab or experts."
+        ),
     ],
     mesh: MeshDims,
     bare: Annotated[

@@ -17,6 +17,7 @@ STYLES: dict[str, str] = {
     "row": "the input dim of the weight is split; the result is a pending sum",
     "fused_column": "as column, part by part, for several weights fused in one",
     "vocab": "the rows of an embedding are split; the result is a pending sum",
+    "experts": "the hidden layer of every expert is split; the result is a pending sum",
 }
 STREAMS: dict[str, str] = {
     "R": "whole on every rank of the mesh dim",
