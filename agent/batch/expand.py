@@ -6,16 +6,16 @@ import glob
 import itertools
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from agent.batch.jobs import NAME, NAME_FORM, Job, asked
 from agent.batch.manifest import Entry, Manifest, Options, Origin, Place, read, values
+from agent.batch.names import is_field, label, labels, slug, worded
 from agent.errors import InputError, ShardproofError
 from agent.translate import as_ours
 from synthesis import hardware as clusters
@@ -34,6 +34,8 @@ class Placed:
     job: Job
     origin: Origin
     place: Place
+    longer: str = ""
+    """Another name, with the path of the model; '' where its owner gave it a name."""
 
     @property
     def where(self) -> str:
@@ -57,6 +59,7 @@ def gather(arguments: Sequence[str], given: Options) -> list[Job]:
     found = list({_same(p): p for p in found}.values())
     if len(found) > MOST:
         raise InputError("too many jobs", expected=f"at most {MOST:,}", got=f"{len(found):,}")
+    found = _apart(found)
     _named_once(found)
     for placed in found:
         checked(placed)
@@ -122,7 +125,7 @@ def _from_here(given: Options) -> dict[str, Any]:
 
 
 def _whole(item: str) -> str:
-    named = not _is_field(item) and item.endswith((".json", ".toml"))
+    named = not is_field(item) and item.endswith((".json", ".toml"))
     return str(Path(item).absolute()) if named else item
 
 
@@ -144,7 +147,7 @@ def _expanded(
         files = [f for pattern in values(entry.configs) for f in _files(pattern, folder)]
     elif entry.target is None:
         raise refuse("no target", "target", expected="path/model.py:Class or hf:Class")
-    labels = _labels(files)
+    words = labels(files)
     axes = [values(merged.get(name)) for name in ("mesh", "batch", "seq", "hardware")]
     for name, axis in zip(("mesh", "batch", "seq", "hardware"), axes, strict=True):
         if not axis:
@@ -154,16 +157,17 @@ def _expanded(
         target = _target(entry, file, folder)
         config = _config(merged.get("config"), folder)
         config = ([_path(file)] if file is not None else []) + config
-        label = labels[file] if file is not None else _label(config)
+        suffix = [slug(mesh)] if listed[0] or not entry.name else []
+        suffix += [f"b{batch}"] if listed[1] else []
+        suffix += [f"s{seq}"] if listed[2] else []
+        suffix += [Path(hardware).stem] if listed[3] else []
+        word = words[file] if file is not None else label(config)
         if entry.name is None:
-            parts = [label or target.rpartition(":")[2]]
+            own = [worded(word or target.rpartition(":")[2])]
+            longer = "-".join([worded(str(file or target)), *suffix])
         else:
-            parts = [entry.name, label] if file is not None else [entry.name]
-        parts += [_slug(mesh)] if listed[0] or not entry.name else []
-        parts += [f"b{batch}"] if listed[1] else []
-        parts += [f"s{seq}"] if listed[2] else []
-        parts += [Path(hardware).stem] if listed[3] else []
-        name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", "-".join(parts)) if not entry.name else None
+            own = [entry.name, worded(word)] if file is not None else [entry.name]
+            longer = ""
         translation = merged.get("translation")
         taken: dict[str, Any] = {
             key: tuple(merged[key]) if isinstance(merged[key], list) else merged[key]
@@ -171,7 +175,7 @@ def _expanded(
             if key in merged
         }
         job = Job(
-            name=name or "-".join(parts),
+            name="-".join([*own, *suffix]),
             target=target,
             mesh=mesh,
             config=tuple(config),
@@ -184,7 +188,7 @@ def _expanded(
         )
         if not NAME.fullmatch(job.name):
             raise refuse("not a name for a job", "name", expected=NAME_FORM, got=job.name)
-        yield Placed(job, origin, place)
+        yield Placed(job, origin, place, longer)
 
 
 TAKEN = ("run", "pin", "ban", "memory", "constrain", "full_depth", "guard", "timeout")
@@ -216,14 +220,9 @@ def _config(given: object, folder: Path) -> list[str]:
     if isinstance(given, Mapping):
         return [f"{key}={json.dumps(value, default=str)}" for key, value in given.items()]  # pyright: ignore[reportUnknownVariableType]
     return [
-        _path(folder / item) if not _is_field(item) and item.endswith((".json", ".toml")) else item
+        _path(folder / item) if not is_field(item) and item.endswith((".json", ".toml")) else item
         for item in values(given)
     ]
-
-
-def _is_field(item: str) -> bool:
-    key, equals, _ = item.partition("=")
-    return bool(equals) and key.isidentifier()
 
 
 def _hardware(name: str | None, folder: Path) -> str:
@@ -237,35 +236,22 @@ def _path(path: Path) -> str:
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
 
-def _slug(mesh: str) -> str:
-    return re.sub(r"\s*,\s*", "-", mesh).replace("=", "").replace(" ", "")
-
-
-def _label(config: Iterable[str]) -> str:
-    """A word for the config file in a name."""
-    file = next((item for item in config if not _is_field(item)), None)
-    return _word(Path(file)) if file is not None else ""
-
-
-def _word(file: Path) -> str:
-    return Path(os.path.abspath(file)).parent.name if file.stem == "config" else file.stem  # noqa: PTH100
-
-
-def _labels(files: Sequence[Path | None]) -> dict[Path, str]:
-    """A word for each file, with its folder where words alone are not distinct."""
-    words = {file: _word(file) for file in files if file is not None}
-    counts = Counter(words.values())
-    return {
-        file: word if counts[word] == 1 else f"{file.parent.name}-{file.stem}"
-        for file, word in words.items()
-    }
-
-
 def _same(placed: Placed) -> tuple[object, ...]:
     """What a job that was given twice has in common: a file in two patterns, or one manifest."""
     origin = placed.origin
     entry = (str(origin.path), placed.place) if origin.text else ()
     return (placed.job.model_dump_json(), *entry)
+
+
+def _apart(found: Sequence[Placed]) -> list[Placed]:
+    """Where two names that were made here are one, the longer ones."""
+    counts = Counter(p.job.name.lower() for p in found)
+    return [
+        replace(p, job=p.job.model_copy(update={"name": p.longer}))
+        if p.longer and counts[p.job.name.lower()] > 1
+        else p
+        for p in found
+    ]
 
 
 def _named_once(found: Iterable[Placed]) -> None:

@@ -9,13 +9,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import InputError
 
 Values = str | list[str]
+Extent = Annotated[int, Field(ge=1)]
 
 
 class Options(BaseModel):
@@ -28,8 +29,8 @@ class Options(BaseModel):
     config: str | list[str] | dict[str, Any] | None = None
     """A file, `key=value`, a list of those, or a table of entries."""
     input: list[str] | None = None
-    batch: int | list[int] | None = None
-    seq: int | list[int] | None = None
+    batch: Extent | list[Extent] | None = None
+    seq: Extent | list[Extent] | None = None
     hardware: Values | None = None
     run: bool | None = None
     pin: list[str] | None = None
@@ -68,8 +69,8 @@ FORMS = {
     "mesh": 'a mesh such as "dp=2,tp=2", or a list of them',
     "config": 'a file, a list such as ["llama.json", "num_hidden_layers=2"], or a table',
     "input": 'a list such as ["idx=i64[4,32]<65"]',
-    "batch": "a whole number, or a list of them",
-    "seq": "a whole number, or a list of them",
+    "batch": "a whole number of at least 1, or a list of them",
+    "seq": "a whole number of at least 1, or a list of them",
     "hardware": "a shipped name or a TOML file, or a list of them",
     "run": "true or false",
     "guard": "true or false",

@@ -13,6 +13,7 @@ from agent.batch.manifest import Options
 from agent.errors import InputError
 from tests.batch.conftest import Lab
 
+NAMED = '[[job]]\nname = "j"\ntarget = "m.py:M"\nmesh = "tp=2"\n'
 GOOD = '[[job]]\ntarget = "m.py:M"\nmesh = "tp=2"\n'
 
 
@@ -60,6 +61,14 @@ def test_config_files_name_their_class_and_are_taken_by_a_pattern(lab: Lab) -> N
     assert [j.name for j in gathered("a", "a/config.json", mesh="tp=2")] == ["a-tp2"]
 
 
+def test_models_of_one_class_get_names_with_their_files(lab: Lab) -> None:
+    for folder in ("a", "b"):
+        (lab.folder / folder).mkdir()
+        (lab.folder / folder / "m.py").write_text("class M: ...\n")
+    names = [job.name for job in gathered("a/m.py:M", "b/m.py:M", mesh="tp=2")]
+    assert names == ["a-m.py-M-tp2", "b-m.py-M-tp2"]
+
+
 def test_the_example_gives_ten_jobs_whatever_the_folder(lab: Lab, root: Path) -> None:
     jobs = gathered(root / "examples" / "batch.toml")
     assert len(jobs) == 10
@@ -81,6 +90,7 @@ def test_json_manifests_are_read_too(lab: Lab) -> None:
         (GOOD + "sek = 3\n", "batch.toml:4: job 1, sek", "did you mean seq?"),
         (GOOD + "[[job]]\n\nmesh = 3\n", "batch.toml:6: job 2, mesh", '"dp=2,tp=2"'),
         (GOOD + 'batch = "4"\n', "batch.toml:4: job 1, batch", "whole number"),
+        (GOOD + "seq = [8, 0]\n", "batch.toml:4: job 1, seq", "at least 1"),
         (GOOD + "timeout = -1\n", "batch.toml:4: job 1, timeout", "more than 0"),
         ('[[job]]\ntarget = "m.py:M"\n', "batch.toml:1: job 1", "no mesh"),
         ('[[job]]\nmesh = "tp=2"\n', "batch.toml:1: job 1", "no target"),
@@ -94,8 +104,8 @@ def test_json_manifests_are_read_too(lab: Lab) -> None:
         (GOOD + 'input = ["x"]\n', "batch.toml:1: job 1", "is not an input"),
         (GOOD + 'name = "../x"\n', "batch.toml:4: job 1, name", "not a name"),
         (GOOD + 'configs = "none*.json"\n', "none*.json", "no such file"),
-        (GOOD + GOOD.replace("M", "m"), "batch.toml:4: job 2", "two jobs are called m-tp2"),
-        (GOOD + GOOD, "batch.toml:4: job 2", "two jobs are called M-tp2"),
+        (NAMED + NAMED.replace('"j"', '"J"'), "batch.toml:5: job 2", "two jobs are called J"),
+        (GOOD + GOOD, "batch.toml:4: job 2", "two jobs are called m.py-M-tp2"),
         (GOOD + "mesh = []\n", "batch.toml:4", "TOML"),
         ('[[job]]\ntarget = "m.py:M"\nmesh = []\n', "batch.toml:3: job 1, mesh", "empty list"),
     ],
