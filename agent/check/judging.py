@@ -62,6 +62,7 @@ def check(
     """
     one = _compared(captured.one.program, skipped)
     captured = replace(captured, one=replace(captured.one, program=one))
+    tables = same_tables(captured)
     read = read_ranks(captured.texts, tell)
     for found in read.of_kind("malformed"):
         raise InputError(f"the ranks run no programs that fit together: {found.message}")
@@ -74,7 +75,6 @@ def check(
         return Checked(strays, (), read, None)
     program = _plain_gathers(_sourced(program, captured.texts))
     program = _same_outputs(one, program)
-    tables = same_tables(captured, program)
     contract, placed = agree(captured, program, stated, tables)
     consts = captured.one.consts
     question = Question(one, program, contract, consts)

@@ -130,7 +130,9 @@ def test_a_group_that_is_no_slice(case):
 
 WAITING = {
     "one rank alone": "if dist.get_rank() == 0:\n    dist.all_reduce(y, group=self.group)",
-    "unused on one rank": "if dist.get_rank() == 0:\n    dist.all_reduce(y.clone(), group=self.group)",
+    "unused on one rank": (
+        "if dist.get_rank() == 0:\n    dist.all_reduce(y.clone(), group=self.group)"
+    ),
     "twice on one rank": (
         "z = y.clone()\ndist.all_reduce(z, group=self.group)\n"
         "if dist.get_rank() == 0:\n    z = y.clone()\n    dist.all_reduce(z, group=self.group)\n"

@@ -269,14 +269,8 @@ def carry_over(moved: Moved) -> None:
             new.register_post_accumulate_grad_hook(hook)
 
 
-def without_memory(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers become fake tensors; the buffers' real values by name. Call inside
-    the fake mode."""
-    values: dict[str, torch.Tensor] = {
-        name: b.detach()
-        for name, b in model.named_buffers(remove_duplicate=False)
-        if b.device.type != "meta"
-    }
+def without_memory(model: nn.Module) -> None:
+    """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
     made: dict[int, Any] = {}
     kept: list[Any] = []
     moved: Moved = []
@@ -299,4 +293,3 @@ def without_memory(model: nn.Module) -> dict[str, torch.Tensor]:
                     made[id(b)] = fake(b)
                 module._buffers[name] = made[id(b)]
     carry_over(moved)
-    return values

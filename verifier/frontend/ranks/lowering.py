@@ -18,6 +18,7 @@ from verifier.frontend.trace import Traced
 from verifier.inline import inline, live
 from verifier.ir.program import Output, Program
 from verifier.ir.types import Attr, Mesh
+from verifier.leading import leading_dims
 from verifier.ops import lookup
 from verifier.windows import read_windows
 
@@ -72,7 +73,7 @@ def lower_rank(
         CaptureError: an op that has no meaning in the language, with its source line.
     """
     lowered = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups).run()
-    program = _silent(live(_spoken(inline(lowered.program))))
+    program = _silent(leading_dims(live(_spoken(inline(lowered.program)))))
     return replace(lowered, program=_without_idle(program))
 
 

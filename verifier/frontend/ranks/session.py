@@ -20,7 +20,7 @@ from torch import nn
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.inputs import find_inputs, torch_types
 from verifier.frontend.lower import DTYPES
-from verifier.frontend.materialize import fake_inputs, fake_mode, tied_groups
+from verifier.frontend.materialize import fake_inputs, fake_mode, take_buffers, tied_groups
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.ranks import build as building
 from verifier.frontend.ranks.collectives import Seen, Watch
@@ -217,8 +217,9 @@ def _followed(
     def call(values: dict[str, torch.Tensor]) -> Any:
         return model(**{arguments[name]: v for name, v in values.items()})
 
+    buffers = take_buffers(model)
     with fake_mode():
-        buffers = building.without_memory(model)
+        building.without_memory(model)
         inputs = fake_inputs(torch_types(specs))
         order = Order(
             model,

@@ -41,7 +41,7 @@ def pieces(
 
     return replace(
         program,
-        inputs=tuple(replace(i, name=named(i.name)) for i in program.inputs),
+        inputs=tuple(replace(i, name=named(i.name), path=named(i.path)) for i in program.inputs),
         nodes=tuple(replace(n, inputs=tuple(map(named, n.inputs))) for n in program.nodes),
         outputs=tuple(replace(o, value=named(o.value)) for o in program.outputs),
         types={named(v): t for v, t in program.types.items()},

@@ -1,0 +1,128 @@
+"""Reshapes of leading dims: every output is kept, and a near miss is left alone."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from verifier.evaluate import evaluate
+from verifier.ir.builder import Builder
+from verifier.ir.program import Program
+from verifier.ir.types import TensorType
+from verifier.leading import leading_dims
+from verifier.windows import read_windows
+
+
+def bias(old: tuple[int, ...], other: tuple[int, ...], new: tuple[int, ...], left: bool) -> Program:
+    b = Builder("bias")
+    x = b.input("x", TensorType(old, "f32"))
+    y = b.input("y", TensorType(other, "f32"))
+    total = b.add("add", x, y) if left else b.add("add", y, x)
+    b.output(b.add("reshape", total, shape=new), "output", "z")
+    return b.build()
+
+
+def summed(
+    old: tuple[int, ...], new: tuple[int, ...], dims: tuple[int, ...], keepdim: bool
+) -> Program:
+    b = Builder("summed")
+    x = b.input("x", TensorType(old, "f32"))
+    rows = b.add("reshape", x, shape=new)
+    b.output(b.add("sum", rows, dims=dims, keepdim=keepdim), "output", "z")
+    return b.build()
+
+
+def ops(program: Program) -> list[str]:
+    return [n.op for n in program.nodes]
+
+
+def same(before: Program, after: Program, **fixed: np.ndarray) -> None:
+    g = np.random.default_rng(0)
+    values = {
+        i.name: fixed[i.name] if i.name in fixed else g.standard_normal(i.type.shape)
+        for i in before.inputs
+    }
+    first, second = evaluate(before, values), evaluate(after, values)
+    for a, b in zip(before.outputs, after.outputs, strict=True):
+        assert np.allclose(first[a.value], second[b.value])
+        assert before.types[a.value] == after.types[b.value]
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("other", [(4,), (1, 4)])
+@pytest.mark.parametrize("new", [(2, 3, 4), (3, 2, 4), (6, 1, 4)])
+def test_a_bias_is_added_after_the_reshape(left, other, new):
+    program = bias((6, 4), other, new, left)
+    after = leading_dims(program)
+    assert ops(after)[-1] == "add"
+    same(program, after)
+
+
+@pytest.mark.parametrize(
+    ("old", "other", "new"),
+    [
+        ((6, 4), (6, 4), (2, 3, 4)),
+        ((6, 4), (6, 1), (2, 3, 4)),
+        ((6, 4), (4,), (4, 6)),
+        ((6, 4), (4,), (24,)),
+        ((6, 4), (1,), (2, 3, 4)),
+    ],
+)
+def test_another_operand_or_another_last_dim_is_left_alone(old, other, new):
+    program = bias(old, other, new, True)
+    after = leading_dims(program)
+    assert ops(after) == ops(program)
+    same(program, after)
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"), [((2, 3, 4), (6, 4)), ((2, 3, 4, 5), (6, 4, 5)), ((2, 3, 4), (24,))]
+)
+def test_merged_rows_are_summed_before(old, new, keepdim):
+    program = summed(old, new, (0,), keepdim)
+    after = leading_dims(program)
+    assert ops(after)[0] == "sum"
+    same(program, after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "dims"),
+    [((2, 3, 4), (6, 4), (1,)), ((2, 3, 4), (2, 12), (0,)), ((6, 4), (2, 3, 4), (0,))],
+)
+def test_other_sums_are_left_alone(old, new, dims):
+    program = summed(old, new, dims, False)
+    assert ops(leading_dims(program)) == ops(program)
+
+
+def rows(first: int, last: int, shift: int, size: int) -> Program:
+    """The gradient of a masked lookup of `size` rows."""
+    b = Builder("rows")
+    g = b.input("g", TensorType((3, 5, 2), "f32"))
+    ids = b.input("ids", TensorType((3, 5), "i64"))
+
+    def number(value: int, dtype: str = "i64") -> str:
+        return b.add("full", shape=(), value=Fraction(value), dtype=dtype)
+
+    other = b.add("logical_or", b.add("lt", ids, number(first)), b.add("ge", ids, number(last)))
+    local = b.add("where", other, number(0), b.add("add_scalar", ids, value=Fraction(-shift)))
+    wide = b.add("reshape", other, shape=(3, 5, 1))
+    kept = b.add("where", wide, number(0, "f32"), g)
+    b.output(b.add("index_add", kept, local, size=size), "output", "z")
+    return b.build()
+
+
+def test_rows_added_through_a_window():
+    program = rows(6, 12, 6, 6)
+    after = read_windows(program)
+    assert ops(after) == ["index_add"]
+    assert after.nodes[0].attrs["offset"] == 6
+    same(program, after, ids=np.arange(15).reshape(3, 5))
+
+
+@pytest.mark.parametrize("wrong", [(5, 12, 6, 6), (6, 13, 6, 6), (6, 12, 5, 6), (6, 11, 6, 6)])
+def test_a_window_that_does_not_match_is_left_alone(wrong):
+    after = read_windows(rows(*wrong))
+    assert "where" in ops(after)
