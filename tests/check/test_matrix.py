@@ -7,6 +7,8 @@ import pytest
 from agent.check.contract import placement
 from verifier.ir.types import Mesh
 
+pytestmark = pytest.mark.torch
+
 
 def test_column_and_row_parallel(case):
     found = case().proved()

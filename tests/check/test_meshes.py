@@ -7,6 +7,8 @@ import pytest
 from verifier.ir.types import Mesh
 from verifier.verdict import Trace
 
+pytestmark = pytest.mark.torch
+
 SEQUENCE = {"target": "parallel.py:SequenceParallelMLP", "input_layouts": ["x=S(0)@tp"]}
 
 

@@ -9,6 +9,8 @@ from verifier.frontend.errors import CaptureError
 from verifier.ir.types import Mesh
 from verifier.verdict import Counterexample, Trace
 
+pytestmark = pytest.mark.torch
+
 BODY = """
 h = Copy.apply(self.norm(x), self.group)
 h = F.relu(self.up(h))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -90,7 +91,9 @@ def _all(folder: Path, work: Sequence[tuple[str, Callable[[], dict[str, Any]]]],
 
 
 def _fork(path: Path, do: Callable[[], dict[str, Any]], root: str) -> int:
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch has threads, none of which the child needs
+        pid = os.fork()
     if pid:
         return pid
     from verifier.frontend.worker import explain
