@@ -69,6 +69,8 @@ def compiles(device: str) -> bool:
 def _bits(data: torch.Tensor, width: int) -> torch.Tensor:
     """The bits of a tensor as words of `width` bytes, flat, the last one filled up with zeros."""
     flat = data.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # of one element or none, strides say nothing
+        flat = flat.clone(memory_format=torch.contiguous_format)
     if flat.dtype.is_complex:
         flat = torch.view_as_real(flat).reshape(-1)
     size = flat.element_size()
@@ -93,7 +95,8 @@ def fingerprint(
     `eager`.
 
     Raises:
-        FingerprintError: no dense tensor, or a shape that is not that of the piece.
+        FingerprintError: no dense tensor, a dtype without bytes, a shape that is not that of the
+            piece, or no such backend.
     """
     value = fingerprint_on_device(data, where, key, width=width, backend=backend)
     if isinstance(value, Fp):
@@ -132,11 +135,18 @@ def fingerprint_on_device(
     key = integer(key, "fingerprint: the key")
     runs, width = reading(tuple(data.shape), data.element_size(), where, width)
     kind = data.device.type
+    if backend not in (None, "compile", "numpy", "eager"):
+        raise FingerprintError(f"fingerprint: backend {backend!r}; compile, numpy or eager")
     if backend is None:
         small = kind == "cpu" and data.nbytes < WORTH_COMPILING
         other: Backend = "numpy" if kind == "cpu" else "eager"
         backend = other if small or not compiles(kind) else "compile"
-    words = _bits(data, width)
+    try:
+        words = _bits(data, width)
+    except NotImplementedError as error:
+        raise FingerprintError(
+            f"fingerprint: a tensor of {data.dtype} cannot be read as bytes: {error}"
+        ) from None
     if backend == "numpy":
         array = words.cpu().numpy().view(f"u{width}")
         return Fp(hash_words(array, runs, key), data.nbytes, key & MASK, width)

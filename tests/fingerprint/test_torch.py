@@ -41,6 +41,13 @@ def test_the_same_to_the_bit(backend: str, dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize("backend", ["numpy", "eager"])
+def test_strides_of_one_element_or_none(backend: str) -> None:
+    for t in (torch.arange(6.0)[::2][1:2], torch.zeros(1, dtype=torch.bool).expand(0)):
+        want = fingerprint(t.contiguous().numpy().copy(), None, 3)
+        assert ours.fingerprint(t, None, 3, backend=backend) == want
+
+
 def test_views_and_gradients() -> None:
     z = torch.randn(5, dtype=torch.complex64)
     assert ours.fingerprint(z.conj(), None, 1) == fingerprint(
