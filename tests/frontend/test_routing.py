@@ -33,8 +33,11 @@ ROUTES = """values = h.softmax(-1).topk(2).values * 3
         mask = h * torch.zeros_like(h).scatter(1, i, 1.0)
         number = h.scatter(1, h.topk(1).indices.expand(6, 3), 2.0)
         worked_out = self.experts[i - 3].sum(1) + h[:, :1, None]
+        m, j = h.max(-1)
+        largest = m.unsqueeze(-1) * h + (h - h.min(0, keepdim=True).values)
+        rows = self.experts[j] + self.experts[h.argmin(0)[:1]]
         table = h[:, torch.tensor([-1, 0, -2, 3])] * 2
-        return values, ties, smallest, experts, mask, number, worked_out, table"""
+        return values, ties, smallest, experts, mask, number, worked_out, table, largest, rows"""
 
 
 def written(folder, forward: str) -> CaptureRequest:
@@ -53,5 +56,5 @@ def test_routes_agree_with_pytorch_and_what_topk_leaves_open_is_said(tmp_path):
 def test_values_scattered_at_any_index_are_refused(tmp_path):
     """Where two meet at one place, PyTorch does not say which stays."""
     forward = "i = h.argmax(-1, keepdim=True).expand(6, 2); return h.scatter(1, i, h[:, :2])"
-    with pytest.raises(CaptureError):
+    with pytest.raises(CaptureError, match="two may meet"):
         capture(written(tmp_path, forward))

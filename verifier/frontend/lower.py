@@ -205,6 +205,7 @@ class Lowering:
                 f"{space}.{name} has no meaning in the language",
                 RECIPE,
             )
+        self.e.op = name.partition(".")[0]
         val = node.meta["val"]
         results = list(val) if isinstance(val, (tuple, list)) else [val]
         try:

@@ -131,15 +131,35 @@ def topk(
     return e.add("take_along", x, ids, dim=dim), ids
 
 
+@aten("max.dim", "min.dim")
+def max_dim(e: Emit, x: str, dim: int, keepdim: bool = False) -> tuple[str, str]:
+    """Values, and where the first of them stand."""
+    dim = e.dim(x, dim)
+    ids = e.add("topk_index", x if e.op == "max" else e.add("neg", x), k=1, dim=dim)
+    kept = e.add("take_along", x, ids, dim=dim)
+    shape = e.result[0].shape
+    return e.reshape(kept, shape), e.reshape(ids, shape)
+
+
+@aten("argmax.default", "argmin.default")
+def argmax(e: Emit, x: str, dim: int | None = None, keepdim: bool = False) -> str:
+    """Where the first of the largest entries stands; without a dim, in the flat tensor."""
+    if dim is None:
+        x, dim = e.reshape(x, (-1,)), 0
+    dim = e.dim(x, dim)
+    ids = e.add("topk_index", x if e.op == "argmax" else e.add("neg", x), k=1, dim=dim)
+    return e.reshape(ids, e.result[0].shape)
+
+
 @aten("scatter.src")
 def scatter(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
-    """Into zeros, at places that topk named, so that no two values meet at one."""
-    made = e.made(ids)
-    if not e.is_zero(x) or made is None or made.op != "topk_index":
-        raise NotImplementedError("scatter of values, but into zeros at the indices of a topk")
-    dim = e.dim(x, dim)
-    if made.attrs["dim"] != dim or e.shape(source) != e.shape(ids):
-        raise NotImplementedError("scatter along another dim than that of the topk")
+    """Into zeros, at places of which no two are one: those of a topk, or one on each line."""
+    made, dim = e.made(ids), e.dim(x, dim)
+    found = made is not None and made.op == "topk_index" and made.attrs["dim"] == dim
+    if not e.is_zero(x) or not (found or e.shape(ids)[dim] == 1):
+        raise NotImplementedError("values scattered where two may meet, or not into zeros")
+    if e.shape(source) != e.shape(ids):
+        raise NotImplementedError("a scatter of a part of the values")
     return e.add("put_along", source, ids, dim=dim, size=e.shape(x)[dim])
 
 

@@ -63,6 +63,8 @@ class Emit:
         self.scope: tuple[str, str] = ("", "")
         self.result: list[TensorType] = []
         """What PyTorch says of the results of the node at hand."""
+        self.op = ""
+        """Name of the aten op at hand, without its overload."""
         self.infinite = False
         """Whether an infinite constant was met."""
         self.notes: set[str] = set()
