@@ -22,7 +22,9 @@ from verifier.domains.floats import Floats
 from verifier.evaluate import Ranks, Values, evaluate, process_groups, simulate
 from verifier.explain import place, show
 from verifier.ir.program import Node, Program
+from verifier.mending import mended
 from verifier.refute import DRAWS, Pair, compare, elements, held_elements, sample
+from verifier.repair.edits import Edit
 from verifier.scatter import scatter
 from verifier.verdict import Location
 
@@ -41,25 +43,35 @@ def blame(
     found: Location | None,
     broken: bool,
     consts: Mapping[str, Array],
+    given: Program | None = None,
 ) -> Location | None:
     """The place of a difference: `found` where the numbers agree that it may be to blame.
 
     `broken` says that no rule admits the op that was found, or one before it.
 
-    The programs are in primitive ops, and differ.
+    The programs are in primitive ops, and differ. Where they are small ones in the place of others,
+    the place is named in the distributed program that was `given`.
     """
+
+    def named(node: Node, reason: str) -> Location:
+        made = given.producers().get(node.outputs[0], node) if given is not None else node
+        return place(made if made.op == node.op else node, reason)
+
     if found is None or elements(sequential) + held_elements(distributed) > MAX_ELEMENTS:
         return found
     run = _differing(sequential, distributed, contract, consts)
     if run is None:
         return found
-    whole, ranks, wrong = run
+    whole, ranks, wrong, inputs = run
     lost = _Lost(distributed, whole, ranks)
-    path = lost.path([o.value for o in distributed.outputs if output_key(o) in wrong])
+    ends = [o.value for o in distributed.outputs if output_key(o) in wrong]
+    path = lost.path(ends)
     nodes = [n for n in distributed.nodes if path & set(n.outputs)]
-    old = next(
-        (n for n in distributed.nodes if show(n) == found.text and n.source == found.source), None
-    )
+    old = next((n for n in distributed.nodes if _shown(n) == found.text.split(" = ")[0]), None)
+    rather = _mended(sequential, distributed, contract, inputs, nodes, ends)
+    if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
+        (node, edit), *_ = rather
+        return named(node, f"{MENDED} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
     if old in nodes:
         return found
     first = next((n for n in nodes if n.inputs and not path & set(n.inputs)), None)
@@ -68,9 +80,43 @@ def blame(
     arranged = old is None or _stated(old) or (not broken and old.op in ARRANGING)
     if old is not None and not arranged and lost.leads(old, first):
         return found
-    return place(first, REASON)
+    return named(first, REASON)
 
 
+def _shown(node: Node) -> str:
+    return show(node).split(" = ")[0]
+
+
+def _mended(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    inputs: Mapping[str, Array],
+    path: list[Node],
+    wrong: list[str],
+) -> list[tuple[Node, Edit]]:
+    """Ops that wrong outputs depend on and that one changed attribute makes right."""
+    before = set(wrong)
+    for node in reversed(distributed.nodes):
+        if before & set(node.outputs):
+            before |= set(node.inputs)
+    rest = [n for n in distributed.nodes if n not in path and before & set(n.outputs)]
+    among = [*path, *reversed(rest)]
+    rng = np.random.default_rng(1)
+    others = {**sample(sequential, Floats(), rng, {}, True)}
+    again = {n: inputs[n] if n not in others else others[n] for n in inputs}
+
+    def right(edited: Program) -> bool:
+        with np.errstate(all="ignore"):
+            first = compare(sequential, edited, contract, inputs)
+            return first is None and compare(sequential, edited, contract, again) is None
+
+    given = [n for n in among if not _stated(n) and n.body is None]
+    return mended(sequential, distributed, given[:MAX_MENDED], right)
+
+
+MAX_MENDED = 60
+MENDED = "all numbers that were tried are right with"
 ARRANGING = frozenset({"slice", "concat", "pad", "merge", "only"})
 """Ops that fused weights, padding, micro-batches and stages need where one device has none."""
 
@@ -82,7 +128,7 @@ def _stated(node: Node) -> bool:
 
 def _differing(
     sequential: Program, distributed: Program, contract: Contract, consts: Mapping[str, Array]
-) -> tuple[Values, Ranks, tuple[str, ...]] | None:
+) -> tuple[Values, Ranks, tuple[str, ...], Mapping[str, Array]] | None:
     """Every value of both programs on plain random inputs that show the difference."""
     rng = np.random.default_rng(0)
     seen: list[tuple[Values, Ranks]] = []
@@ -119,7 +165,7 @@ def _differing(
         with np.errstate(all="ignore"):
             difference = compare(sequential, distributed, contract, inputs, run)
         if difference is not None:
-            return (*seen[0], difference.outputs)
+            return (*seen[0], difference.outputs, inputs)
     return None
 
 

@@ -21,12 +21,15 @@ from verifier.ir.program import Node, Program
 from verifier.rewrite import Pattern, Rewriting, rewrite
 
 
-def open_entropy(program: Program, unmarked: bool = False) -> tuple[Program, tuple[str, ...]]:
+def open_entropy(
+    program: Program, unmarked: bool = False, bare: bool = False
+) -> tuple[Program, tuple[str, ...]]:
     """The program (in primitives) with its cross entropies opened up, and what that assumes.
 
-    With `unmarked`, those too whose labels are compared with no number.
+    With `unmarked`, those too whose labels are compared with no number. With `bare`, a shift that
+    is the same for all classes, `x = y - m`, is taken out of the lookup too.
     """
-    opening = _Opening(program, unmarked)
+    opening = _Opening(program, unmarked, bare)
     patterns: dict[str, Pattern] = {
         "take_along": opening.lookup,
         "put_along": opening.put,
@@ -36,8 +39,8 @@ def open_entropy(program: Program, unmarked: bool = False) -> tuple[Program, tup
 
 
 class _Opening:
-    def __init__(self, program: Program, unmarked: bool) -> None:
-        self.unmarked = unmarked
+    def __init__(self, program: Program, unmarked: bool, bare: bool) -> None:
+        self.unmarked, self.bare = unmarked, bare
         self.assumed: set[str] = set()
         self.ignored = _ignored(program)
         self.masked: dict[str, str] = {}
@@ -81,9 +84,14 @@ class _Opening:
         if total.attrs["dims"] != (dim,):
             return None
         shape = (*lines[:dim], *lines[dim + 1 :])
-        picked = r.reshape(r.add("take_along", x, label, dim=dim), shape)
+        shift = r.made(x, "sub") if self.bare else None
+        lined = shift is not None and r.type(shift.inputs[1]).shape == lines
+        source = shift.inputs[0] if shift is not None and lined else x
+        picked = r.reshape(r.add("take_along", source, label, dim=dim), shape)
         e = r.add("log", _bare(r, total))
         opened = r.add("sub", picked, e)
+        if shift is not None and lined:
+            opened = r.add("sub", opened, r.reshape(shift.inputs[1], shape))
         masked = self._masked(r, opened, label, r.type(x).shape[dim], shape)
         return None if masked is None else r.reshape(masked, lines)
 

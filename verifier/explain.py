@@ -71,6 +71,13 @@ def _from_break(one: Sequential, distributed: Program, related: Related, broken:
         stray = _first_stray(scan.inner, body, inner, [o.value for o in body.outputs])
         if stray is not None:
             return _strayed(scan.inner, inner, stray)
+    node = broken.node
+    if "split differently" in broken.refused.reason or "local extents" in broken.refused.reason:
+        odd = [v for v in node.inputs if _strange(one, related.facts.get(v, []))]
+        lost = odd if 0 < len(odd) < len(node.inputs) else []
+        start = _first_lost(one, distributed, related, lost, True)
+        if start is not None and start is not node:
+            return _strayed(one, related, start)
     operands = tuple(
         f"%{v}: {f.layout}" for v, f in zip(broken.node.inputs, broken.operands, strict=False)
     )

@@ -113,7 +113,9 @@ def as_witnessed(found: SmallDifference) -> Difference:
     here, kept = found.difference.witness, found.resized.kept
     rank = {name: kept[name][at] if name in kept else at for name, at in here.rank.items()}
     witness = replace(here, sizes=str(found), rank=rank)
-    return Difference(witness, found.difference.outputs)
+    small = found.resized
+    pair = small.sequential, small.distributed, small.contract
+    return Difference(witness, found.difference.outputs, pair=pair)
 
 
 def smallest(one: Program, many: Program, contract: Contract, found: Difference) -> str:

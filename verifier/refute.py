@@ -69,6 +69,8 @@ class Difference:
     """Of the one-device program, all of them."""
     place: Location | None = None
     """What is wrong, where that is known for certain."""
+    pair: tuple[Program, Program, Contract] | None = None
+    """Smaller programs that show it, where those at hand are too large to run."""
 
 
 def elements(program: Program, copies: int = 1) -> int:

