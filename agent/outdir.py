@@ -117,11 +117,11 @@ def discard(target: Path) -> None:
         _remove_ours(target)
 
 
-def manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a sealed directory.
+def manifest(directory: Path, kind: str = "") -> dict[str, Any]:
+    """The manifest of a sealed directory; `kind` is `batch` for the folder of a batch.
 
     Raises:
-        InputError: there is none, or it cannot be read.
+        InputError: there is none, it cannot be read, or is of something else.
     """
     path = directory / MANIFEST
     try:
@@ -141,6 +141,12 @@ def manifest(directory: Path) -> dict[str, Any]:
             where=str(path),
             expected=f"format {FORMAT}",
             got=repr(content.get("format")),
+        )
+    if content.get("kind", "") != kind:
+        raise InputError(
+            "not the out-directory of one model" if not kind else f"not the folder of a {kind}",
+            where=str(directory),
+            hint="one of its jobs: " + str(directory / "jobs" / "NAME") if not kind else "",
         )
     return content
 

@@ -45,7 +45,9 @@ def dispatch(
     """
     files = (sequential, distributed, contract)
     if directory is not None and not any(files):
-        if outdir.manifest(directory).get("kind") == "batch":
+        from agent.batch.folder import is_batch
+
+        if is_batch(directory):
             from agent.batch import again
 
             return again.folder_again(run, directory)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent import outdir, recheck
+from agent.batch.folder import KIND
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 
@@ -20,7 +21,7 @@ def folder_again(run: Run, root: Path) -> Outcome:
         InputError: no folder of a batch, or a summary that cannot be read.
     """
     with run.phase("files") as phase:
-        recorded = cast("dict[str, str]", outdir.manifest(root)["files"])
+        recorded = cast("dict[str, str]", outdir.manifest(root, KIND)["files"])
         changed = sorted(name for name in recorded if _sha256(root / name) != recorded[name])
         rows = _rows(root)
         phase.summary = f"{len(recorded)} files, {len(rows)} jobs"

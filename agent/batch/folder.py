@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from agent import __version__, outdir
 from agent.errors import InputError
@@ -109,14 +109,19 @@ def check(root: Path, *, resume: bool, force: bool) -> None:
             where=where,
             hint="--resume goes on with the batch in it, --force runs all of it again",
         )
-    try:
-        data: Any = json.loads((root / outdir.MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        data = None
-    if not isinstance(data, dict) or cast("dict[str, Any]", data).get("kind") != KIND:
+    if not is_batch(root):
         raise InputError(
             "the folder holds no batch", where=where, expected=f"a {outdir.MANIFEST} of a batch"
         )
+
+
+def is_batch(root: Path) -> bool:
+    """Whether a folder is one of a batch."""
+    try:
+        outdir.manifest(root, KIND)
+    except InputError:
+        return False
+    return True
 
 
 def _passing(path: Path) -> bool:

@@ -97,6 +97,8 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
         "refused     branches-dp2-tp2",
         "refused     branches-tp2",
     ]
+    shown = run("diff", "runs")
+    assert (shown.returncode, "runs/jobs/NAME" in shown.stderr) == (2, True)
     assert run("verify", "runs/jobs/mlp-tp2").returncode == 0
     certificate = tmp_path / "runs" / "jobs" / "mlp-tp2" / "certificate.json"
     certificate.write_text(certificate.read_text() + " ")
