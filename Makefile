@@ -86,6 +86,10 @@ corpus: $(OK)  ## wrong programs and their right twins, from reports of real fau
 zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run on 2 processes
 	$(BIN)/python -m benchmarks.roads zoo
 
+.PHONY: zoo
+zoo: $(OK)  ## some ninety classes of transformers, small: which go the whole road, and why others do not
+	$(BIN)/python -m benchmarks.zoo
+
 .PHONY: bench
 bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory
 	$(BIN)/python -m benchmarks.roads full

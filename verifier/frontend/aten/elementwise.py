@@ -96,7 +96,7 @@ def minimum(e: Emit, a: str, b: str) -> str:
     return e.add("minimum", a, b)
 
 
-@aten("clamp.default", "clamp_min.default")
+@aten("clamp.default", "clamp_min.default", "clamp.Tensor", "clamp_min.Tensor")
 def clamp(
     e: Emit, x: str, low: Any = None, high: Any = None, min: Any = None, max: Any = None
 ) -> str:
