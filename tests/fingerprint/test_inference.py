@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from verifier.fingerprint import Fault, FingerprintError, machine, verify_distributed_inference
+from verifier.fingerprint.faults import MOVEMENT, SUMS
 from verifier.fingerprint.machine import Processes
 
 PLAN = """program many mesh(dp=2, tp=2)
@@ -63,6 +64,27 @@ def test_messages_between_stages() -> None:
     assert [str(v) for v in verify_distributed_inference(STAGES).verdicts] == ["send %s: passed H"]
     (alarm,) = verify_distributed_inference(STAGES, faults={"s": Fault("shift", 0, 1)}).alarms
     assert (alarm.culprit_ranks, alarm.rank) == ((0,), 1)
+
+
+@pytest.mark.parametrize("kind", [*MOVEMENT, *SUMS])
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather"])
+def test_values_of_shape_none(op: str, kind: str) -> None:
+    plan = """program many mesh(tp=2)
+  input %x: f64[]
+  input %v: f64[1]
+  %s = all_reduce %x {mesh_dim=tp}
+  %g = all_gather %v {mesh_dim=tp, dim=0}
+  return %s, %g
+"""
+    assert verify_distributed_inference(plan)
+    if op == "all_gather" and kind in SUMS:
+        return
+    value = {"all_reduce": "s", "all_gather": "g"}[op]
+    run = verify_distributed_inference(plan, faults={value: Fault(kind, 0, 1)})
+    still = {"permute_rows", "shift", "wrong_dim", "swapped_chunks"}
+    if op == "all_reduce":
+        still |= {"swap", "duplicate", "rotate"}  # both ranks hold the sum
+    assert bool(run.alarms) == (kind not in still)
 
 
 def test_a_plan_that_exchanges_nothing_is_no_pass() -> None:

@@ -74,7 +74,8 @@ def _shift(pieces: Pieces, rank: int, rng: Rng, old: Pieces) -> None:
 
 
 def _rows(pieces: Pieces, rank: int, rng: Rng, old: Pieces) -> None:
-    pieces[rank] = rng.permutation(pieces[rank], axis=0)
+    if pieces[rank].ndim:
+        pieces[rank] = rng.permutation(pieces[rank], axis=0)
 
 
 def _transpose(pieces: Pieces, rank: int, rng: Rng, old: Pieces) -> None:
@@ -182,7 +183,7 @@ class FaultInjector:
         inputs = self._given(fault, inputs)
         if fault.kind not in SUMS:
             raise FingerprintError(f"no fault {fault.kind!r} of a sum; one of {', '.join(SUMS)}")
-        out = SUMS[fault.kind](inputs, fault.rank, add)
+        out = np.asarray(SUMS[fault.kind](inputs, fault.rank, add))
         self.history.append((fault, not same_bytes(out, add(inputs))))
         return out
 

@@ -143,7 +143,10 @@ def checked_faults(faults: Mapping[str, Fault] | None) -> dict[str, Fault]:
 def none_left(faults: Mapping[str, Fault]) -> None:
     """Raises FingerprintError where a fault is of an op that did not run."""
     if faults:
-        raise FingerprintError(f"no op is named {sorted(faults)[0]!r} in this run")
+        op = sorted(faults)[0]
+        raise FingerprintError(
+            f"no op is named {op!r} in this run, or rank {faults[op].rank} takes no part in it"
+        )
 
 
 def added(

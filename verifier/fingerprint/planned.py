@@ -20,7 +20,7 @@ from verifier.fingerprint.movement import fingerprint
 from verifier.fingerprint.outcome import Verdict
 from verifier.fingerprint.partition import GAY_SEED
 from verifier.fingerprint.reductions import verify_allreduce, verify_replicated
-from verifier.fingerprint.region import Array
+from verifier.fingerprint.region import Array, raw_words
 from verifier.fingerprint.sums import sample
 from verifier.ir.errors import IRError
 from verifier.ir.program import Node, Program
@@ -125,6 +125,7 @@ class _PlanRun:
         attrs: Mapping[str, Any],
     ) -> list[Array | None]:
         """What the ranks of one group hold after a node, checked."""
+        given = _arrays(given)
         if node.op in STAYS or len(group) == 1:
             return Simulated()(node.op, given, group, attrs)
         self.calls += 1
@@ -140,9 +141,9 @@ class _PlanRun:
             out = self.injector.inject(Fault(fault.kind, at, fault.draw), pieces)
             for i, x in zip(held, out, strict=True):
                 spoiled[i] = x
-        arrived = self.machine(node.op, spoiled, group, attrs)
-        wanted = Simulated()(node.op, given, group, attrs)
-        sources = Simulated()(node.op, _senders(given), group, attrs)
+        arrived = _arrays(self.machine(node.op, spoiled, group, attrs))
+        wanted = _arrays(Simulated()(node.op, given, group, attrs))
+        sources = _arrays(Simulated()(node.op, _senders(given), group, attrs))
         what = f"{node.op} %{node.outputs[0]}"
         for i, (x, want, who) in enumerate(zip(arrived, wanted, sources, strict=True)):
             if want is not None and who is not None:
@@ -167,19 +168,19 @@ class _PlanRun:
         fault: Fault | None,
     ) -> list[Array | None]:
         inputs = [x for x in given if x is not None]
-        out = self.machine(node.op, given, group, attrs)
+        out = _arrays(self.machine(node.op, given, group, attrs))
         holds = [i for i, y in enumerate(out) if y is not None]
         how, n, what = str(attrs.get("reduce", "sum")), len(group), f"{node.op} %{node.outputs[0]}"
         parts = [_shares(node.op, x, n, attrs) for x in inputs]
         if fault is not None:
             i = fault.rank if fault.rank in holds else holds[0]
-            mine = [np.ascontiguousarray(p[i]) for p in parts]
+            mine = [np.asarray(p[i], order="C") for p in parts]
             right = [y if y is not None else mine[0] for y in out]
             kind = Fault(fault.kind, i, fault.draw)
             spoil = mine if fault.kind in SUMS else right
             out[i] = added(self.injector, kind, spoil, right)[i]
         exact = how not in ("sum", "avg") or inputs[0].dtype.kind != "f"
-        wanted = Simulated()(node.op, given, group, attrs)
+        wanted = _arrays(Simulated()(node.op, given, group, attrs))
         for i in holds:
             y, want = out[i], wanted[i]
             assert y is not None
@@ -188,13 +189,13 @@ class _PlanRun:
                 who = np.full(want.shape, i)
                 self.verdicts.append(_moved(what, y, want, who, salt, group, group[i]))
             else:
-                samples = [sample(np.ascontiguousarray(p[i]), salt) for p in parts]
+                samples = [sample(np.asarray(p[i], order="C"), salt) for p in parts]
                 verdict = verify_allreduce(
                     y, n, salt, level="T2", samples=samples, average=how == "avg"
                 )
                 self.verdicts.append(_named(verdict, what, group[i]))
         if node.op == "all_reduce":
-            copies = [fingerprint(np.ascontiguousarray(out[i]), None, salt) for i in holds]
+            copies = [fingerprint(np.asarray(out[i], order="C"), None, salt) for i in holds]
             verdict = verify_replicated(copies, what)
             self.verdicts.append(_of_ranks(verdict, group))
         return out
@@ -206,6 +207,11 @@ def _named(verdict: Verdict, op: str, rank: int) -> Verdict:
 
 def _of_ranks(verdict: Verdict, group: Sequence[int]) -> Verdict:
     return replace(verdict, culprit_ranks=tuple(group[i] for i in verdict.culprit_ranks))
+
+
+def _arrays(values: Sequence[Array | None]) -> list[Array | None]:
+    """Values of shape [] as arrays, not as numpy's scalars."""
+    return [None if x is None else np.asarray(x) for x in values]
 
 
 def _senders(given: Sequence[Array | None]) -> list[Array | None]:
@@ -227,16 +233,16 @@ def _moved(
     rank: int,
 ) -> Verdict:
     """H of what a rank holds. `who` is the sender of each element."""
-    want = one_nan(np.ascontiguousarray(want))
+    want = one_nan(np.asarray(want, order="C"))
     expected = fingerprint(want, None, salt)
     if arrived is None or (arrived.shape, arrived.dtype) != (want.shape, want.dtype):
         got = "nothing" if arrived is None else f"{arrived.dtype}{list(arrived.shape)}"
         return Verdict("failed", what, "H", str(expected), got, rank=rank)
-    arrived = one_nan(np.ascontiguousarray(arrived))
+    arrived = one_nan(np.asarray(arrived, order="C"))
     actual = fingerprint(arrived, None, salt)
     if expected == actual:
         return Verdict("passed", what, "H", str(expected), str(actual), rank=rank)
-    bits = (x.view(np.uint8).reshape(want.size, want.itemsize) for x in (want, arrived))
+    bits = (raw_words(x, 1).reshape(want.size, want.itemsize) for x in (want, arrived))
     wrong = np.flatnonzero(np.any(np.not_equal(*bits), axis=1))
     culprits = sorted({group[int(i)] for i in who.reshape(-1)[wrong]})
     return Verdict(
