@@ -44,9 +44,11 @@ def blame(
     broken: bool,
     consts: Mapping[str, Array],
     given: Program | None = None,
+    certain: bool = False,
 ) -> Location | None:
     """The place of a difference: `found` where the numbers agree that it may be to blame.
 
+    Where `found` is `certain`, only an op that another attribute makes right is named instead.
     `broken` says that no rule admits the op that was found, or one before it.
 
     The programs are in primitive ops, and differ. Where they are small ones in the place of others,
@@ -72,7 +74,7 @@ def blame(
     if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
         (node, edit), *_ = rather
         return named(node, f"{MENDED} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
-    if old in nodes:
+    if old in nodes or certain:
         return found
     first = next((n for n in nodes if n.inputs and not path & set(n.inputs)), None)
     if first is None or first.body is not None or _stated(first):

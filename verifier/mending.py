@@ -7,9 +7,11 @@ one is to blame. On numbers alone: what is found is a place, and no repair that 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from itertools import combinations
 
 from verifier.ir.errors import IRError
 from verifier.ir.program import Node, Program
@@ -36,9 +38,13 @@ def mended(
     """The ops of some that one changed attribute makes right, those of the likeliest kind alone.
 
     Likeliest is a number that one device has in the place of one that it has not; then an offset or
-    a group; then any other number. `right` says whether all outputs of a program are right.
+    a group; then such a number that is off by the number of ranks, unless it stands behind that
+    group: what all ranks hold is divided by what one of them counts. Then any other. `right` says
+    whether all outputs of a program are right.
     """
     theirs = set(_numbers(sequential))
+    counts = [n for _, n in distributed.mesh.dims]
+    sizes = {Fraction(math.prod(some)) for k in (1, 2, 3) for some in combinations(counts, k)}
     end = time.monotonic() + SECONDS
     found: dict[int, list[tuple[Node, Edit]]] = {}
     for node in among:
@@ -51,9 +57,14 @@ def mended(
             except (IRError, KeyError, ValueError):
                 continue
             if works:
-                found.setdefault(_rank(node, edit, theirs), []).append((node, edit))
+                found.setdefault(_rank(node, edit, theirs, sizes), []).append((node, edit))
                 break
-    return found[min(found)] if found else []
+    if not found:
+        return []
+    order = {n.outputs: k for k, n in enumerate(distributed.nodes)}
+    ends = [order[found[k][0][0].outputs] for k in (1, 2) if k in found]
+    behind = len(ends) == 2 and ends[1] > ends[0] and 0 not in found
+    return found[2 if behind else min(found)]
 
 
 def _numbers(program: Program) -> Iterator[Fraction]:
@@ -78,11 +89,14 @@ def _edits(program: Program, node: Node, theirs: set[Fraction]) -> Iterator[Edit
             yield edit
 
 
-def _rank(node: Node, edit: Edit, theirs: set[Fraction]) -> int:
+def _rank(node: Node, edit: Edit, theirs: set[Fraction], sizes: set[Fraction]) -> int:
     ((name, other), *_) = edit.attrs
     if name not in NUMBERS:
         return 1
     now = node.attrs[name]
     assert isinstance(now, int | Fraction)
     assert isinstance(other, int | Fraction)
-    return 0 if Fraction(now) not in theirs and Fraction(other) in theirs else 2
+    if Fraction(now) in theirs or Fraction(other) not in theirs:
+        return 3
+    ratio = Fraction(other) / Fraction(now) if now else Fraction(0)
+    return 2 if ratio in sizes or (ratio and 1 / ratio in sizes) else 0

@@ -195,15 +195,18 @@ def _decide(
     broken = bool(related.breaks)
     if difference.place is None and broken and _may_be_copies(distributed, location):
         location, broken = _again(sequential, distributed, contract, location)
-    if difference.place is None:
-        pair = (sequential, distributed, contract) if ran else difference.pair
-        if pair is not None:
-            location = blame(*pair, location, broken, consts or {}, distributed)
+    pair = (sequential, distributed, contract) if ran else difference.pair
+    fewer = pair is not None and pair[1].mesh != distributed.mesh
+    if pair is None or (fewer and difference.place is not None):
+        location = difference.place or location
+    else:
+        sure, held = difference.place is not None, difference.place or location
+        location = blame(*pair, held, broken, consts or {}, distributed, certain=sure)
     smaller = smallest(sequential, distributed, contract, difference) if fixes and ran else ""
     return Counterexample(
         str(distributed.mesh),
         difference.witness,
-        difference.place or location,
+        location,
         difference.outputs,
         offered,
         stats,

@@ -125,7 +125,30 @@ def denominators(sums: Sums, poly: Poly) -> list[Poly]:
 
 
 def cancelled(sums: Sums, mono: Mono) -> Poly | None:
-    """A term with a reciprocal less, by the laws above; None where none applies."""
+    """A term with a reciprocal less, by the laws above; None where none applies.
+
+    Of a sum over rows, each with a reciprocal of its own, the terms of one row are looked at.
+    """
+    rows = {
+        frozenset(reads(sums.space, Mono((f,))) & set(mono.bound))
+        for f in mono.factors
+        if f.head == ("reciprocal",)
+    }
+    for names in sorted(rows, key=sorted):
+        bound = tuple(v for v in mono.bound if v not in names)
+        kept = tuple(r for r in mono.ranges if r[0] not in names)
+        made = _cancelled(sums, Mono(mono.factors, bound, kept))
+        if made is not None:
+            rest = tuple(r for r in mono.ranges if r[0] in names)
+            outer = tuple(v for v in mono.bound if v in names)
+            return tuple(
+                (c, Mono(m.factors, (*m.bound, *outer), tuple(sorted((*m.ranges, *rest)))))
+                for c, m in made
+            )
+    return None
+
+
+def _cancelled(sums: Sums, mono: Mono) -> Poly | None:
     inverses = [
         (f, f.args[0].poly)
         for f in mono.factors
