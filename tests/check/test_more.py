@@ -112,6 +112,17 @@ def test_a_hook_from_before_the_module_got_its_parameter(case):
 
 
 FORWARDS = {
+    "memory written in pieces": """
+h = F.relu(self.up(Copy.apply(self.norm(x), self.group)))
+y = F.linear(h, self.down.weight)
+parts = torch.empty(2, *y.shape)
+dist.all_gather(list(parts.unbind(0)), y.detach(), group=self.group)
+rows = torch.empty(4, 8)
+rows[:2] = parts.sum(0)[:2]
+rows[2:] = parts[0, 2:] + parts[1, 2:]
+y = Reduce.apply(y, self.group)
+return x + y + (rows - y).detach() + self.down.bias
+""",
     "a checkpoint": """
 from torch.utils.checkpoint import checkpoint
 h = Copy.apply(self.norm(x), self.group)

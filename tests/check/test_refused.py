@@ -7,7 +7,7 @@ import pytest
 from agent.errors import InputError
 from verifier.frontend.errors import CaptureError
 from verifier.ir.types import Mesh
-from verifier.verdict import Counterexample, Trace
+from verifier.verdict import Counterexample, Proof, Trace
 
 pytestmark = pytest.mark.torch
 
@@ -61,6 +61,11 @@ REFUSED = {
         "changes the parameter down.bias in place",
     ),
     "a buffer": ("self.seen += 1", "changes the buffer seen in place"),
+    "memory that nobody wrote": (
+        "z = torch.empty(4, 8)\nz[:2] = y[:2]\ny = y + z  # here",
+        "nothing was written to",
+    ),
+    "what Python draws": ("import random\ny = y * random.random()", None),
     "a table of its own": ("self.table[0] = 1\ny = y + self.table", ""),
     "a parameter of nobody": ("y = y * self.stray[0]", "no parameter of the module"),
     "unequal pieces": (
@@ -85,6 +90,9 @@ def test_forward(case, name):
     line, message = REFUSED[name]
     body = BODY.format(line).strip().splitlines()
     asked = case().write(INIT + "".join(f"        {part}\n" for part in body))
+    if message is None:
+        assert not isinstance(asked.check().verdict, Proof)
+        return
     with pytest.raises(CaptureError) as caught:
         asked.check()
     assert message in caught.value.message

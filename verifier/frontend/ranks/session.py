@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -32,6 +33,7 @@ from verifier.frontend.ranks.request import MOST_RANKS, RanksRequest
 from verifier.frontend.ranks.stated import layout_for
 from verifier.frontend.ranks.tables import pieces
 from verifier.frontend.ranks.tracing import Followed, Order, cotangents, follow
+from verifier.frontend.ranks.unwritten import refuse_unwritten
 from verifier.frontend.request import CaptureRequest, InputSpec, Progress
 from verifier.ingest.form import header
 from verifier.ingest.write import rank_texts
@@ -99,6 +101,7 @@ def _fork(path: Path, do: Callable[[], dict[str, Any]], root: str) -> int:
     from verifier.frontend.worker import explain
 
     try:
+        _own_numbers()
         found = do()
     except BaseException as problem:  # noqa: BLE001  (the user's code)
         found = {"error": explain(problem, root)}
@@ -106,6 +109,14 @@ def _fork(path: Path, do: Callable[[], dict[str, Any]], root: str) -> int:
     draft.write_text(json.dumps(found))
     draft.replace(path)
     os._exit(0)
+
+
+def _own_numbers() -> None:
+    """What is drawn differs between processes, as it does between those of a real run."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def _one(request: RanksRequest, folder: Path) -> dict[str, Any]:
@@ -251,6 +262,7 @@ def _written(
     cotangents([name for _, name in followed.outputs])
     provenance = Provenance(watch.places.root)
     _groups(followed, watch, provenance)
+    refuse_unwritten(followed.traced.graph, provenance)
     lowered = lower_rank(
         followed.traced,
         buffers,
