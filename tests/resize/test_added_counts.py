@@ -1,11 +1,11 @@
-"""Numbers that are added may count entries: nothing right is refuted where there are fewer."""
+"""What holds at the given extents alone: nothing right is refuted where there are fewer entries."""
 
 from __future__ import annotations
 
 import pytest
 
 from verifier.contract_text import read_contract
-from verifier.ir.text import parse_text
+from verifier.ir.text import parse_text, to_text
 from verifier.verdict import Counterexample
 from verifier.verify import verify
 
@@ -39,6 +39,41 @@ def test_zeros_that_are_counted_and_taken_away_are_no_difference(zeros: int) -> 
     one, two = parse_text(ONE), parse_text(many(zeros, zeros))
     verdict = verify(one, two, read_contract("", one, two).contract)
     assert not isinstance(verdict, Counterexample), verdict
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "%z = relu %d",
+        "%o = full {shape=[], value=0}\n  %z = maximum %d, %o",
+        "%m = minimum %t, %k\n  %z = sub %k, %m",
+        "%b = gt %k, %t\n  %g = cast %b {dtype=f32}\n  %z = mul %g, %d",
+    ],
+)
+def test_a_choice_that_the_extents_decide_hides_a_difference(choice: str) -> None:
+    """A sum of numbers above 1 is above 1000, however many ranks have them; of four it need not."""
+    given = f"input %x: f32[{N}]"
+    one = parse_text(f"program one\n {given}\n %y = mul_scalar %x {{value=2}}\n return %y")
+    two = parse_text(f"""program many mesh(tp=2)
+      input %x: f32[{N // 2}]
+      %e = exp %x
+      %f = add_scalar %e {{value=1}}
+      %s = sum %f {{dims=[0]}}
+      %t = all_reduce %s {{mesh_dim=tp}}
+      %k = full {{shape=[], value=1000}}
+      %d = sub %k, %t
+      {choice}
+      %u = mul_scalar %x {{value=37/100}}
+      %v = mul %u, %z
+      %w = mul_scalar %x {{value=2}}
+      %y = add %w, %v
+      return %y
+    """)
+    contract = read_contract("input x tp=S(0)\noutput y tp=S(0)", one, two).contract
+    assert not isinstance(verify(one, two, contract), Counterexample)
+    both_ways = parse_text(to_text(two).replace("value=1000", f"value={N * 4}"))
+    found = verify(one, both_ways, contract)
+    assert isinstance(found, Counterexample) or "gt" in choice, found
 
 
 def test_another_sum_is_refuted() -> None:

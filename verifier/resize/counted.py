@@ -39,16 +39,18 @@ def entries(
 ) -> Iterator[dict[Fraction, Fraction]]:
     """Ways in which factors that count entries at the given extents would count them at others.
 
-    A factor counts entries where it, or one over it, is an extent, or a product or the difference
-    of two. So does a number that is added: zeros that are exponentiated count one each.
+    A factor counts entries where it, or one over it, is an extent or a product of two that changed.
+    So does a number that is added, as zeros that are exponentiated count one each: it may be the
+    difference of two extents too.
     """
     choices: list[list[tuple[Fraction, Fraction]]] = []
-    for factor in sorted({abs(f) for p in programs for f in _factors(p)}):
+    added = {abs(f) for p in programs for f in _factors(p, "add_scalar", "full")}
+    for factor in sorted({*added, *(abs(f) for p in programs for f in _factors(p, "mul_scalar"))}):
         count = max(factor, 1 / factor)
         if count <= FEW or count.denominator != 1:
             continue
         found = set(extents.get(int(count), ())) or _pairs(extents, int(count))
-        found = found or _differences(extents, int(count))
+        found = found or (_differences(extents, int(count)) if factor in added else set())
         after = [Fraction(n) for n in sorted(found) if n]
         if after and after != [count]:
             choices.append([(factor, n if factor > 1 else 1 / n) for n in after])
@@ -72,10 +74,10 @@ def _differences(extents: Mapping[int, Collection[int]], count: int) -> set[int]
     return {a - b for after, less in pairs for a in after for b in less if a > b}
 
 
-def _factors(program: Program) -> Iterator[Fraction]:
+def _factors(program: Program, *ops: str) -> Iterator[Fraction]:
     for _, node in program.walk():
         found = _factor(node)
-        if found and node.op in ("mul_scalar", "add_scalar", "full"):
+        if found and node.op in ops:
             yield found
 
 

@@ -21,6 +21,7 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.layout import Dim
+from verifier.resize.bounds import saturated
 from verifier.resize.collect import Sizes, collect
 from verifier.resize.coordinates import Kept, kept_coordinates, told_apart
 from verifier.resize.eliminate import simplify
@@ -309,6 +310,7 @@ class _Pair:
             if tuple(map(value, dims)) == contract.outputs[key].local_shape:
                 raise Declined(f"the shape of {key} is wrong, and right at these extents")
         caveats = [*self.system.caveats, *literals.caveats, *doubts(one, many, self.changed)]
+        caveats += saturated(self.one.program, one) + saturated(self.many.program, many)
         doubtful = tuple(dict.fromkeys(caveats))
         became = {n: frozenset(found) for n, found in after.items()}
         sizes = self._sizes(value)
