@@ -83,6 +83,7 @@ class Row:
     peak_bytes: int
     difference: float | None
     error: str
+    plan: str = ""
 
 
 def measure(road: Road) -> Row:
@@ -100,6 +101,7 @@ def measure(road: Road) -> Row:
         out.seek(0)
         events: list[dict[str, Any]] = [json.loads(line) for line in out]
     ran = next((e for e in events if e["event"] == "executed"), None)
+    plans = [e["strategy"] for e in events if e["event"] == "plan"]
     said = [e["message"] for e in events if e["event"] in ("error", "verdict")]
     if not events or "verdict" not in events[-1]:
         return Row(road.name, process.returncode or 1, "crash", {}, 0.0, 0, None, "no verdict")
@@ -112,6 +114,7 @@ def measure(road: Road) -> Row:
         usage.ru_maxrss * 1024,
         ran["largest_relative_difference"] if ran else None,
         "" if process.returncode == 0 else said[-1].split("\n")[0],
+        plans[-1] if plans else "",
     )
 
 

@@ -57,6 +57,13 @@ def test_an_unknown_op_names_the_recipe(user_model):
     assert "add an op: see CONTRIBUTING.md" in str(error)
 
 
+def test_a_parameter_that_forward_changes_is_refused(user_model):
+    error = failure(
+        user_model("with torch.no_grad():\n    self.w.weight.div_(2)\nreturn self.w(x)")
+    )
+    assert "w.weight in place" in error.message
+
+
 def test_a_hand_written_backward_is_refused(user_model):
     top = (
         "class Twice(torch.autograd.Function):\n"

@@ -112,7 +112,8 @@ def describe(desc: Any) -> tuple[str, str]:
     if name == "PlainAOTInput":
         return "input", str(desc.idx)
     if name == "TangentAOTInput":
-        return "tangent", describe(desc.output)[1]
+        kind, target = describe(desc.output)
+        return "mutation" if kind == "mutation" else "tangent", target
     if name == "PlainAOTOutput":
         return "output", str(desc.idx)
     if name == "GradAOTOutput":

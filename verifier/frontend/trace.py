@@ -133,6 +133,8 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
                 name = arguments[int(name)]
             elif kind == "tangent":
                 name = run.record.names[int(name)]
+            if kind == "mutation":
+                raise _changes("parameter", name)
             kinds[kind][node] = name.removeprefix(ROOT)
         elif node.op == "output":
             output = node
@@ -143,10 +145,7 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
             continue
         kind, name = torch_api.describe(desc)
         if kind == "mutation":
-            raise CaptureError(
-                f"forward changes the buffer {name.removeprefix(ROOT)} in place",
-                hint="make the buffer an argument, and return its new value",
-            )
+            raise _changes("buffer", name)
         if kind == "grad":
             grads.add(name.removeprefix(ROOT))
             traced.outputs.append(("grad", name.removeprefix(ROOT), value))
@@ -155,6 +154,13 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
             traced.outputs.append(("loss" if name == run.record.loss else "output", name, value))
     _check_gradients(traced, grads, model)
     return traced
+
+
+def _changes(what: str, name: str) -> CaptureError:
+    return CaptureError(
+        f"forward changes the {what} {name.removeprefix(ROOT)} in place",
+        hint=f"make the {what} an argument, and return its new value",
+    )
 
 
 def _check_gradients(traced: Traced, grads: set[str], model: nn.Module) -> None:

@@ -180,6 +180,11 @@ def constant_pad_nd(e: Emit, x: str, pads: Sequence[int], value: Any = 0) -> str
     return x
 
 
+@aten("cumsum.default")
+def cumsum(e: Emit, x: str, dim: int, dtype: Any = None) -> str:
+    return e.add("cumsum", e.cast(x, e.result[0].dtype), dim=e.dim(x, dim))
+
+
 @aten("flip.default")
 def flip(e: Emit, x: str, dims: Sequence[int]) -> str:
     for dim in dims:
