@@ -13,6 +13,7 @@ import numpy as np
 
 from verifier.fingerprint.floats import FORMATS
 from verifier.fingerprint.mix import MASK
+from verifier.fingerprint.sums import lost
 
 OPS = (
     "all_gather", "broadcast", "all_to_all", "scatter", "gather", "p2p", "all_reduce", "reduce",
@@ -236,9 +237,9 @@ def misfits(
         if how in ("min", "max"):
             exact = np.min(x, axis=0) if how == "min" else np.max(x, axis=0)
             return legible & (exact != y)
-        wanted = np.sum(x, axis=0) / (n if how == "avg" else 1)
-        bound = (form.gamma(n + 2 * (how == "avg")) + (n + 4) * 2.0**-53) * size
-        bound += n * form.smallest_normal
-        if how == "avg":
-            bound = bound / n + 2 * n * form.smallest_normal * form.unit
+        average = how == "avg"
+        share = n if average else 1
+        wanted = np.sum(x, axis=0) / share
+        bound = (form.gamma(n + 2 * average) + (n + 4) * 2.0**-53) * size / share
+        bound += lost(form, n, average, flushes=True)
         return legible & ~(np.abs(y - wanted) <= bound)

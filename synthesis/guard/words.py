@@ -20,6 +20,8 @@ ZERO = np.zeros(1, np.uint64)
 def flat_bytes(t: torch.Tensor) -> torch.Tensor:
     """The bits of a dense tensor, row-major, as bytes; a view where it is contiguous."""
     flat = t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # of one element or none, strides say nothing
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8) if flat.dtype != torch.uint8 else flat
 
 
