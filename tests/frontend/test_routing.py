@@ -39,8 +39,8 @@ ROUTES = """values = h.softmax(-1).topk(2).values * 3
         bounds = torch.clamp(h, x[:, :1], x[:, 1:2] + 2)
         running = h.cumsum(0) * h.cumsum(-1)
         table = h[:, torch.tensor([-1, 0, -2, 3])] * 2
-        first = values, ties, smallest, experts, mask, number
-        return *first, worked_out, table, largest, rows, bounds, running"""
+        return (values, ties, smallest, experts, mask, number,
+                worked_out, table, largest, rows, bounds, running)"""
 
 
 def written(folder, forward: str) -> CaptureRequest:
