@@ -33,7 +33,7 @@ class Cycle:
 
 def places(groups: Iterable[Group | None]) -> bytes:
     """Where this rank is in each of its groups: their number, then a `PLACE` each."""
-    rows = [(g.uid, g.size, g.place) for g in groups if g is not None and g.seen]
+    rows = [(g.uid, g.size, g.place) for g in list(groups) if g is not None and g.seen]
     return np.array([len(rows)], "<u8").tobytes() + np.array(rows, PLACE).tobytes()
 
 

@@ -15,12 +15,15 @@ class FaultError(GuardError):
     """Ranks did not exchange what they should have: the same text on every rank."""
 
 
-def after_uncaught(why: Callable[[BaseException], BaseException]) -> Callable[[], None]:
-    """Have what `why` makes of an error that ends this process said after its traceback, where
-    that is another error, until what is returned is called."""
+def after_uncaught(
+    tell: Callable[[BaseException], None], why: Callable[[BaseException], BaseException]
+) -> Callable[[], None]:
+    """Have `tell` called with an error that ends this process, and what `why` makes of it said
+    after its traceback, where that is another error, until what is returned is called."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        tell(error)
         before(kind, error, trace)
         if (said := why(error)) is not error:
             sys.stderr.write(f"shardproof guard: {said}\n")

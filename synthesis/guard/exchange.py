@@ -23,6 +23,7 @@ from synthesis.guard.errors import GuardError
 FIRST = 4096
 """Bytes of the one exchange a step that most steps need."""
 HEAD = 32
+STEPS = " (ranks whose optimizers step differently often: optimizers=False, and guard.step())"
 GRACE = 2.0
 """Seconds that the living get to say so when an exchange failed."""
 
@@ -38,14 +39,15 @@ class Exchange:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.timeout = timeout
         self.number = 0
-        self.store = private.store("shardproof-guard")
         self.group = private.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        self.store = private.store(f"shardproof-guard/{self.group.group_name}")
         self._digest = 0
         self._note = {"host": socket.gethostname(), "pid": os.getpid(), **note}
         self.people: list[dict[str, Any]] = []
         self.people = [
             json.loads(text) for text in self.gather(json.dumps(self._note).encode(), "the start")
         ]
+        self.store = self.room(f"{self.people[0].get('run', 0):x}")
 
     def gather(self, payload: bytes, what: str) -> list[bytes]:
         """The payloads of all ranks, the same on every rank.
@@ -101,6 +103,7 @@ class Exchange:
             text += f"; {_ranks(gone)} died"
         elif silent and not reasons:
             text += f"; {_ranks(silent)} did not come within {self.timeout:.0f} s"
+            text += STEPS if what.startswith("step ") else ""
         for rank, why in reasons.items():
             text += f"; rank {rank} said: {why}"
         if error is not None:
@@ -117,7 +120,8 @@ class Exchange:
 
     def _roll_call(self) -> tuple[list[int], list[int]]:
         """(ranks whose process is gone, ranks that do not answer): the first by their process
-        where they run on this host, the second where the store still works."""
+        where they run on this host, the second where the store still works. It ends where one of
+        them left a reason."""
         people = self.people
         others = [r for r in range(self.size) if r != self.rank]
         silent: list[int] = list(others)
@@ -126,7 +130,7 @@ class Exchange:
             self.store.set(f"here/{self.number}/{self.rank}", "1")
         while time.monotonic() < end and silent:
             gone = [r for r in others if people and _dead(people[r], self._note["host"])]
-            if gone:
+            if gone or self._reasons():
                 return gone, []
             try:
                 silent = [r for r in silent if not self.store.check([f"here/{self.number}/{r}"])]

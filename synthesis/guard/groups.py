@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,12 +41,14 @@ class Lane:
     """Calls that come one after another in the same order on all ranks that make them: those of a
     group, or messages between two ranks. Numbers are given out under the guard's lock."""
 
-    __slots__ = ("calls", "draw", "due", "early")
+    __slots__ = ("calls", "draw", "due", "early", "most")
 
-    def __init__(self, draw: Draw, early: int = 0) -> None:
+    def __init__(self, draw: Draw, early: int = 0, most: int = sys.maxsize) -> None:
         self.draw = draw
         self.early = early
         """So many at first are more than counted."""
+        self.most = most
+        """Calls from here on are only counted."""
         self.calls = 0
         self.due = 0 if early else draw.next(0)
         """Calls before this one are only counted."""
@@ -53,7 +56,8 @@ class Lane:
     def looked_at(self, number: int) -> bool:
         """Whether this call is looked at; it sets which is next, so ask once for every due one."""
         after = number + 1
-        self.due = max(self.due, after if after < self.early else self.draw.next(after))
+        after = after if after < self.early else self.draw.next(after)
+        self.due = max(self.due, after if after < self.most else sys.maxsize)
         return self.draw.takes(number)
 
 
@@ -70,9 +74,9 @@ class Group:
     every: int
     """One message of so many is looked at, of those between two ranks."""
     born: int
-    """The phase in which its first call was seen."""
+    """The phase in which it was made, 0 where that was before the guard."""
     origin: int = 0
-    """What its backend had counted when the guard began to see its messages."""
+    """What its backends had counted when the guard began to see its messages."""
     everyone: bool = False
     """Whether all ranks of the job are in it."""
     phase: int = -1
@@ -87,10 +91,11 @@ class Group:
     any_source: bool = False
     """Whether this rank received from any source: which message was the how many-th of its sender
     is not known from there on."""
+    counting: frozenset[str] = frozenset()
+    """The kinds of devices whose backends count messages as calls."""
     exchanged: int = 0
-    """What its backend counted since then of messages and monitored barriers: ranks differ in how
+    """What its backends counted since then of messages and monitored barriers: ranks differ in how
     many of them they take part in."""
-    counts_messages: bool = True
     pairs: dict[tuple[int, int, int], Lane] = field(default_factory=dict[Any, Any])
 
     @property
@@ -111,14 +116,15 @@ class Group:
             return counted
         return counted - self.origin - self.exchanged
 
-    def open(self, phase: int, every: int, early: int) -> None:
-        """Count collectives anew. Their identity has the phase and `base` in it: ranks that began
-        at different calls have no call in common, and none is compared with another."""
+    def open(self, phase: int, every: int, early: int, most: int) -> None:
+        """Count collectives anew, of which at most so many may be looked at. Their identity has the
+        phase and `base` in it: ranks that began at different calls have no call in common, and none
+        is compared with another."""
         self.calls = self.seen
         place = self.place
         self.phase, self.base = phase, place if place >= 0 else -2 - self.calls
         draw = Draw(make_key(self.uid, self.base), every)
-        self.lane = Lane(draw, max(0, early - self.calls))
+        self.lane = Lane(draw, max(0, early - self.calls), most)
 
     def messages(self, sender: int, receiver: int, tag: int) -> Lane:
         """The messages between two ranks with this tag."""
@@ -130,7 +136,7 @@ class Group:
         return found
 
 
-def group_of(pg: Any, seed: int, every: int, phase: int, origin: int) -> Group | None:
+def group_of(pg: Any, seed: int, every: int, born: int, origin: int) -> Group | None:
     """The group, None where it is no group of this job or this rank is alone in it."""
     try:
         ranks = tuple(dist.get_process_group_ranks(pg))
@@ -144,4 +150,7 @@ def group_of(pg: Any, seed: int, every: int, phase: int, origin: int) -> Group |
     uid = make_key(seed, "group", str(pg.group_name), *ranks)
     everyone = len(ranks) == dist.get_world_size()
     me = ranks.index(mine)
-    return Group(shown.removeprefix("mesh_"), ranks, me, uid, pg, every, phase, origin, everyone)
+    return Group(
+        shown.removeprefix("mesh_"), ranks, me, uid, pg, every, born, origin, everyone,
+        counting=private.counting_messages(pg),
+    )  # fmt: skip

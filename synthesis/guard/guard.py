@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from synthesis.guard import kernels, private
+from synthesis.guard import kernels, parting, private
 from synthesis.guard.alarm import Alarm
 from synthesis.guard.cycle import Cycle, aligned, places, split
 from synthesis.guard.diagnose import answer, diagnose
@@ -90,6 +91,7 @@ class Guard(Settings):
             raise GuardError("Guard: no process group; call init_process_group before start")
         if _active is not None:
             raise GuardError("Guard: another guard is on in this process; stop it first")
+        private.leave_uncompiled("synthesis.guard", "verifier.fingerprint")
         if private.counts_otherwise():
             self.cycle = 1
         settings = self.shared()
@@ -104,22 +106,26 @@ class Guard(Settings):
                     f"{first['settings']}; give all ranks the same"
                 )
         run = int(first["run"])
-        meeting = Meeting(exchange.room(f"{run:x}"), exchange.rank, self._fail)
+        meeting = Meeting(exchange.room("calls"), exchange.rank, self._fail)
         key = run if self.seed is None else self.seed
         self._observer = Observer(self, self, key, meeting)
         self._cycle = Cycle(key, self.cycle)
         self.resume()
-        atexit.register(self._at_exit)
+        atexit.register(self._at_exit, os.getpid())
         _active = self
         self._journal.write({"event": "start", "ranks": exchange.size, **settings})
         self._journal.report(self.summary(), self.alarms)
         return self
 
     def stop(self) -> None:
-        """Judge what is left, and put the kernels back. Every rank has to call it."""
-        if self._layer is None:
+        """Judge what is left, and put the kernels back. Every rank has to call it; where an
+        exception is on its way nothing is judged."""
+        self._stop(sys.exc_info()[0] is None)
+
+    def _stop(self, judge: bool) -> None:
+        if self._exchange is None or self.ended:
             return
-        if sys.exc_info()[0] is None and not self.failed and dist.is_initialized():
+        if judge and not self.failed and dist.is_initialized():
             try:
                 self.step()
             finally:
@@ -136,22 +142,29 @@ class Guard(Settings):
         self._journal.write({"event": "stop", **self.summary()})
         self._journal.report(self.summary(), self.alarms)
 
-    def _at_exit(self) -> None:
-        if hasattr(sys, "last_value") or self._exchange is None:
-            self._off()
+    def _at_exit(self, pid: int) -> None:
+        exchange = self._exchange
+        if os.getpid() != pid or exchange is None:  # a fork of the rank
             return
-        with contextlib.suppress(GuardError):
-            self.stop()
+        together = not (hasattr(sys, "last_value") or self.failed)
+        if together and not (together := parting.all_come(exchange.room("exit"), exchange.size)):
+            exchange.tell(parting.LEFT)
+        try:
+            self._stop(together)
+        except GuardError as error:
+            sys.stderr.write(f"shardproof guard: {error}\n")
 
     def __enter__(self) -> Guard:
         return self.start()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if error is not None and (why := self._why(error)) is not error:
-                raise why from error
+            if error is not None:
+                self._tell(error)
+                if (why := self._why(error)) is not error:
+                    raise why from error
         finally:
-            self.stop()
+            self._stop(error is None)
 
     def pause(self) -> None:
         """Watch nothing until `resume`; every rank has to call it at the same place."""
@@ -169,9 +182,11 @@ class Guard(Settings):
             self._enter(self._observer.watching)
             kernels.patch_wait(self.explained)
             self._undo.callback(kernels.unpatch_wait)
-            self._undo.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
+            if self.optimizers:
+                hook = private.uncompiled(self._before_optimizer)
+                self._undo.callback(register_optimizer_step_pre_hook(hook).remove)
             self._undo.callback(private.on_new_group(self._awake))
-            self._undo.callback(after_uncaught(self._why))
+            self._undo.callback(after_uncaught(self._tell, self._why))
 
     # -- what it saw
 
@@ -216,13 +231,22 @@ class Guard(Settings):
         assert isinstance(error, RuntimeError)
         return self.explained(error)
 
-    def explained(self, error: RuntimeError, what: str = "a collective failed") -> RuntimeError:
-        """The error of a collective, with who is gone; of the guard's own, and where the guard is
-        off, the error itself."""
+    def _tell(self, error: BaseException) -> None:
+        """Tell the others of an error of the program's own, before they miss this rank."""
+        own = not (isinstance(error, GuardError) or private.from_backend(error))
+        if own and self._layer is not None and self._exchange is not None:
+            self._exchange.tell(parting.last_words(error))
+
+    def explained(self, error: RuntimeError, what: str = "") -> RuntimeError:
+        """The error of a collective, with who is gone; of the guard's own, of a call that the
+        backend does not know, and where the guard is off, the error itself."""
         if isinstance(error, GuardError) or thread.on or self._exchange is None:
             return error
         with ours():
-            text = self._verdict() or self._exchange.explain(what, error)
+            text = self._verdict()
+            if not (text or what or private.from_backend(error)):
+                return error
+            text = text or self._exchange.explain(what or "a collective failed", error)
         self._fail(text)
         return GuardError(text)
 
@@ -290,7 +314,7 @@ class Guard(Settings):
         with ours():
             return [json.loads(x) for x in self._exchange.gather(json.dumps(data).encode(), what)]
 
-    def _before_optimizer(self, *_: object) -> None:
+    def _before_optimizer(self) -> None:
         if self._observer.watching and (self.watched + 1) % self.between == 0:
             self.step()
         else:
@@ -309,20 +333,21 @@ class Guard(Settings):
         """Watch collectives, or leave them alone."""
         if self._layer is None:  # stopped by what was found
             return
+        # PyTorch changes kernels while other threads may be about to call them
+        wide = watching or self._observer.strangers
         self._observer.enter(watching, max(1, self.every // self.cycle) if drawn else self.every)
-        self._layer.widen(watching)
+        self._layer.widen(wide)
 
-    def _awake(self) -> None:
+    def _awake(self, pg: Any) -> None:
         """A group was made: its first calls are looked at in steps that are not watched, too."""
         if self._layer is not None:
+            self._observer.made(pg)
             self._layer.widen(True)
 
     def _judge(self, exchange: Exchange) -> list[Suspect]:
         self._observer.judge_canaries()
         landed = self._observer.tracker.take(self.steps)
         rows = [flight.record() for flight in landed]
-        for flight in landed:
-            flight.release()
         here = places(self._observer.groups.values() if self.cycle > 1 else ())
         told = [split(x) for x in exchange.gather(here + pack(rows), f"step {self.steps}")]
         self._aligned = aligned([at for at, _ in told])

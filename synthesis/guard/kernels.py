@@ -100,12 +100,14 @@ def _libraries(wide: bool, cover: bool) -> list[Any]:
 
 
 Entry = tuple[Proceed, bool]
-"""What comes below a kernel, and whether that is a real backend (it is not for meta tensors)."""
+"""What comes below a kernel, and whether that is a real backend (it is not for meta tensors, and
+those of a graph that is traced)."""
 
 
 def _entry(keys: Any, redispatch: Callable[..., Any]) -> Entry:
     below = keys & private.BELOW
-    return partial(redispatch, below), below.has(private.CPU) or below.has(private.CUDA)
+    real = below.has(private.CPU) or below.has(private.CUDA)
+    return partial(redispatch, below), real and not below.has(private.META)
 
 
 def _kernel(name: str) -> Callable[..., Any]:
@@ -161,44 +163,58 @@ def work_of(result: Any) -> Any:
         return None
 
 
-_waited: dict[int, tuple[Any, list[Callable[[Any, Proceed], Any]]]] = {}
+Then = Callable[[Any, Proceed], Any]
+_waited: dict[int, tuple[Any, list[tuple[Then, Callable[[], None] | None]]]] = {}
 _explain: Callable[[RuntimeError], RuntimeError] | None = None
 _wait: Callable[..., Any] = Work.wait
+_is_completed: Callable[..., Any] = Work.is_completed
+_works: Any = Work
+_get_future: Callable[..., Any] = _works.get_future
 TIMED_OUT = "Operation timed out"
 """What `Work.wait` says where the call goes on."""
 
 
 def patch_wait(explain: Callable[[RuntimeError], RuntimeError]) -> None:
-    """Stand in for `Work.wait` as Python calls it; its errors are raised as `explain` says."""
+    """Stand in for `Work.wait`, `is_completed` and `get_future` as Python calls them; errors of a
+    wait are raised as `explain` says."""
     global _explain
     with _lock:
         _explain = explain
-        Work.wait = _patched_wait
+        Work.wait, Work.is_completed = _patched_wait, _patched_is_completed
+        Work.get_future = _patched_get_future
 
 
 def unpatch_wait() -> None:
-    """Put `Work.wait` back."""
+    """Put them back."""
     global _explain
     with _lock:
-        Work.wait = _wait
+        Work.wait, Work.is_completed, Work.get_future = _wait, _is_completed, _get_future
         _explain = None
         _waited.clear()
 
 
-def watch_wait(work: Any, then: Callable[[Any, Proceed], Any]) -> None:
-    """Have `then(work, wait)` called in place of the next `work.wait()` from Python; of several,
-    the one said last comes first, and its `wait` is the one before.
+def watch_wait(work: Any, then: Then, lost: Callable[[], None] | None = None) -> None:
+    """Have `then(work, wait)` called in place of the next `work.wait()` from Python, or where
+    `work.is_completed()` first says that there is nothing to wait for; of several, the one said
+    last comes first, and its `wait` is the one before.
 
-    The object is kept until then: it is what the caller gets, and is known by its identity.
+    The object is kept until then: it is what the caller gets, and is known by its identity. With
+    `lost`, this is called instead where the program asks for the future of the work: what it has
+    that call comes before any wait, and at the same time as anything that we would have it call.
     """
     with _lock:
-        _waited.setdefault(id(work), (work, []))[1].append(then)
+        _waited.setdefault(id(work), (work, []))[1].append((then, lost))
 
 
 def forget_wait(work: Any) -> None:
     """Watch it no longer."""
     with _lock:
         _waited.pop(id(work), None)
+
+
+def completed(work: Any) -> bool:
+    """Whether it is, with nothing called that watches it."""
+    return _is_completed(work)
 
 
 def done_within(work: Any, seconds: float) -> bool:
@@ -216,10 +232,33 @@ def _patched_wait(self: Any, timeout: Any = None) -> Any:
             _, chain = _waited.pop(id(self), (self, None))
         if chain is not None:
             at: Proceed = partial(_plain_wait, self, timeout)
-            for then in chain:
+            for then, _ in chain:
                 at = partial(then, self, at)
             return at()
     return _plain_wait(self, timeout)
+
+
+def _patched_is_completed(self: Any) -> bool:
+    done = _is_completed(self)
+    if done and id(self) in _waited:
+        try:
+            _wait(self)
+        except RuntimeError:  # for the program's own wait to say
+            return done
+        _patched_wait(self)
+    return done
+
+
+def _patched_get_future(self: Any) -> Any:
+    if id(self) in _waited:
+        with _lock:
+            _, chain = _waited.pop(id(self), (self, []))
+            if left := [pair for pair in chain if pair[1] is None]:
+                _waited[id(self)] = (self, left)
+        for _, lost in chain:
+            if lost is not None:
+                lost()
+    return _get_future(self)
 
 
 def _plain_wait(self: Any, timeout: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -62,10 +63,15 @@ class Observer:
         self.watching = True
         """Whether the collectives of this phase are looked at, all but those of groups that are
         first called in it."""
+        self.strangers = False
+        """Whether threads of the program's own called collectives in this phase: not the one that
+        steps, and not those of a backward pass."""
         self._first = True
+        self._thread = threading.get_ident()
         self._every = settings.every
         self._guard = guard
         self._origins: dict[Any, int] = {}
+        self._born: dict[Any, int] = {}
         self._tally = dict.fromkeys(READERS, 0)
         self._canaries: list[tuple[canaries.Canary, Flight]] = []
         self._count = threading.Lock()
@@ -79,7 +85,7 @@ class Observer:
     def begin(self) -> None:
         """From here on every message is seen. Every rank has to call it at the same place."""
         self._origins = {pg: private.counted(pg) for pg in private.groups()}
-        for pg, group in self.groups.items():
+        for pg, group in list(self.groups.items()):
             if group is not None:
                 group.origin, group.exchanged = self._origins.get(pg, 0), 0
 
@@ -90,7 +96,18 @@ class Observer:
             self.phase += 1
             self.watching, self._every = watching, every
             self._first = self._first and watching
+            self._thread = threading.get_ident()
+            self.strangers = False
             self.since = 0
+            for pg in [pg for pg in list(self.groups) if not private.alive(pg)]:
+                del self.groups[pg]
+
+    def made(self, pg: Any) -> None:
+        """This group was, in this phase."""
+        self._born[pg] = self.phase
+
+    def _strange(self) -> bool:
+        return threading.get_ident() != self._thread and private.backward_task() == -1
 
     def call(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
         """In place of a c10d call."""
@@ -108,15 +125,17 @@ class Observer:
             return proceed(*args)
         if name in PAIRS:
             lane, counts = group.messages(*_ends(name, args, group), args[3]), False
-        elif group.phase == self.phase or self._opened(group):
-            lane, counts = group.lane, group.everyone and self._first
         else:
-            return self._run(proceed, args)
+            if strange := self._strange():
+                self.strangers = True
+            if group.phase != self.phase and not self._opened(group):
+                return self._run(proceed, args)
+            lane, counts = group.lane, group.everyone and self._first and not strange
         with self._count:
             seq = lane.calls
             lane.calls = seq + 1
             self._tally[name] += 1
-            group.exchanged += lane is not group.lane and group.counts_messages
+            group.exchanged += name in PAIRS and args[0][0].device.type in group.counting
             due = seq >= lane.due
             if counts:
                 self.since += 1
@@ -135,8 +154,8 @@ class Observer:
             raise self._guard.explained(error) from error
 
     def _met(self, pg: Any) -> Group | None:
-        origin = self._origins.get(pg, 0)
-        found = group_of(pg, self.key, self.settings.every, self.phase, origin)
+        origin, born = self._origins.get(pg, 0), self._born.pop(pg, 0)
+        found = group_of(pg, self.key, self.settings.every, born, origin)
         return self.groups.setdefault(pg, found)
 
     def _opened(self, group: Group) -> bool:
@@ -144,7 +163,8 @@ class Observer:
         with self._count:
             if group.phase != self.phase and (self.watching or group.born == self.phase):
                 early = max(self.settings.agree, int(self.settings.canary and self._first))
-                group.open(self.phase, self._every, early)
+                most = sys.maxsize if self._first else 10 * self.settings.calls
+                group.open(self.phase, self._every, early, most)
         return group.phase == self.phase
 
     def _unread(self, name: str, args: tuple[Any, ...], proceed: kernels.Proceed) -> Any:
@@ -176,7 +196,7 @@ class Observer:
         if lane is group.lane:
             tags, number = ("call", group.phase, group.base, seq), group.calls + seq
             agree = number < settings.agree
-            canary = self._first and number == 0 and settings.canary
+            canary = self._first and number == 0 and settings.canary and not self._strange()
         else:
             tags, number = ("p2p", *_ends(name, args, group), args[3], seq), seq
         uid = make_key(group.uid, *tags)

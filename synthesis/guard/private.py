@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._compile import _disable_dynamo
 
 CPU: Any = torch._C.DispatchKey.CPU
 CUDA: Any = torch._C.DispatchKey.CUDA
+META: Any = torch._C.DispatchKey.Meta
 BELOW: Any = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 """Every dispatch key after `BackendSelect`."""
 
@@ -31,6 +34,22 @@ def after_backward(do: Callable[[], None]) -> None:
     """Do this when the backward pass under way has ended."""
     engine: Any = torch.autograd.Variable._execution_engine
     engine.queue_callback(do)
+
+
+def uncompiled(do: Callable[[], None]) -> Callable[..., None]:
+    """A hook that calls this, whatever it is given, and is no part of what a program compiles."""
+
+    def hook(*_: Any) -> None:
+        do()
+
+    return _disable_dynamo(hook)
+
+
+def leave_uncompiled(*packages: str) -> None:
+    """Have `torch.compile` leave these packages alone: their functions are called from kernels."""
+    rules: Any = importlib.import_module("torch._dynamo.trace_rules")
+    for name in packages:
+        rules.add(name)
 
 
 def store(prefix: str) -> Any:
@@ -54,16 +73,24 @@ def groups() -> list[Any]:
 
 
 def counted(pg: Any) -> int:
-    """How many calls this rank has given the group's backend, -1 where it does not count them."""
+    """How many calls this rank has given the group's backends, one a kind of device, -1 where they
+    do not count them."""
     try:
-        return int(pg._get_sequence_number_for_group())
+        backends = [pg._get_backend(device) for device in pg._device_types]
+        unlike = {id(backend): backend for backend in backends}.values()
+        return sum(int(backend._get_sequence_number_for_group()) for backend in unlike)
     except RuntimeError:
         return -1
 
 
-def counts_messages(pg: Any) -> bool:
-    """Whether `counted` counts messages between two ranks, too."""
-    return dist.get_backend(pg) == "gloo"
+def counting_messages(pg: Any) -> frozenset[str]:
+    """The kinds of devices for which `counted` counts messages between two ranks, too."""
+    return frozenset(d.type for d in pg._device_types if pg._get_backend(d).name() == "gloo")
+
+
+def alive(pg: Any) -> bool:
+    """Whether it was not destroyed."""
+    return pg in dist.distributed_c10d._world.pg_group_ranks
 
 
 def counts_otherwise() -> bool:
@@ -72,14 +99,15 @@ def counts_otherwise() -> bool:
     return dist.get_debug_level() == dist.DebugLevel.DETAIL
 
 
-def on_new_group(then: Callable[[], None]) -> Callable[[], None]:
-    """Call this for every process group that this process makes, until what is returned is."""
+def on_new_group(then: Callable[[Any], None]) -> Callable[[], None]:
+    """Call this with every process group that this process makes, until what is returned is
+    called."""
     module: Any = dist.distributed_c10d
     register = module._register_process_group
 
-    def registered(*args: Any) -> Any:
-        then()
-        return register(*args)
+    def registered(name: str, pg: Any) -> Any:
+        then(pg)
+        return register(name, pg)
 
     def undo() -> None:
         if module._register_process_group is registered:
@@ -93,7 +121,7 @@ def from_backend(error: BaseException) -> bool:
     """Whether this may be what a collective ended with."""
     words = ("gloo", "nccl", "c10d", "processgroup")
     return isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+        type(error) is RuntimeError and any(word in str(error).lower() for word in words)
     )
 
 

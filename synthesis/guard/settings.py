@@ -11,8 +11,10 @@ from synthesis.guard.errors import GuardError
 Level = Literal["R", "T3"]
 SHARED = (
     "every", "cycle", "level", "on_fault", "canary", "agree", "between", "calls", "samples", "seed",
+    "optimizers",
 )  # fmt: skip
 """What all ranks have to be told alike."""
+SILENT = ("canary", "agree", "seed", "optimizers")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -47,9 +49,12 @@ class Settings:
     """Compare before every so many optimizer steps, of those that are watched. By default (0) every
     8th where all are watched and `every` is above 1, else each. An alarm names the step that the
     call was in."""
+    optimizers: bool = True
+    """Whether a step ends where an optimizer steps; else where the program calls `guard.step()`,
+    and ranks may take as many optimizer steps as they like."""
     calls: int = 500
     """Compare at least after so many calls of a group of all ranks, until the first step that is
-    not watched."""
+    not watched. Later steps look at the first `10 * calls` of each group at most."""
     keep: int = 64 << 20
     """Bytes of sampled calls that are kept for a diagnosis."""
     samples: int = 64
@@ -64,7 +69,7 @@ class Settings:
             or min(self.every, self.calls, self.samples) < 1
             or min(self.between, self.cycle) < 0
         ):
-            shown = {n: v for n, v in self.shared().items() if n not in ("canary", "agree", "seed")}
+            shown = {n: v for n, v in self.shared().items() if n not in SILENT}
             raise GuardError(
                 f"Guard: {', '.join(f'{n}={v!r}' for n, v in shown.items())}; expected "
                 "numbers of at least 1, level R or T3, on_fault raise or log"

@@ -37,7 +37,11 @@ class Tracker:
         with self._lock:
             self._flying[id(flight)] = flight
         if flight.work is not None:
-            kernels.watch_wait(flight.work, lambda _, wait: self._waited(flight, wait))
+            kernels.watch_wait(
+                flight.work,
+                lambda _, wait: self._waited(flight, wait),
+                lambda: self._lose(flight),
+            )
         task = private.backward_task()
         if task != -1 and flight.op != "p2p":
             flight.task = task
@@ -54,6 +58,12 @@ class Tracker:
         with self._lock:
             for t in call.written:
                 self._first[t.untyped_storage().data_ptr()] = (work, meeting)
+
+    def _lose(self, flight: Flight) -> None:
+        """Nobody can tell whether its result is still what arrived."""
+        if self._flying.pop(id(flight), None) is not None:
+            flight.give_up()
+            self.land(flight)
 
     def _waited(self, flight: Flight, wait: kernels.Proceed) -> Any:
         result = wait()
@@ -87,15 +97,16 @@ class Tracker:
         return result
 
     def finish(self, flight: Flight, seen: bool) -> None:
-        """Hash what arrived; `seen`: nothing can have changed since."""
-        with ours():
-            flight.finish(self.keep > 0, seen)
-        self.land(flight)
+        """Hash what arrived, once; `seen`: nothing can have changed since."""
+        if self._flying.pop(id(flight), None) is not None:
+            with ours():
+                flight.finish(self.keep > 0, seen)
+            self.land(flight)
 
     def land(self, flight: Flight) -> None:
-        """It is done: have it compared at the next step."""
+        """It is done: have it compared at the next step. Its tensors are the program's again."""
+        flight.release()
         with self._lock:
-            self._flying.pop(id(flight), None)
             self._landed.append(flight)
             if before := self._recent.get(flight.uid):
                 self._held -= before.kept_bytes
@@ -108,7 +119,8 @@ class Tracker:
                     break
 
     def _backward_ended(self, task: int) -> None:
-        """Calls of a backward pass that nobody waited for in Python: DDP waits in C++."""
+        """Calls of a backward pass that nobody waited for in Python: DDP waits in C++, and what it
+        calls then may have changed the result."""
         self._tasks.discard(task)
         with self._lock:
             mine = [f for f in self._flying.values() if f.task == task]
@@ -116,7 +128,7 @@ class Tracker:
             if flight.work is not None:
                 kernels.forget_wait(flight.work)
                 flight.work.wait()
-            self.finish(flight, flight.work is not None)
+            self.finish(flight, False)
 
     def take(self, step: int) -> list[Flight]:
         """Calls that are done, each once; those of steps before that nobody waited for are given
@@ -124,7 +136,7 @@ class Tracker:
         with self._lock:
             late = list(self._flying.values())
             for at, (work, _) in list(self._first.items()):
-                if work.is_completed():
+                if kernels.completed(work):
                     del self._first[at]
                     if all(f.work is not work for f in late):
                         kernels.forget_wait(work)
@@ -133,8 +145,7 @@ class Tracker:
                 self.finish(flight, False)
             elif flight.step < step:  # waited for in C++, or not at all
                 kernels.forget_wait(flight.work)
-                flight.give_up()
-                self.land(flight)
+                self._lose(flight)
         with self._lock:
             landed, self._landed = self._landed, []
         return landed
@@ -145,10 +156,11 @@ class Tracker:
 
     def forget(self, before: int) -> None:
         """Let go of calls of steps before this one."""
-        for uid, flight in list(self._recent.items()):
-            if flight.step < before:
-                self._held -= flight.kept_bytes
-                del self._recent[uid]
+        with self._lock:
+            for uid, flight in list(self._recent.items()):
+                if flight.step < before:
+                    self._held -= flight.kept_bytes
+                    del self._recent[uid]
 
     def clear(self) -> None:
         """Follow nothing."""

@@ -36,6 +36,17 @@ from tests.guard.cycles import (
     other_sides,
     watched_steps,
 )
+from tests.guard.oddities import (
+    changed_results,
+    compiled_optimizer,
+    errors_of_its_own,
+    groups_come_and_go,
+    manual_steps,
+    over_before,
+    over_together,
+    raised_unwatched,
+    threads,
+)
 
 LIMIT = 30.0
 
@@ -310,6 +321,10 @@ SCENARIOS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
         group_made_unwatched,
     )
 }  # fmt: skip
+ODDITIES = (
+    changed_results, manual_steps, groups_come_and_go, threads, errors_of_its_own,
+    compiled_optimizer, raised_unwatched, over_before, over_together,
+)  # fmt: skip
 SCENARIOS["killed"] = (3, killed)
 SCENARIOS["watched_steps"] = (3, watched_steps)
 SCENARIOS["another_size_late"] = (3, another_size_late)
@@ -364,6 +379,7 @@ def end(pids: list[int]) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     place, names = Path(sys.argv[1]), sys.argv[2:] or list(SCENARIOS)
+    SCENARIOS.update({f.__name__: (2, f) for f in ODDITIES})
     asleep = [begin(name, place) for name in names if name in SLOW]
     for name in names:
         if name not in SLOW:

@@ -140,10 +140,13 @@ def test_an_error_that_nobody_caught_is_explained_after_its_traceback(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "excepthook", lambda *_: sys.stderr.write("traceback\n"))
-    undo = after_uncaught(lambda e: GuardError("rank 1 died") if "gloo" in str(e) else e)
+    told: list[BaseException] = []
+    gone = GuardError("rank 1 died")
+    undo = after_uncaught(told.append, lambda e: gone if "gloo" in str(e) else e)
     for error in (RuntimeError("gloo: closed"), ValueError("mine")):
         sys.excepthook(type(error), error, None)
     assert capsys.readouterr().err == ("traceback\nshardproof guard: rank 1 died\ntraceback\n")
+    assert [str(e) for e in told] == ["gloo: closed", "mine"]
     undo()
     sys.excepthook(RuntimeError, RuntimeError("gloo"), None)
     assert capsys.readouterr().err == "traceback\n"
