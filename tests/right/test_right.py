@@ -18,7 +18,6 @@ OPEN = {
     "paged_cache-right_rows_of_pages-large": "a row number made of a page and a place in it",
     "paged_cache-wrong_another_stride-large": "a number of rows in a page that no extent tells",
     "buckets-right-large": "parts of two ranks, one row each, as a sum over the rows",
-    "ring_merge-right-large": "too long to be written, with the shares of two blocks",
     "window_ring-wrong_a_window_of_its_own_block-large": "a width that is no extent",
     "window_ring-wrong_positions_of_the_rank-large": "a width that is no extent",
 }

@@ -225,6 +225,7 @@ class Writer:
         self.left = MAX_WRITTEN
         self.closed = False
         """Whether every variable must have a name: in a key none is left over."""
+        self._texts: dict[tuple[Mono, tuple[tuple[int, str], ...], int, bool], str] = {}
 
     def name(self, v: int, naming: Naming) -> str:
         """The name of a variable. Raises UnclearError where it has none and should."""
@@ -285,6 +286,16 @@ class Writer:
 
     def mono(self, mono: Mono, naming: Naming, depth: int, masked: Naming | None = None) -> str:
         """The text of a monomial; `masked` has variables whose range is left out, told apart."""
+        if naming or depth:
+            return self._written(mono, naming, depth, masked)
+        left_out = tuple(sorted(masked.items())) if masked else ()
+        key = mono, left_out, len(self.space.parts), self.closed
+        found = self._texts.get(key)
+        if found is None:
+            found = self._texts[key] = self._written(mono, naming, depth, masked)
+        return found
+
+    def _written(self, mono: Mono, naming: Naming, depth: int, masked: Naming | None) -> str:
         self.check(mono)
         ranges = {v: (a, b) for v, a, b in mono.ranges}
 

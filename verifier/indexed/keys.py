@@ -28,7 +28,7 @@ from verifier.terms import Ref, Term, Terms
 
 HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
-MAX_TABLE = 200_000
+MAX_TABLE = 500_000
 """Factors that are written for all terms of a table, before further ones are left as they are."""
 MAX_WORK = 20_000
 """Terms that are opened for one key, before the rest is left as it is."""

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.indexed import Keys
+from verifier.inline import live
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, show
 from verifier.layout import Layout
@@ -97,13 +98,19 @@ def as_terms(
 ) -> Sequential:
     """Evaluate a one-device program (primitives only) to terms.
 
-    A body that several nodes share is evaluated once.
+    A body that several nodes share is evaluated once. Nodes that no output depends on come last:
+    what they compute need not have a value.
     """
     terms = terms or Terms()
     bodies = {} if bodies is None else bodies
     values = {i.name: terms.var(i.name, i.type.shape) for i in program.inputs}
     scans: list[Scan] = []
-    for node in program.nodes:
+    needed = live(program).nodes
+    made = {v for node in needed for v in node.outputs}
+    others = (node for node in program.nodes if not made.issuperset(node.outputs))
+    for at, node in enumerate((*needed, *others)):
+        if at == len(needed):
+            terms.given = len(terms.nodes)
         args = [values[v] for v in node.inputs]
         if node.op == "scan":
             assert node.body is not None
@@ -118,7 +125,7 @@ def as_terms(
         attrs = lookup(node.op).with_defaults(node.attrs)
         dtypes = [program.types[v].dtype for v in node.inputs]
         values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
-    terms.given = len(terms.nodes)
+    terms.given = min(terms.given, len(terms.nodes))
     return Sequential(program, terms, values, scans)
 
 

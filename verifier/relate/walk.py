@@ -19,7 +19,7 @@ from verifier.relate.moving import moved_facts
 from verifier.relate.peeling import want_peel
 from verifier.relate.rules import Rules
 from verifier.relate.scans import relate_scan
-from verifier.relate.widened import Wide, recognised
+from verifier.relate.widened import Wide, plainest, recognised
 from verifier.terms import Ref, times
 
 MAX_COMBINATIONS = 48
@@ -90,7 +90,7 @@ def relate(
         if wide and not facts:
             facts = wide.cut(node, region, distributed.types[node.outputs[0]].shape)
         if rules.wide:
-            facts = recognised(sequential, facts)
+            facts = recognised(sequential, plainest(facts))
         facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
         if wide:
             facts = wide.whole(recognised(sequential, facts))

@@ -191,6 +191,16 @@ def wanted_splits(
     ]
 
 
+def plainest(facts: list[Fact]) -> list[Fact]:
+    """The facts, without those that say of one coordinate by pieces what others say plainly."""
+
+    def pieces(fact: Fact) -> bool:
+        return any(len(at) == 1 and name in fact.layout.mentioned for name, at in fact.where)
+
+    told = {f.where for f in facts if f.where and not pieces(f)}
+    return [f for f in facts if f.where not in told or not pieces(f)]
+
+
 def recognised(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
     """The facts, about values of the one-device program where their terms have keys of such."""
     out: list[Fact] = []
