@@ -49,7 +49,9 @@ def test_what_may_be_undefined_is_never_dropped(many: str) -> None:
 
 def test_what_one_device_has_a_value_of_may_cancel_on_ranks() -> None:
     wild = "%l = log %x\n %a = add %x, %l\n %b = add %a, %y\n %e = sub %b, %l"
-    assert proved(f"%l = log %x\n {SUM}", wild)
+    beside = "%l = log %x\n %f = add %x, %y\n %g = mul_scalar %l {value=0}\n %e = add %f, %g"
+    assert proved(beside, wild)
+    assert not proved(f"%l = log %x\n {SUM}", wild), "no output depends on the logarithm"
     assert proved(SUM, wild.replace("log %x", "exp %x\n %k = log %l").replace("%a, %l", "%a, %k"))
 
 
