@@ -36,6 +36,7 @@ from verifier.frontend.rolling import NotRolledError, Rolled, roll
 from verifier.frontend.rolling.recompute import recompute_views
 from verifier.frontend.target import EXPERTS, TORCH_DTYPES, Target, find
 from verifier.frontend.trace import trace
+from verifier.frontend.unwritten import refuse_unwritten
 from verifier.ir.program import Program
 
 
@@ -159,6 +160,7 @@ def _flat(
             to_fake(model)
             kwargs = fake_inputs(torch_types(inputs))
         traced = trace(model, kwargs, target.result_names)
+        refuse_unwritten(traced.graph, places)
     with clock.phase("lower"):
         return lower(traced, buffers, places, canonical, facts.class_name), facts, model
 

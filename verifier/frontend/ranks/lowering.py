@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from verifier.declared import in_declared_range
 from verifier.frontend.aten import Emit
 from verifier.frontend.lower import Lowered, Lowering
 from verifier.frontend.provenance import Provenance
@@ -77,10 +78,11 @@ def lower_rank(
     return replace(lowered, program=_without_idle(program))
 
 
-def joined_form(program: Program) -> Program:
+def joined_form(program: Program, below: Mapping[str, int]) -> Program:
     """The program as it is compared with those of other ranks: masked lookups through windows,
-    values numbered alike."""
-    return _renumbered(_without_idle(_silent(read_windows(_spoken(program)))))
+    comparisons that the range of an input decides left out, values numbered alike."""
+    spoken = in_declared_range(read_windows(_spoken(program)), below)
+    return _renumbered(_without_idle(_silent(spoken)))
 
 
 def _without_idle(program: Program) -> Program:

@@ -19,6 +19,7 @@ import torch
 import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch import nn
 
+from verifier.declared import in_declared_range
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.inputs import find_inputs, torch_types
 from verifier.frontend.lower import DTYPES
@@ -33,8 +34,8 @@ from verifier.frontend.ranks.request import MOST_RANKS, RanksRequest
 from verifier.frontend.ranks.stated import layout_for
 from verifier.frontend.ranks.tables import pieces
 from verifier.frontend.ranks.tracing import Followed, Order, cotangents, follow
-from verifier.frontend.ranks.unwritten import refuse_unwritten
 from verifier.frontend.request import CaptureRequest, InputSpec, Progress
+from verifier.frontend.unwritten import refuse_unwritten
 from verifier.ingest.form import header
 from verifier.ingest.write import rank_texts
 from verifier.ir.jsonio import to_json
@@ -138,7 +139,8 @@ def _one(request: RanksRequest, folder: Path) -> dict[str, Any]:
     names = argument_names(type(model).forward)
     followed, buffers = _followed(request, built, specs, watch, {n: n for n in names})
     canonical = {n: g[0] for g in tied_groups(model) for n in g}
-    facts = _written(followed, buffers, canonical, watch, built, NO_MESH, folder / ONE)
+    below = {s.name: s.below for s in specs}
+    facts = _written(followed, buffers, canonical, watch, built, NO_MESH, folder / ONE, below)
     facts["arguments"] = names
     facts["inputs"] = [asdict(s) for s in specs]
     return facts
@@ -193,7 +195,8 @@ def _rank(request: RanksRequest, folder: Path, rank: int) -> dict[str, Any]:
     )
     followed.outputs = [tuple(o) for o in one["outputs"]]
     name = f"rank-{rank}"
-    facts = _written(followed, buffers, canonical, watch, built, mesh, folder / name, rank)
+    below = {s.name: s.below for s in specs}
+    facts = _written(followed, buffers, canonical, watch, built, mesh, folder / name, below, rank)
     facts["renamed"] = {k: v for k, v in renamed.items() if k != v}
     facts["renamed_arguments"] = {k: v for k, v in arguments.items() if k != v}
     return facts
@@ -256,10 +259,11 @@ def _written(
     built: building.Built,
     mesh: Mesh,
     path: Path,
+    below: dict[str, int],
     rank: int | None = None,
 ) -> dict[str, Any]:
     """Lower, write the program and its constants, and say what else is known."""
-    cotangents([name for _, name in followed.outputs])
+    cotangents(followed.outputs)
     provenance = Provenance(watch.places.root)
     _groups(followed, watch, provenance)
     refuse_unwritten(followed.traced.graph, provenance)
@@ -273,14 +277,16 @@ def _written(
         watch.seen.groups,
     )
     program, placed = lowered.program, {}
-    if rank is not None:
+    if rank is None:
+        program = in_declared_range(program, below)
+    else:
         with np.load(path.with_name(f"{ONE}.npz"), allow_pickle=False) as arrays:
             whole = {k: arrays[k] for k in arrays.files}
         program, placed = pieces(program, lowered.consts, whole, mesh, rank)
     held = {i.name for i in program.inputs if i.role == "const"}
     np.savez(path.with_suffix(".npz"), **{k: v for k, v in lowered.consts.items() if k in held})
     if rank is not None:
-        text = next(t for r, t in rank_texts(joined_form(program)) if r == rank)
+        text = next(t for r, t in rank_texts(joined_form(program, below)) if r == rank)
         (path.parent / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
     notes = [f"{k}" for k in lowered.notes]
     if lowered.infinite:

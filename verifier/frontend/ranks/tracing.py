@@ -157,12 +157,9 @@ def _gradients(
     for index, (name, value) in enumerate(named):
         if not (value.is_floating_point() and value.requires_grad):
             continue
-        if loss is None:
+        if loss is None or name == loss:
             roots.append(value)
             given.append(ops.shardproof_frontend.cotangent(value.detach(), index))
-        elif name == loss:
-            roots.append(value)
-            given.append(torch.ones_like(value))
     order.watch.follow_back(roots)
     if roots:
         torch.autograd.backward(roots, given)
@@ -253,11 +250,14 @@ def _described(graph: Any, given: tuple[dict[str, Any], ...], roles: list[tuple[
     return traced
 
 
-def cotangents(names: Sequence[str]) -> None:
-    """From now on, the op that stands for a cotangent is an input named after its output."""
+def cotangents(outputs: Sequence[tuple[str, str]]) -> None:
+    """From now on, the op that stands for a cotangent is an input named after its output; that of
+    a loss is 1."""
 
     def rule(e: Emit, like: str, index: int) -> str:
-        path = names[index]
+        role, path = outputs[index]
+        if role == "loss":
+            return e.full(1, e.shape(like), e.type(like).dtype)
         return e.b.input(f"cotangent.{path}", e.type(like), "cotangent", path)
 
     TABLE[f"{COTANGENT}.default"] = rule
