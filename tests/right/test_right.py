@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.right.programs import HERE, Spelling, spellings
+from verifier.certificate import seal
 from verifier.checker import Accepted, check
 from verifier.ir.program import Program
 from verifier.verdict import Counterexample, Proof
@@ -17,7 +19,6 @@ FAULT = "fault.py"
 OPEN = {
     "paged_cache-right_rows_of_pages-large": "a row number made of a page and a place in it",
     "paged_cache-wrong_another_stride-large": "a number of rows in a page that no extent tells",
-    "buckets-right-large": "parts of two ranks, one row each, as a sum over the rows",
     "window_ring-wrong_a_window_of_its_own_block-large": "a width that is no extent",
     "window_ring-wrong_positions_of_the_rank-large": "a width that is no extent",
 }
@@ -59,3 +60,17 @@ def at_fault(program: Program, found: Counterexample) -> bool:
     """Whether the op that is blamed is marked as the one at fault, where any op is marked."""
     marked = any(node.source.file == FAULT for node in program.nodes)
     return not marked or (found.location is not None and found.location.source.file == FAULT)
+
+
+def test_copies_are_spread_along_dims_of_one_entry_only() -> None:
+    """A claim that says another dim, or another mesh dim, is not accepted."""
+    (spelling,) = [s for s in spellings("large") if str(s) == "grouped_kv-right-large"]
+    given = spelling.programs()
+    found = verify(*given)
+    assert isinstance(found, Proof)
+    text = json.dumps(found.certificate)
+    assert "joined:spread:kv:0" in text
+    for other in ("joined:spread:kv:1", "joined:spread:rep:0", "joined:spread:kv:9"):
+        changed = json.loads(text.replace("joined:spread:kv:0", other))
+        changed["seal"] = seal(changed)
+        assert not isinstance(check(changed, *given), Accepted), other

@@ -85,10 +85,13 @@ def relate(
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts and wide.apart(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        local = distributed.types[node.outputs[0]].shape
+        if wide and not facts and node.op != "concat":
+            facts = wide.cut(node, region, local)
         if wide and not facts and lookup(node.op).kind != "movement" and wide.again(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts:
-            facts = wide.cut(node, region, distributed.types[node.outputs[0]].shape)
+            facts = wide.cut(node, region, local)
         if rules.wide:
             facts = recognised(sequential, plainest(facts))
         facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
