@@ -146,7 +146,7 @@ class Guard(Settings):
         exchange = self._exchange
         if os.getpid() != pid or exchange is None:  # a fork of the rank
             return
-        together = not (hasattr(sys, "last_value") or self.failed)
+        together = dist.is_initialized() and not (hasattr(sys, "last_value") or self.failed)
         if together and not (together := parting.all_come(exchange.room("exit"), exchange.size)):
             exchange.tell(parting.LEFT)
         try:

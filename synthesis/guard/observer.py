@@ -99,8 +99,9 @@ class Observer:
             self._thread = threading.get_ident()
             self.strangers = False
             self.since = 0
-            for pg in [pg for pg in list(self.groups) if not private.alive(pg)]:
-                del self.groups[pg]
+            for known in (self.groups, self._born, self._origins):
+                for pg in [pg for pg in list(known) if not private.alive(pg)]:
+                    del known[pg]
 
     def made(self, pg: Any) -> None:
         """This group was, in this phase."""
