@@ -71,7 +71,7 @@ def check(
         verdict = judged(one, read, None, progress=tell)
         return Checked(_placed_in_source(verdict, captured.texts), (), read, None)
     strays = _outside(captured)
-    if isinstance(strays, Counterexample):
+    if isinstance(strays, Counterexample | Unknown):
         return Checked(strays, (), read, None)
     program = _plain_gathers(_sourced(program, captured.texts))
     program = _same_outputs(one, program)
@@ -92,7 +92,7 @@ def _replayed(proof: Proof, question: Question, assumed: tuple[str, ...]) -> Ver
     return replace(proof, assumptions=(*proof.assumptions, *assumed))
 
 
-def _outside(captured: RanksCaptured) -> Counterexample | tuple[str, ...]:
+def _outside(captured: RanksCaptured) -> Counterexample | Unknown | tuple[str, ...]:
     """A lookup that leaves its table on some rank, or what is assumed of those not known.
 
     Raises:
@@ -106,9 +106,15 @@ def _outside(captured: RanksCaptured) -> Counterexample | tuple[str, ...]:
                 hint="say which integers there are: --input name=i64[2,8]<65 (values below 65)",
             )
     assumed: list[str] = []
+    below: Unknown | None = None
     for rank, side in enumerate(captured.ranks):
         for found in outside(side.program, captured.inputs):
-            if found.index is None or found.index < 0:
+            if found.index is not None and found.index < 0:
+                said = f"rank {rank} looks up entry {found.index}, for {found.given}"
+                place = Location(found.op, found.source.text, said, found.source)
+                below = below or Unknown(f"{said}: an index below 0 is not followed", place)
+                continue
+            if found.index is None:
                 said = f"Indices at {found.source} are in range."
                 assumed += [said] if said not in assumed else []
                 continue
@@ -120,7 +126,7 @@ def _outside(captured: RanksCaptured) -> Counterexample | tuple[str, ...]:
             reason = f"the index is {found.index}, the entries are 0 to {found.size - 1}"
             place = Location(found.op, found.source.text or found.op, reason, found.source)
             return Counterexample(str(side.program.mesh), trace, place)
-    return tuple(assumed)
+    return below or tuple(assumed)
 
 
 def _sourced(program: Program, texts: Path) -> Program:
