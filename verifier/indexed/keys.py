@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from verifier.indexed.entries import RULES, TRUTHS
 from verifier.indexed.form import (
@@ -43,6 +44,10 @@ class Keys:
         self.left = MAX_TABLE
         self._found: dict[int, tuple[Fraction, str, bool]] = {}
         terms.defined.above = self.above
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.terms.defined.above = self.above
 
     def key(self, ref: Ref) -> tuple[Fraction, str]:
         """A rational factor and the key of what it multiplies; the factor is 0 for zeros."""

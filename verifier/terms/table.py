@@ -27,6 +27,14 @@ class Terms:
         """How many terms the one-device program makes. It has values of all of them."""
         self.defined = Defined()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is worked out on demand."""
+        return {k: v for k, v in self.__dict__.items() if k != "defined"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.defined = Defined()
+
     def loose(self, id: int) -> bool:
         """Whether an entry may have no value though one device computes no undefined one."""
         return id >= self.given and self.defined.read(self.nodes, self.given, id)
