@@ -61,3 +61,10 @@ def test_values_scattered_at_any_index_are_refused(tmp_path):
     forward = "i = h.argmax(-1, keepdim=True).expand(6, 2); return h.scatter(1, i, h[:, :2])"
     with pytest.raises(CaptureError, match="two may meet"):
         capture(written(tmp_path, forward))
+
+
+def test_bits_of_integers_are_no_truth_values(tmp_path):
+    agrees(written(tmp_path, "i = h.topk(2).indices; return h[:, :2] * (~i).to(h.dtype)"))
+    with pytest.raises(CaptureError, match="bits of integers"):
+        forward = "i = h.topk(2).indices; return h[:, :2] * (i & (i + 1)).to(h.dtype)"
+        capture(written(tmp_path, forward))

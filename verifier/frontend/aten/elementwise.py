@@ -24,7 +24,24 @@ def _unary(op: str) -> Callable[..., str]:
 for _op in _SAME_NAME.split():
     aten(f"{_op}.default")(_unary(_op))
 aten("sgn.default")(_unary("sign"))
-aten("logical_not.default", "bitwise_not.default")(_unary("logical_not"))
+aten("logical_not.default")(_unary("logical_not"))
+
+
+@aten("bitwise_not.default")
+def bitwise_not(e: Emit, x: str) -> str:
+    """Of signed integers in two's complement, `-x - 1`."""
+    dtype = e.type(x).dtype
+    if dtype == "bool":
+        return e.add("logical_not", x)
+    if dtype not in ("i64", "i32"):
+        raise NotImplementedError(f"the bits of {dtype}")
+    return e.shift(e.add("neg", x), -1)
+
+
+def _truths(e: Emit, *values: str) -> None:
+    """Bits of integers are no truth values."""
+    if any(e.type(v).dtype != "bool" for v in values):
+        raise NotImplementedError("the bits of integers")
 
 
 def _binary(e: Emit, op: str, a: Any, b: Any) -> str:
@@ -106,14 +123,17 @@ def clamp(
     return x if high is None else e.add("minimum", x, e.operand(high, x))
 
 
-@aten("logical_and.default", "bitwise_and.Tensor")
-def logical_and(e: Emit, a: str, b: str) -> str:
-    return e.add("logical_and", a, b)
+for _name in ("and", "or"):
 
+    def _logical(e: Emit, a: str, b: str, *, op: str = f"logical_{_name}") -> str:
+        return e.add(op, a, b)
 
-@aten("logical_or.default", "bitwise_or.Tensor")
-def logical_or(e: Emit, a: str, b: str) -> str:
-    return e.add("logical_or", a, b)
+    def _bitwise(e: Emit, a: str, b: str, *, op: str = f"logical_{_name}") -> str:
+        _truths(e, a, b)
+        return e.add(op, a, b)
+
+    aten(f"logical_{_name}.default")(_logical)
+    aten(f"bitwise_{_name}.Tensor")(_bitwise)
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
