@@ -1,16 +1,20 @@
-"""What the guard costs, from blocks with it and blocks without, in turns, in the same processes.
+"""What the guard costs, from steps with it and steps without, in turns, in the same processes.
 
-Blocks come in pairs, whose order alternates (with, without, without, with, ...), so that a drift of
-the machine falls on both alike. A pair gives one ratio; the estimate is the median of the ratios,
-and its interval, at 95 %, lies between two of them by their rank (the sign test: no assumption on
-how times are distributed). Of a block of steps the processor time of all ranks is taken, and the
-wall clock of rank 0.
+Steps come in pairs, one without the guard and one with it, whose order alternates, so that a drift
+of the machine falls on both alike. Of a step the processor time of all ranks is taken, and the wall
+clock of rank 0.
+
+A cycle of the guard has steps of two kinds, one that is watched and some that are not. They are
+measured apart and weighed as they come in a cycle, so that few watched steps among many others are
+no noise of their own. A kind's cost is the ratio of the lower quartiles of its steps and of all
+steps without the guard: what else runs on a machine only ever makes steps longer. The interval, at
+95 %, is that of the bootstrap (Efron and Tibshirani 1993, 13.3), pairs drawn anew within each kind.
 
 The verdict on `LIMIT` has three outcomes. Both intervals end below it: shown, exit 0. One lies
 above it: exit 1. Anything else is *not shown*, exit 2: a machine on which other processes run can
 neither pass the check nor fail it. The number of pairs is set before the measurement, from the time
-of a step, and is not changed by what was seen. `null` compares blocks without the guard with such
-blocks: what it says besides 0 is the error of the method.
+of a step, and is not changed by what was seen. `null` compares steps without the guard with such
+steps: what it says besides 0 is the error of the method.
 """
 
 from __future__ import annotations
@@ -25,15 +29,16 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 LIMIT = 0.02
-BLOCK = 10
-"""Steps of a block. Of the guard's default cycle of 10 steps each block has one: all its costs are
-in every block, a step that is watched, switching kernels twice, and a comparison."""
+QUARTILE = 0.25
+DRAWS = 2000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median, and the interval that holds it at 95 %."""
+    """A value, and the interval that holds it at 95 %."""
 
     value: float
     low: float
@@ -41,6 +46,37 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:+.2%} ({self.low:+.2%} to {self.high:+.2%})"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Steps of one kind, and the steps without the guard that they came with."""
+
+    weight: float
+    """How many of the steps of a cycle are of this kind."""
+    with_it: np.ndarray[Any, Any]
+    without: np.ndarray[Any, Any]
+
+    def drawn(self, rng: np.random.Generator) -> Kind:
+        """As many of its pairs, drawn anew."""
+        at = rng.integers(0, len(self.without), len(self.without))
+        return Kind(self.weight, self.with_it[at], self.without[at])
+
+
+def cost(kinds: Sequence[Kind]) -> float:
+    """What a step costs more on the mean of a cycle, as a part of a step without the guard."""
+    base = np.quantile(np.concatenate([k.without for k in kinds]), QUARTILE)
+    return float(sum(k.weight * np.quantile(k.with_it, QUARTILE) for k in kinds) / base) - 1
+
+
+def estimate(kinds: Sequence[Kind], seed: int = 0, draws: int = DRAWS) -> Estimate:
+    """The cost and its interval; everything where a kind has fewer than 6 pairs."""
+    if any(len(k.without) < 6 for k in kinds):
+        return Estimate(cost(kinds), float("-inf"), float("inf"))
+    rng = np.random.default_rng(seed)
+    drawn = [cost([k.drawn(rng) for k in kinds]) for _ in range(draws)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Estimate(cost(kinds), float(low), float(high))
 
 
 def median(rows: Sequence[float]) -> Estimate:
@@ -81,13 +117,12 @@ def in_pairs(
     return rows
 
 
-def steps(
-    step: Callable[[], None], warm: Callable[[], None], seconds: float, null: bool
-) -> dict[str, Any]:
-    """Pairs of blocks of steps on this rank, for about so many seconds: (wall, processor) each.
+def steps(step: Callable[[], None], seconds: float, null: bool) -> dict[str, Any]:
+    """Pairs of steps on this rank, for about so many seconds: each a step with the guard and one
+    without, (wall, processor), and whether the first was watched.
 
-    `warm` is what a step does without its optimizer, once before a block: the kernels are new
-    there, and the comparisons of the guard, which come with the optimizer, stay one a block.
+    The guard is taken off and put on between steps, outside of what is timed. What it does itself
+    at the turn of a step, it does in the optimizer's step, which is timed.
     """
     import torch
     import torch.distributed as dist
@@ -96,50 +131,63 @@ def steps(
 
     guard = active()
     assert guard is not None
+    watched: list[bool] = []
 
-    def block() -> tuple[float, float]:
-        warm()
+    def one() -> tuple[float, float]:
         dist.barrier()
         a, b = time.perf_counter(), time.process_time()
-        for _ in range(BLOCK):
-            step()
-        dist.barrier()
-        return (time.perf_counter() - a) / BLOCK, (time.process_time() - b) / BLOCK
-
-    guard.pause()
-    for _ in range(3):
         step()
-    one = torch.tensor([block()[0]])
-    dist.all_reduce(one, op=dist.ReduceOp.MAX)
-    pairs = max(8, int(seconds / (float(one) * 2 * (BLOCK + 1))))
-    rows = in_pairs(pairs, block, lambda on: guard.resume() if on and not null else guard.pause())
+        dist.barrier()
+        return time.perf_counter() - a, time.process_time() - b
+
+    def switch(on: bool) -> None:
+        if on and not null:
+            guard.resume()
+            watched.append(guard.watching)
+        else:
+            guard.pause()
+            watched.extend([False] * on)
+
+    guard.step()  # the first step is watched whole
+    guard.pause()
+    for _ in range(5):
+        step()
+    mean = torch.tensor([sum(one()[0] for _ in range(5)) / 5])
+    dist.all_reduce(mean, op=dist.ReduceOp.MAX)
+    pairs = in_pairs(max(60, int(seconds / (2 * float(mean)))), one, switch)
     guard.resume()
-    return {**guard.summary(), "pairs": rows}
+    rows = [(*pair, w) for pair, w in zip(pairs, watched, strict=True)]
+    return {**guard.summary(), "cycle": guard.cycle, "pairs": rows}
 
 
 def report(results: Sequence[dict[str, Any]], every: int, null: bool) -> int:
     """Says what the steps of all ranks say; the exit code."""
     first = results[0]
-    times = {
-        "processor time": [
-            [sum(r["pairs"][i][k][1] for r in results) for i in range(len(first["pairs"]))]
-            for k in (0, 1)
-        ],
-        "wall clock": [[pair[k][0] for pair in first["pairs"]] for k in (0, 1)],
-    }
-    what = "nothing in either block" if null else f"every={every}"
+    what = "no guard in either step" if null else f"every={every}, cycle={first['cycle']}"
+    is_watched = np.array([row[2] for row in first["pairs"]])
     print(
-        f"{len(results)} processes, {what}, {len(first['pairs'])} pairs of blocks of {BLOCK} "
-        f"steps; {first['watched']} of {first['steps']} steps watched, and {first['sampled']} of "
-        f"their {first['calls']} calls looked at; {first['alarms']} alarms"
+        f"{len(results)} processes, {what}: {len(is_watched)} pairs of steps, {is_watched.sum()} "
+        f"watched; {first['sampled']} of {first['calls']} calls seen were looked at, "
+        f"{first['alarms']} alarms"
     )
+    table = np.array([[row[:2] for row in r["pairs"]] for r in results])
+    times = {"processor time": table[..., 1].sum(0), "wall clock": table[0, ..., 0]}
     found: list[Estimate] = []
-    for name, (on, off) in times.items():
-        found.append(median([a / b - 1 for a, b in zip(on, off, strict=True)]))
-        print(
-            f"  {name:15} without {statistics.median(off) * 1e3:8.2f} ms, with "
-            f"{statistics.median(on) * 1e3:8.2f} ms a step: {found[-1]}"
+    for name, pairs in times.items():
+        kinds: list[Kind] = []
+        for watched, weight in ((True, 1 / first["cycle"]), (False, 1 - 1 / first["cycle"])):
+            if weight and not null:
+                mine = pairs[is_watched == watched]
+                kinds.append(Kind(weight, mine[:, 0], mine[:, 1]))
+        kinds = kinds or [Kind(1, pairs[:, 0], pairs[:, 1])]
+        base = np.quantile(pairs[:, 1], QUARTILE)
+        said = ", ".join(
+            f"{'watched' if k is kinds[0] and not null else 'other'} "
+            f"{np.quantile(k.with_it, QUARTILE) / base - 1:+.1%}"
+            for k in kinds
         )
+        found.append(estimate(kinds))
+        print(f"  {name:15} {base * 1e3:8.2f} ms a step without; {said}; together {found[-1]}")
     code, said = verdict(found)
     print(f"  {said}")
     return code

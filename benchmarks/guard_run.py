@@ -166,7 +166,7 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
     module = load_file(folder / "parallel_llama.py")
     run = Training(module, args.sizes, args.tokens)
     work: Callable[[], dict[str, Any]] = (
-        (lambda: guard_cost.steps(run.step, run.forward_backward, args.seconds, args.null))
+        (lambda: guard_cost.steps(run.step, args.seconds, args.null))
         if args.overhead
         else (lambda: campaign(run, args.calls, args.rounds, args.seed))
     )

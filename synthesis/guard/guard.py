@@ -77,6 +77,8 @@ class Guard(Settings):
         """Steps that were watched."""
         self._observer = Observer(self, self, 0, None)
         self._cycle = Cycle(0, 1)
+        self._drawn = False
+        """Whether this step is the one of its cycle."""
         self._layer: kernels.Layer | None = None
         self._undo = contextlib.ExitStack()
         self._aligned = False
@@ -179,7 +181,7 @@ class Guard(Settings):
         if self._layer is None and self._exchange is not None:
             self._layer = kernels.Layer(self._observer.call, self._observer.tracker.wait_tensor)
             self._observer.begin()
-            self._enter(self._observer.watching)
+            self._enter(self._observer.watching, self._drawn)
             kernels.patch_wait(self.explained)
             self._undo.callback(kernels.unpatch_wait)
             if self.optimizers:
@@ -199,6 +201,11 @@ class Guard(Settings):
     def seen(self) -> int:
         """Calls of this rank."""
         return sum(self.by_op.values())
+
+    @property
+    def watching(self) -> bool:
+        """Whether the collectives of this step are looked at."""
+        return self._observer.watching
 
     @property
     def sampled(self) -> int:
@@ -333,6 +340,7 @@ class Guard(Settings):
         """Watch collectives, or leave them alone."""
         if self._layer is None:  # stopped by what was found
             return
+        self._drawn = drawn
         # PyTorch changes kernels while other threads may be about to call them
         wide = watching or self._observer.strangers
         self._observer.enter(watching, max(1, self.every // self.cycle) if drawn else self.every)
