@@ -27,6 +27,7 @@ from verifier.ir.types import FLOATS
 from verifier.ir.where import EVERYWHERE, Where, contains, members, ranks_where
 from verifier.lemmas import LEMMAS
 from verifier.ops import REGISTRY
+from verifier.ops.map import RISING
 from verifier.ops.registry import Op, Placed, Refused
 from verifier.regions import Regions
 from verifier.samples import MESHES, Case, cases
@@ -201,14 +202,17 @@ def placed_cases(op: Op, limit: int, tries: int, seed: int) -> Iterator[tuple[Ca
 
 
 def _domains(case: Case, seed: int) -> list[Domain]:
-    """Where a case is tried. The order of the integers does not carry over to the field."""
-    ordered = any(
-        fold != "sum" and dtype not in FLOATS
-        for layout, dtype in zip(case.layouts, case.dtypes, strict=True)
-        for _, fold in layout.partial
-    )
-    exact: list[Domain] = [] if ordered else [Field(seed)]
-    return [Floats(), *exact, Symbolic(("max",))]
+    """Where a case is tried. Order does not carry over to the field: neither that of integers, nor
+    what a function that rises does to it."""
+    folded = [
+        (i, dtype)
+        for i, (layout, dtype) in enumerate(zip(case.layouts, case.dtypes, strict=True))
+        if any(fold != "sum" for _, fold in layout.partial)
+    ]
+    ordered = any(dtype not in FLOATS or (case.op.name, i) in RISING for i, dtype in folded)
+    if not ordered:
+        return [Floats(), Field(seed), Symbolic(("max",))]
+    return [Floats(), Symbolic(("max", "rising"))]
 
 
 def survey(op: Op, limit: int, seed: int = 0) -> tuple[Tally, list[Broken]]:

@@ -19,7 +19,9 @@ from verifier.domains.base import Array, Domain, is_index
 
 z3: Any = _z3
 Entry = Any
-LAWS = ("exp", "rsqrt", "reciprocal", "max")
+LAWS = ("exp", "rsqrt", "reciprocal", "max", "rising")
+RISING = ("exp", "relu")
+"""Functions that never fall as their operand grows: what the law `rising` says of them."""
 
 
 def term(value: Entry) -> Any:
@@ -31,6 +33,10 @@ def term(value: Entry) -> Any:
 
 def _is_bool(value: Entry) -> bool:
     return isinstance(value, bool | np.bool_) or z3.is_bool(value)
+
+
+def _flags(a: Array) -> bool:
+    return a.size > 0 and all(_is_bool(v) for v in a.reshape(-1))
 
 
 def _plus(a: Entry, b: Entry) -> Entry:
@@ -108,6 +114,7 @@ class Symbolic(Domain):
         self._sets: dict[Any, frozenset[Any]] = {}
         self._maxima: dict[frozenset[Any], Any] = {}
         self._seen: set[Any] = set()
+        self._applied: dict[str, list[tuple[Any, Any]]] = {name: [] for name in RISING}
         self._fresh = 0
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
@@ -178,8 +185,7 @@ class Symbolic(Domain):
             return self._power(a, int(Fraction(name[4:])))
         apply = {"exp": self._exp, "rsqrt": self._rsqrt}.get(name)
         if apply is None:
-            function = self._function(name)
-            return _objects(np.frompyfunc(lambda x: function(term(x)), 1, 1)(a))
+            return _objects(np.frompyfunc(lambda x: self._apply(name, term(x)), 1, 1)(a))
         return _objects(np.frompyfunc(apply, 1, 1)(a))
 
     def _power(self, a: Array, exponent: int) -> Array:
@@ -192,7 +198,7 @@ class Symbolic(Domain):
     def _exp(self, a: Entry) -> Entry:
         function = self._function("exp")
         if "exp" not in self.laws:
-            return function(term(a))
+            return self._apply("exp", term(a))
         out: Entry = Fraction(1)
         for part, sign in _summands(term(a), 1):
             factor = function(part if sign > 0 else -part)
@@ -247,6 +253,21 @@ class Symbolic(Domain):
 
     def _operands(self, a: Entry) -> frozenset[Any]:
         return self._sets.get(_key(a), frozenset({_key(a)}))
+
+    def maximum(self, a: Array, b: Array) -> Array:
+        return self.logical("or", a, b) if _flags(a) and _flags(b) else super().maximum(a, b)
+
+    def minimum(self, a: Array, b: Array) -> Array:
+        return self.logical("and", a, b) if _flags(a) and _flags(b) else super().minimum(a, b)
+
+    def _apply(self, name: str, x: Any) -> Any:
+        out = self._function(name)(x)
+        if "rising" in self.laws and name in self._applied:
+            for other, value in self._applied[name]:
+                self._fact("rising", out, z3.Implies(x <= other, out <= value))
+                self._fact("rising", out, z3.Implies(other <= x, value <= out))
+            self._applied[name].append((x, out))
+        return out
 
     def _function(self, name: str) -> Any:
         if name not in self._functions:
