@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--per-call", action="store_true")
     parser.add_argument("--every", type=int, default=100, help="of --overhead")
-    parser.add_argument("--seconds", type=float, default=100, help="of --overhead, about")
+    parser.add_argument("--seconds", type=float, default=360, help="of --overhead, about")
     parser.add_argument("--null", action="store_true", help="--overhead of no guard at all")
     parser.add_argument("--patched", type=Path, help="a parallel_llama.py that is there already")
     args = parser.parse_args()
