@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from synthesis.emit import EmitError, Patch
 from synthesis.execute import ExecuteError
-from synthesis.execute.reprove import reprove
+from synthesis.execute.reading import Reading, read_patch
 from synthesis.plan import Plan
+from synthesis.planner import Synthesis
 from verifier.contract import ContractError
 from verifier.frontend.captured import Captured
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.errors import IRError
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
+from verifier.verify import verify
 
 PARAMETERS = 50_000_000
 PROCESSES = 8
@@ -28,32 +32,49 @@ def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan) -> str
     return ""
 
 
-def proved_again(request: CaptureRequest, patch: Patch, plan: Plan) -> tuple[Verdict | None, str]:
-    """The verdict on the patched model as its ranks run it, and a sentence for the report.
+def read_again(
+    request: CaptureRequest, captured: Captured, made: Synthesis, patch: Patch
+) -> tuple[Reading | None, Verdict]:
+    """What the ranks of the patched source run, and the verdict on that: the word about the patch.
 
-    None where there is none: that is no fault of the plan, and the sentence says why.
+    Unknown, with no reading, where the patched source could not be traced.
     """
-    if plan.dp_size > 1:
-        return None, "the patch was not captured again: fully_shard is not covered"
     try:
-        verdict = reprove(request, patch, plan)
+        reading = read_patch(
+            request, patch, made.plan, captured.facts, made.sequential, made.lowered.contract
+        )
+        verdict = verify(
+            made.sequential, reading.program, reading.contract, consts=captured.consts
+        )
     except (EmitError, ExecuteError, ContractError, IRError) as error:
-        reason = str(error).strip().split("\n")
-        last = reason[0] if len(reason) == 1 else f"{reason[0]}: {reason[-1]}"
-        return None, f"the patch was not captured again: {last}"
+        return None, Unknown(f"the plan is proved; its patch was not read: {_last(error)}")
+    if isinstance(verdict, Proof):
+        assumptions = (*verdict.assumptions, *reading.assumptions)
+        verdict = replace(verdict, assumptions=tuple(dict.fromkeys(assumptions)))
+    return reading, verdict
+
+
+def _last(error: Exception) -> str:
+    lines = str(error).strip().split("\n")
+    return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
+
+
+def not_proved(verdict: Verdict) -> Verdict:
+    """The verdict on a patch that is no proof, told as what it is: the plan was proved."""
     match verdict:
-        case Proof(stats=stats):
-            return verdict, (
-                f"captured again on each of {plan.tp_size} ranks and proved: "
-                f"{stats['outputs']:.0f} outputs and gradients, {stats['ops']:.0f} ops"
-            )
-        case Unknown(reason=reason, location=location):
-            where = f", first at {location.op} {location.source}" if location else ""
-            return verdict, f"captured again on each rank, but not proved: {reason}{where}"
+        case Counterexample(witness=w) if isinstance(w, Trace):
+            said = f"cannot run: {w.message}"
         case Counterexample(witness=w):
-            if isinstance(w, Trace):
-                return verdict, f"captured again, the patch cannot run: {w.message}"
-            return verdict, (
-                f"captured again, the patch differs from one device: {w.output} is {w.got:.6g}, "
-                f"expected {w.expected:.6g}"
-            )
+            said = f"differs from one device: {w.output} is {w.got:.6g}, expected {w.expected:.6g}"
+        case Unknown(reason=reason):
+            if reason.startswith("the plan is proved;"):
+                return verdict
+            said = f"is not proved: {reason}"
+        case Proof():
+            return verdict
+    return Unknown(
+        f"the plan is proved, but its patch {said}",
+        verdict.location,
+        verdict.wrong_outputs if isinstance(verdict, Counterexample) else (),
+        stats=verdict.stats,
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent import events, outdir, summary, verdicts
 from agent.errors import InputError
-from agent.execution import proved_again, reason_not_to_run
+from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
 from agent.report import write_report

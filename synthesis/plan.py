@@ -82,6 +82,8 @@ class Plan:
     """Mesh dim of data parallelism."""
     data: str = "none"
     """`fsdp` or `none`."""
+    loss: str = "mean"
+    """What the loss of one device is of those of the ranks along `dp`: their `mean` or `sum`."""
     sequence_parallel: bool = False
     loss_parallel: bool = False
     modules: tuple[ModulePlan, ...] = ()

@@ -1,8 +1,8 @@
-"""Joins the programs of the ranks of a group into one program on a mesh."""
+"""Joins the programs of single ranks into one program on a mesh."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,57 +12,66 @@ from verifier.ir.program import Node, Program
 from verifier.ir.types import Affine, Attr
 from verifier.rewrite import Rewriting, rewrite
 
+Coords = Mapping[str, int]
+"""Where a rank stands: its index along each mesh dim."""
+
 
 class RankError(IRError):
     """Ranks that no one program stands for: what differs."""
 
 
-def join(programs: Sequence[Program], mesh_dim: str) -> Program:
-    """The one program that is `programs[i]` on the rank with coordinate i.
+class FewRanksError(RankError):
+    """Ranks that differ, and too few of them to say along which mesh dim."""
+
+
+def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
+    """The one program that is `program` on the rank at `coords`, for each pair.
 
     Names of values may differ; ops, operands and their order may not. Integers that grow evenly
-    with the rank become `offset` attributes, slices that cut a value into its chunks become
+    along one mesh dim become `offset` attributes, slices that cut a value into its chunks become
     `shard_slice`. Where each rank pads its chunk with zeros to the whole, and the ranks are then
-    summed, that is an `all_gather`. Every rank is compared.
+    summed, that is an `all_gather`. Every rank that is given is compared; the others are taken to
+    follow the same rule.
 
     Raises:
-        RankError: the ranks differ in any other way.
+        FewRanksError: they differ in a way that several mesh dims would explain.
+        RankError: they differ in any other way.
     """
-    first = programs[0]
-    size = len(programs)
-    if first.mesh[mesh_dim] != size or first.mesh.size != size:
-        raise RankError(f"{size} programs for the mesh {first.mesh}")
+    places = [coords for coords, _ in programs]
+    given = [program for _, program in programs]
+    first = given[0]
     b = Builder(first.name, first.mesh)
     b.reserve(first.types)
-    names: list[dict[str, str]] = [{} for _ in programs]
+    names: list[dict[str, str]] = [{} for _ in given]
     chunks: dict[str, str] = {}
     """For a value that is its own chunk of a whole and zeros elsewhere on each rank: the whole."""
-    for items in _zip("inputs", [p.inputs for p in programs]):
+    for items in _zip("inputs", [p.inputs for p in given]):
         if any(item != items[0] for item in items):
             raise RankError(f"the input %{items[0].name} differs between ranks")
         b.input(items[0].name, items[0].type, items[0].role, items[0].path)
         for known in names:
             known[items[0].name] = items[0].name
-    for nodes in _zip("ops", [p.nodes for p in programs]):
+    for nodes in _zip("ops", [p.nodes for p in given]):
         node = nodes[0]
         operands = [tuple(k[v] for v in n.inputs) for k, n in zip(names, nodes, strict=True)]
         if any(n.op != node.op for n in nodes) or any(o != operands[0] for o in operands):
-            raise RankError(f"ranks run different ops: {', '.join(_shown(n) for n in nodes)}")
+            raise RankError(f"ranks run different ops: {_apart(nodes)}")
         shapes = [b.types.get(v, first.types[v]).shape for v in operands[0]]
-        padded = node.op == "pad" and _pads_chunks(nodes, shapes[0])
+        varied = _Varied(nodes, places, first.mesh)
+        padded = varied.along(_pad_of(node, shapes)) if varied and node.op == "pad" else None
         with b.at(node.source):
-            if padded and operands[0][0] not in chunks:
+            if padded is not None and operands[0][0] not in chunks:
                 dim = node.attrs["dim"]
-                whole = b.add("all_gather", operands[0][0], mesh_dim=mesh_dim, dim=dim)
+                whole = b.add("all_gather", operands[0][0], mesh_dim=padded, dim=dim)
                 chunks[node.outputs[0]] = whole
             elif any(v in chunks for v in operands[0]):
                 _follow(b, node, operands[0][0], chunks)
             else:
-                op, attrs = _joined(nodes, mesh_dim, shapes)
+                op, attrs = varied.joined(shapes)
                 b.add_node(op, operands[0], attrs, outputs=node.outputs, source=node.source)
         for known, n in zip(names, nodes, strict=True):
             known.update(zip(n.outputs, node.outputs, strict=True))
-    for outs in _zip("outputs", [p.outputs for p in programs]):
+    for outs in _zip("outputs", [p.outputs for p in given]):
         values = {k[o.value] for k, o in zip(names, outs, strict=True)}
         if len(values) != 1 or len({(o.role, o.path) for o in outs}) != 1:
             raise RankError(f"the output {outs[0].role}:{outs[0].path} differs between ranks")
@@ -73,12 +82,96 @@ def join(programs: Sequence[Program], mesh_dim: str) -> Program:
     return b.build()
 
 
-def _pads_chunks(nodes: Sequence[Node], shape: tuple[int, ...]) -> bool:
-    """Whether rank i puts its operand at chunk i of as many as there are ranks."""
-    dim, n = nodes[0].attrs["dim"], len(nodes)
+Rule = Mapping[str, tuple[int, int]]
+"""Attribute -> (value at coordinate 0, step from one coordinate to the next)."""
+
+
+class _Varied:
+    """The ops that ranks run at one place, and what of them depends on the rank."""
+
+    def __init__(self, nodes: Sequence[Node], places: Sequence[Coords], mesh: Any) -> None:
+        self.nodes, self.places, self.mesh = nodes, places, mesh
+        attrs = nodes[0].attrs
+        self.keys = {k for n in nodes for k in attrs if n.attrs.get(k) != attrs[k]}
+
+    def __bool__(self) -> bool:
+        return bool(self.keys)
+
+    def fits(self, name: str, rule: Rule) -> bool:
+        return set(rule) == self.keys and all(
+            node.attrs.get(key) == start + step * place[name]
+            for node, place in zip(self.nodes, self.places, strict=True)
+            for key, (start, step) in rule.items()
+        )
+
+    def along(self, rules: Mapping[int, Rule]) -> str | None:
+        """The mesh dim along which the attributes follow the rule for its size; None where none.
+
+        Raises:
+            FewRanksError: several mesh dims fit.
+        """
+        found = [n for n, size in self.mesh.dims if size in rules and self.fits(n, rules[size])]
+        if len(found) > 1:
+            raise FewRanksError(f"ranks differ along {' or '.join(found)}: {_apart(self.nodes)}")
+        return found[0] if found else None
+
+    def joined(self, shapes: Sequence[tuple[int, ...]]) -> tuple[str, dict[str, Attr]]:
+        """The op and attributes that stand for all."""
+        node = self.nodes[0]
+        attrs = dict(node.attrs)
+        if not self.keys:
+            return node.op, attrs
+        if self.keys == {"offset"}:
+            return node.op, {**attrs, "offset": self._offset()}
+        if self.keys == {"start", "stop"} and attrs["step"] == 1:
+            dim = attrs["dim"]
+            assert isinstance(dim, int)
+            extent = shapes[0][dim]
+            sizes = {size for _, size in self.mesh.dims if extent % size == 0}
+            rules = {
+                n: {"start": (0, extent // n), "stop": (extent // n, extent // n)} for n in sizes
+            }
+            name = self.along(rules)
+            if name is not None:
+                return "shard_slice", {"mesh_dim": name, "dim": dim}
+        raise RankError(f"ranks differ: {_apart(self.nodes)}")
+
+    def _offset(self) -> Attr:
+        found: dict[str, Attr] = {}
+        for name, _ in self.mesh.dims:
+            values = {place[name]: node.attrs.get("offset", 0)
+                      for node, place in zip(self.nodes, self.places, strict=True)}  # fmt: skip
+            low, high = min(values), max(values)
+            a, z = values[low], values[high]
+            if low == high or not isinstance(a, int) or not isinstance(z, int):
+                continue
+            step, left = divmod(z - a, high - low)
+            if not left and self.fits(name, {"offset": (a - step * low, step)}):
+                found[name] = Affine.of(a - step * low, {name: step})
+        if len(found) > 1:
+            raise FewRanksError(f"ranks differ along {' or '.join(found)}: {_apart(self.nodes)}")
+        if not found:
+            raise RankError(f"offsets do not grow evenly with the rank: {_apart(self.nodes)}")
+        return next(iter(found.values()))
+
+
+def _pad_of(node: Node, shapes: Sequence[tuple[int, ...]]) -> dict[int, Rule]:
+    """For a number of ranks, how rank i puts its operand at chunk i of as many."""
+    dim = node.attrs["dim"]
     assert isinstance(dim, int)
-    ends = [(k.attrs["dim"], k.attrs["lo"], k.attrs["hi"]) for k in nodes]
-    return ends == [(dim, i * shape[dim], (n - 1 - i) * shape[dim]) for i in range(n)]
+    extent = shapes[0][dim]
+    lo, hi = node.attrs["lo"], node.attrs["hi"]
+    if not isinstance(lo, int) or not isinstance(hi, int) or not extent or (lo + hi) % extent:
+        return {}
+    count = (lo + hi) // extent + 1
+    return {count: {"lo": (0, extent), "hi": ((count - 1) * extent, -extent)}}
+
+
+def _apart(nodes: Sequence[Node]) -> str:
+    """What ranks run at one place, each kind once."""
+    shown = list(dict.fromkeys(_shown(n) for n in nodes))
+    source = f" at {nodes[0].source}" if nodes[0].source.line else ""
+    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + source
 
 
 def _follow(b: Builder, node: Node, operand: str, chunks: dict[str, str]) -> None:
@@ -103,36 +196,6 @@ def _zip(what: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
 def _shown(node: Node) -> str:
     attrs = ", ".join(f"{k}={v}" for k, v in sorted(node.attrs.items()))
     return f"{node.op} ({attrs})"
-
-
-def _joined(
-    nodes: Sequence[Node], mesh_dim: str, shapes: Sequence[tuple[int, ...]]
-) -> tuple[str, dict[str, Attr]]:
-    node = nodes[0]
-    attrs = dict(node.attrs)
-    if all(dict(n.attrs) == attrs for n in nodes):
-        return node.op, attrs
-    changing = {k for n in nodes for k in attrs if n.attrs.get(k) != attrs[k]}
-    if changing == {"offset"}:
-        return node.op, {**attrs, "offset": _fit(nodes, mesh_dim)}
-    if changing == {"start", "stop"}:
-        dim, n = attrs["dim"], len(nodes)
-        assert isinstance(dim, int)
-        chunk, left = divmod(shapes[0][dim], n)
-        cuts = [(k.attrs["start"], k.attrs["stop"], k.attrs["step"]) for k in nodes]
-        if not left and cuts == [(i * chunk, (i + 1) * chunk, 1) for i in range(n)]:
-            return "shard_slice", {"mesh_dim": mesh_dim, "dim": dim}
-    raise RankError(f"ranks differ: {', '.join(_shown(n) for n in nodes)}")
-
-
-def _fit(nodes: Sequence[Node], mesh_dim: str) -> Attr:
-    offsets = [n.attrs.get("offset", 0) for n in nodes]
-    whole = [o for o in offsets if isinstance(o, int)]
-    if len(whole) == len(offsets):
-        step = whole[1] - whole[0]
-        if whole == [whole[0] + i * step for i in range(len(whole))]:
-            return Affine.of(whole[0], {mesh_dim: step})
-    raise RankError(f"offsets do not grow evenly with the rank: {offsets}")
 
 
 def gathers_by_dim(program: Program) -> Program:

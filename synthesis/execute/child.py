@@ -76,10 +76,10 @@ def main() -> None:
 
         facts = collect(job.request)
         (folder / "facts.json").write_text(to_json(facts))
-    elif mode == "programs":
-        from synthesis.execute.rejoin import save_programs
+    elif mode == "read":
+        from synthesis.execute.patched import save_patched
 
-        save_programs(job, folder)
+        save_patched(job, folder)
     else:
         run(job, folder)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -42,13 +42,16 @@ def is_library(request: CaptureRequest) -> bool:
     return split_target(request.target)[0] == "hf"
 
 
-def patched_model(job: Job, tree: Path) -> tuple[torch.nn.Module, Any]:
-    """The model built from the patched source, and its `parallelize`."""
+def patched_model(
+    job: Job, tree: Path, changes: Mapping[str, Any] | None = None
+) -> tuple[torch.nn.Module, Any]:
+    """The model built from the patched source, and its `parallelize`. `changes` are fields of the
+    config of a library model."""
     path = tree / job.patched_file
     if is_library(job.request):
         module = load_file(path)
         fixed = {"attn_implementation": job.request.attention, "use_cache": False, **EXPERTS}
-        return module.build_model(**fixed), getattr(module, job.parallelize)
+        return module.build_model(**fixed, **(changes or {})), getattr(module, job.parallelize)
     name = split_target(job.request.target)[1]
     target = find(replace(job.request, target=f"{path}:{name}"))
     return target.build(), getattr(target.module, job.parallelize)

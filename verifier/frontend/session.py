@@ -121,7 +121,7 @@ def _capture(
         flat = prune(lowered.program)
         unused = check_gradients(flat, facts, request.gradients)
     with clock.phase("roll"):
-        rolled = roll_program(flat, lowered, block_lists(model), depth)
+        rolled = roll_program(flat, lowered.backward, block_lists(model), depth)
     used = {i.name for i in rolled.program.inputs}
     facts = replace(facts, groups=rolled.groups, unused=unused)
     return Captured(
@@ -198,9 +198,9 @@ def block_lists(model: nn.Module) -> list[str]:
 
 
 def roll_program(
-    flat: Program, lowered: Lowered, lists: list[str], depth: depths.Depth | None
+    flat: Program, backward: frozenset[str], lists: list[str], depth: depths.Depth | None
 ) -> Rolled:
-    program, backward = recompute_views(flat, lowered.backward)
+    program, backward = recompute_views(flat, backward)
     program = prune(program)
     if depth is not None:
         program = depths.renumber(program, depth)

@@ -10,6 +10,7 @@ for later is held to that: whatever touches the buffer before is refused, not re
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import torch.distributed._functional_collectives  # registers the functional ops
 from torch._C._distributed_c10d import Work
 from torch._subclasses import FakeTensor
 from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,6 +32,7 @@ from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks.changing import CHANGING, COVERED, Call
 from verifier.frontend.ranks.groups import dims_of, slices
 from verifier.frontend.ranks.places import Places
+from verifier.frontend.ranks.sharded import OPS as SHARDED_OPS
 from verifier.ir.types import Mesh
 
 _FUNCTIONAL = "_c10d_functional"
@@ -108,6 +111,8 @@ class Watch(TorchDispatchMode):
         self.modules: list[tuple[str, str]] = []
         self.lines: dict[int, str] = {}
         """For each op that autograd noted, by its number: the line that called it."""
+        self.owners: dict[int, tuple[str, str]] = {}
+        """For each such op, the module that called it."""
         self.undone = -1
         """The op whose backward runs."""
 
@@ -119,9 +124,16 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(not issubclass(t, FakeTensor) for t in types):
             return NotImplemented  # a DTensor, say: its own ops on local tensors come here again
+        if func.namespace == "profiler":
+            with disable_proxy_modes_tracing():
+                return func(*args, **kwargs)
         self._locate()
         if func.namespace == "c10d":
             return self._changing(func, _bound(func, args, kwargs))
+        if func.namespace == "fsdp" and func._opname in SHARDED_OPS:
+            return SHARDED_OPS[func._opname](*args, **kwargs)
+        if func is torch.ops.aten.as_strided.default and not kwargs:
+            return as_view(*args)
         self._races(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
             raise self.fail(
@@ -147,12 +159,15 @@ class Watch(TorchDispatchMode):
         fx_traceback.set_stack_trace([line])
         if self.backward:
             meta["autograd_backward"] = True
-            meta.pop("nn_module_stack", None)
-            return
-        self.lines.setdefault(_autograd._get_sequence_nr() - 1, line)
-        if self.modules:
-            path, kind = self.modules[-1]
-            meta["nn_module_stack"] = {path: (path, kind)}
+            owner = self.owners.get(self.undone)
+        else:
+            number = _autograd._get_sequence_nr() - 1
+            owner = self.modules[-1] if self.modules else None
+            self.lines.setdefault(number, line)
+            if owner is not None:
+                self.owners.setdefault(number, owner)
+        if owner is not None:
+            meta["nn_module_stack"] = {owner[0]: owner}
         else:
             meta.pop("nn_module_stack", None)
 
@@ -315,7 +330,7 @@ class Watch(TorchDispatchMode):
                 if self.modules:
                     self.modules.pop()
 
-            hooks.append(module.register_forward_pre_hook(enter))
+            hooks.append(module.register_forward_pre_hook(enter, prepend=True))
             hooks.append(module.register_forward_hook(leave))
         try:
             yield
@@ -323,6 +338,24 @@ class Watch(TorchDispatchMode):
             for hook in hooks:
                 hook.remove()
             self.modules.clear()
+
+
+def as_view(
+    x: torch.Tensor, size: list[int], stride: list[int], offset: int | None = None
+) -> torch.Tensor:
+    """`as_strided` as a slice and a view, where it is one: equal entries of equal memory."""
+    whole = x.is_contiguous() and x.storage_offset() == 0
+    if not whole or tuple(stride) != _contiguous(size):
+        return torch.ops.aten.as_strided.default(x, size, stride, offset)
+    return x.view(-1).narrow(0, offset or 0, math.prod(size)).view(size)
+
+
+def _contiguous(size: list[int]) -> tuple[int, ...]:
+    found, step = [], 1
+    for extent in reversed(size):
+        found.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(found))
 
 
 def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

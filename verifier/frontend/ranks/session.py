@@ -265,7 +265,7 @@ def _written(
     """Lower, write the program and its constants, and say what else is known."""
     cotangents(followed.outputs)
     provenance = Provenance(watch.places.root)
-    _groups(followed, watch, provenance)
+    known_groups(followed, watch, provenance)
     refuse_unwritten(followed.traced.graph, provenance)
     lowered = lower_rank(
         followed.traced,
@@ -310,7 +310,7 @@ def _written(
     }
 
 
-def _groups(followed: Followed, watch: Watch, places: Provenance) -> None:
+def known_groups(followed: Followed, watch: Watch, places: Provenance) -> None:
     """Every group of a collective in the graph, those of ops inside of tensors' own code too."""
     for node in followed.traced.graph.nodes:
         space = getattr(node.target, "namespace", "")

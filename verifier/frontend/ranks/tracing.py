@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.distributed.tensor import DTensor
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
@@ -24,8 +25,10 @@ from torch.fx.traceback import preserve_node_meta
 from verifier.frontend import torch_api
 from verifier.frontend.aten import TABLE, Emit
 from verifier.frontend.errors import CaptureError
+from verifier.frontend.ranks import dtensors
 from verifier.frontend.ranks.collectives import Watch, storage
 from verifier.frontend.ranks.pairing import GRAD_OF_INPUT
+from verifier.frontend.ranks.sharded import over_inputs
 from verifier.frontend.trace import Traced, named_outputs
 
 COTANGENT = "shardproof_frontend::cotangent"
@@ -84,10 +87,11 @@ def follow(order: Order) -> Followed:
     found = Followed(Traced(fx.Graph(), None))
     roles: list[tuple[str, str]] = []
 
-    def joint(params: Any, buffers: Any, inputs: Any) -> list[torch.Tensor]:
+    def joint(pieces: Any, buffers: Any, inputs: Any) -> list[torch.Tensor]:
         return _run(order, params, inputs, found, roles)
 
-    given = (params, buffers, dict(order.inputs))
+    held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
+    given = (*held, dict(order.inputs))
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         stack.enter_context(preserve_node_meta())
@@ -119,12 +123,13 @@ def _run(
             else:
                 passed[name] = value.clone()
         mine = {name: storage(t) for name, t in passed.items()}
+        over_inputs(model)
         with watch.within(model):
             result = order.call(passed)
         named, loss = named_outputs(result, order.result_names)
         if not named:
             raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
-        _plain(named)
+        named = [(n, _plain(n, v)) for n, v in named]
         for name, held in mine.items():
             if any(held._cdata == w._cdata for w in watch.seen.written):
                 raise CaptureError(
@@ -181,18 +186,21 @@ def _gradients(
 
 def _grad(leaf: Any) -> torch.Tensor:
     """The gradient; zeros where there is none, as an optimizer takes it."""
-    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    if leaf.grad is None:
+        return torch.zeros_like(dtensors.local(leaf))
+    return dtensors.gradient(leaf)
 
 
-def _plain(named: Sequence[tuple[str, torch.Tensor]]) -> None:
-    from torch.distributed.tensor import DTensor
-
-    for name, value in named:
-        if isinstance(value, DTensor):
-            raise CaptureError(
-                f"the output {name} is a DTensor, which is not covered",
-                hint="return its to_local()",
-            )
+def _plain(name: str, value: Any) -> torch.Tensor:
+    """The piece of an output. Raises CaptureError for a DTensor that is a pending sum."""
+    if not isinstance(value, DTensor):
+        return value
+    if any(p.is_partial() for p in value.placements):
+        raise CaptureError(
+            f"the output {name} is a DTensor with a pending sum",
+            hint="redistribute it before it is returned",
+        )
+    return value.to_local()
 
 
 def _no_strangers(graph: Any, watch: Watch) -> None:

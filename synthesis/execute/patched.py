@@ -1,0 +1,242 @@
+"""Reads a patched model: what each rank of the mesh runs, as one program.
+
+The patched source is imported and built without memory, parallelized by its own function under a
+process group whose other ranks are not there, and traced forward and backward on tensors of the
+local shapes. Runs in the worker: the user's code is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from synthesis.execute.child import fork, wait
+from synthesis.execute.job import Job
+from synthesis.execute.load import open_target, patched_model
+from synthesis.execute.reading import Order
+from verifier.buckets import one_by_one
+from verifier.contract import layout_to_json
+from verifier.frontend import depth as depths
+from verifier.frontend.errors import CaptureError
+from verifier.frontend.inputs import torch_types
+from verifier.frontend.materialize import (
+    fake_inputs,
+    fake_mode,
+    parameters_on_meta,
+    take_buffers,
+    to_fake,
+)
+from verifier.frontend.provenance import Provenance
+from verifier.frontend.ranks.build import join_world
+from verifier.frontend.ranks.collectives import Seen, Watch
+from verifier.frontend.ranks.dtensors import layout_of, real_meshes
+from verifier.frontend.ranks.lowering import lower_rank
+from verifier.frontend.ranks.places import Places
+from verifier.frontend.ranks.session import known_groups
+from verifier.frontend.ranks.sharded import refuse_uncovered
+from verifier.frontend.ranks.tracing import Order as Trace
+from verifier.frontend.ranks.tracing import cotangents, follow
+from verifier.frontend.session import block_lists, roll_program
+from verifier.frontend.target import TORCH_DTYPES
+from verifier.frontend.unwritten import refuse_unwritten
+from verifier.inline import inline, live
+from verifier.ir.jsonio import dumps, loads
+from verifier.frontend.rolling.recompute import VIEWS
+from verifier.ir.program import Node, Program
+from verifier.ir.types import Mesh
+from verifier.ranks import FewRanksError, gathers_by_dim, join
+from verifier.windows import read_windows
+
+ALL_OF = 4
+"""Every rank of a mesh of up to so many is traced."""
+AT_ONCE = 2
+BACKWARD = "back."
+"""Before the names of values that the backward makes."""
+
+
+def save_patched(job: Job, folder: Path) -> None:
+    """Write `distributed.json` and `layouts.json`: the program of the ranks, and how each
+    parameter is laid out.
+
+    The patched tree is `folder / "tree"`, what to read stands in `order.json`.
+
+    Raises:
+        CaptureError: the patched code cannot be traced, with its line.
+        RankError: no one program stands for the ranks.
+    """
+    torch.set_num_threads(1)
+    order = Order.from_json(json.loads((folder / "order.json").read_text()))
+    mesh = job.plan.mesh
+    ranks = list(range(mesh.size)) if mesh.size <= ALL_OF else [0, mesh.size - 1]
+    _trace(job, folder, order, ranks)
+    try:
+        joined = _joined(folder, mesh, ranks)
+    except FewRanksError:
+        more = [r for r in _next_to_first(mesh) if r not in ranks]
+        _trace(job, folder, order, more)
+        ranks = sorted({*ranks, *more})
+        joined = _joined(folder, mesh, ranks)
+    facts = json.loads((folder / "rank-0.facts.json").read_text())
+    flat = gathers_by_dim(one_by_one(joined))
+    program = _rolled(flat, facts, _depth(order))
+    (folder / "distributed.json").write_text(dumps(program))
+    (folder / "layouts.json").write_text(json.dumps({"ranks": ranks, "params": facts["layouts"]}))
+
+
+def _next_to_first(mesh: Mesh) -> list[int]:
+    """The ranks at coordinate 1 of one mesh dim and 0 of all others."""
+    steps = [size for _, size in mesh.dims]
+    strides = [1] * len(steps)
+    for i, _ in reversed(list(enumerate(pairwise(steps)))):
+        strides[i] = strides[i + 1] * steps[i + 1]
+    return [stride for stride, size in zip(strides, steps, strict=True) if size > 1]
+
+
+def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> None:
+    """Each rank in a process of its own: DTensor remembers coordinates of the mesh."""
+    for at in range(0, len(ranks), AT_ONCE):
+        batch = ranks[at : at + AT_ONCE]
+        wait([fork(partial(_save_rank, job, folder, order, rank)) for rank in batch])
+        for rank in batch:
+            problem = folder / f"rank-{rank}.error.json"
+            if problem.is_file():
+                raise CaptureError(**json.loads(problem.read_text()))
+
+
+def _joined(folder: Path, mesh: Mesh, ranks: list[int]) -> Program:
+    coords = mesh.coords()
+    texts = [(folder / f"rank-{rank}.json").read_text() for rank in ranks]
+    if len(set(texts)) == 1:
+        return loads(texts[0])
+    return join([(coords[r], loads(t)) for r, t in zip(ranks, texts, strict=True)])
+
+
+def _save_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
+    from verifier.frontend.worker import explain
+
+    try:
+        _read_rank(job, folder, order, rank)
+    except Exception as problem:  # noqa: BLE001  (the user's code)
+        found = explain(problem, str(folder / "tree"))
+        (folder / f"rank-{rank}.error.json").write_text(json.dumps(found))
+
+
+def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
+    tree = folder / "tree"
+    mesh = job.plan.mesh
+    offered = join_world(mesh, rank)
+    target, _ = open_target(job.request)
+    depth = _depth(order)
+    shorter = depths.shorter_config(target.hf_config, depth) if depth else {}
+    with parameters_on_meta():
+        model, parallelize = patched_model(job, tree, shorter)
+    model = model.to(TORCH_DTYPES[job.request.dtype]).eval()
+    buffers, lists = take_buffers(model), block_lists(model)
+    watch = Watch(rank, mesh, Places(str(tree)), Seen())
+    with fake_mode(), real_meshes():
+        to_fake(model)
+        model = parallelize(model, offered["mesh"])
+        refuse_uncovered(model, job.patched_file)
+        inputs = fake_inputs(torch_types(order.inputs))
+        names = tuple(inputs)
+        found = follow(
+            Trace(model, lambda v: model(**v), inputs, target.result_names, watch, True, names)
+        )
+    cotangents(found.outputs)
+    places = Provenance(str(tree))
+    known_groups(found, watch, places)
+    refuse_unwritten(found.traced.graph, places)
+    canonical = {name: group[0] for group in order.tied for name in group}
+    lowered = lower_rank(
+        found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False
+    )
+    program = read_windows(_marked(inline(live(lowered.program)), lowered.backward))
+    facts = {
+        "lists": lists,
+        "layouts": {
+            canonical.get(name, name): layout_to_json(layout_of(p, mesh, rank, name))
+            for name, p in model.named_parameters()
+        },
+    }
+    if rank == 0:
+        (folder / "rank-0.facts.json").write_text(json.dumps(facts))
+    (folder / f"rank-{rank}.json").write_text(dumps(program))
+
+
+MOVES = VIEWS | {"slice", "concat", "pad", "cast", "mul_scalar"}
+MOVES |= {"all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"}
+"""Ops that bring a parameter to where it is used, and its gradient back."""
+
+
+def _owned(program: Program) -> Program:
+    """The program with what is done to a parameter before it is used, and to its gradient last,
+    in the module that has the parameter, whatever module ran it."""
+    owner = {i.name: i.path.rpartition(".")[0] for i in program.inputs if i.role == "param"}
+    for node in program.nodes:
+        found = {owner.get(v) for v in node.inputs}
+        module = found.pop() if len(found) == 1 else None
+        if node.op in MOVES and module is not None:
+            owner |= dict.fromkeys(node.outputs, module)
+    readers = Counter(v for n in program.nodes for v in n.inputs)
+    last = {o.value: o.path.rpartition(".")[0] for o in program.outputs if o.role == "grad"}
+    for node in reversed(program.nodes):
+        module = last.get(node.outputs[0])
+        if module is not None and node.op in MOVES:
+            owner.setdefault(node.outputs[0], module)
+            last |= {v: module for v in node.inputs if readers[v] == 1}
+    nodes = tuple(
+        replace(n, source=replace(n.source, module=owner[n.outputs[0]]))
+        if n.outputs[0] in owner
+        else n
+        for n in program.nodes
+    )
+    return replace(program, nodes=nodes)
+
+
+def _marked(program: Program, backward: frozenset[str]) -> Program:
+    """The program with values of the backward named as such: what comes after the first is one."""
+    known = next((i for i, n in enumerate(program.nodes) if set(n.outputs) & backward), None)
+    nodes = program.nodes[known:] if known is not None else ()
+    names = {v: f"{BACKWARD}{v}" for n in nodes for v in n.outputs}
+
+    def named(value: str) -> str:
+        return names.get(value, value)
+
+    return replace(
+        program,
+        nodes=tuple(
+            replace(n, inputs=tuple(map(named, n.inputs)), outputs=tuple(map(named, n.outputs)))
+            for n in program.nodes
+        ),
+        outputs=tuple(replace(o, value=named(o.value)) for o in program.outputs),
+        types={named(v): t for v, t in program.types.items()},
+    )
+
+
+def _depth(order: Order) -> depths.Depth | None:
+    """The layers that capture traced, where it did not trace all."""
+    short = [g for g in order.groups if g.traced < g.count]
+    if not short:
+        return None
+    g = short[0]
+    tail = g.total - g.start - g.period * g.count
+    prefixes = tuple(group.prefix for group in short)
+    return depths.Depth(prefixes, g.start, g.period, g.traced, g.count, tail)
+
+
+def _rolled(program: Program, facts: Mapping[str, Any], depth: depths.Depth | None) -> Program:
+    """Layers that are alike as one scan. What follows the first op of the backward is backward."""
+    made = [n.outputs[0].startswith(BACKWARD) for n in program.nodes]
+    at = made.index(True) if any(made) else None
+    later = program.nodes[at:] if at is not None else ()
+    backward = frozenset(v for n in later for v in n.outputs)
+    return roll_program(_owned(program), backward, facts["lists"], depth).program
+

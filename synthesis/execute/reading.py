@@ -1,0 +1,157 @@
+"""Has a patch read again: the program that its ranks run, captured from the patched source."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from synthesis.emit.patch import Patch, git_apply, write_old
+from synthesis.execute.job import Job, run_child
+from synthesis.plan import Plan
+from verifier.contract import Contract, layout_from_json, output_key
+from verifier.frontend.captured import ModelFacts
+from verifier.frontend.request import CaptureRequest, InputSpec
+from verifier.frontend.rolling.paths import Group, members
+from verifier.ir.builder import Builder
+from verifier.ir.jsonio import loads
+from verifier.ir.program import Output, Program
+from verifier.layout import Layout, whole
+
+@dataclass(frozen=True)
+class Order:
+    """What of a patched model is read."""
+
+    inputs: tuple[InputSpec, ...]
+    """With the extents of one rank."""
+    tied: tuple[tuple[str, ...], ...] = ()
+    groups: tuple[Group, ...] = ()
+    """The repeated blocks, and how many of each were traced."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Order:
+        return cls(
+            tuple(InputSpec(**{**i, "shape": tuple(i["shape"])}) for i in data["inputs"]),
+            tuple(tuple(group) for group in data["tied"]),
+            tuple(Group(**group) for group in data["groups"]),
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the ranks of a patched model run."""
+
+    program: Program
+    contract: Contract
+    ranks: tuple[int, ...]
+    """Those that were traced; the others are taken to follow the same rules."""
+    size: int
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        if len(self.ranks) == self.size:
+            return ()
+        read = ", ".join(map(str, self.ranks))
+        return (
+            f"The patched code was traced on ranks {read} of {self.size}: the others are taken to "
+            "run the same program, what depends on the rank growing evenly along the mesh.",
+        )
+
+
+def read_patch(
+    request: CaptureRequest,
+    patch: Patch,
+    plan: Plan,
+    facts: ModelFacts,
+    sequential: Program,
+    planned: Contract,
+    timeout: float = 600,
+) -> Reading:
+    """Apply the patch in a scratch folder, and trace it on ranks of the plan's mesh.
+
+    No processes of a group, no weights: ranks are traced one by one, under a process group whose
+    other ranks are not there, at the extents of one rank. Layouts of parameters and gradients are
+    those of the placements that the patched code gave them; inputs and outputs are laid out as
+    `planned` says. `sequential` is the one-device program, in primitives.
+
+    Raises:
+        EmitError: git refuses the patch.
+        ExecuteError, IRError: the patched model was not traced, or its ranks run no one program.
+    """
+    inputs = tuple(
+        replace(spec, shape=planned.inputs[spec.name].local_shape)
+        if spec.name in planned.inputs
+        else spec
+        for spec in facts.inputs
+    )
+    order = Order(inputs, facts.tied, facts.groups)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        tree = folder / "tree"
+        tree.mkdir()
+        write_old(patch, tree)
+        git_apply(patch, tree)
+        (folder / "order.json").write_text(json.dumps(order.to_json()))
+        job = Job(request, plan, request.dtype, next(iter(patch.files)), patch.function)
+        run_child("read", job, folder, timeout)
+        program = loads((folder / "distributed.json").read_text())
+        found = json.loads((folder / "layouts.json").read_text())
+    layouts = {name: layout_from_json(data) for name, data in found["params"].items()}
+    contract = _contract(sequential, planned, layouts, facts)
+    program = _asked(program, sequential, plan)
+    return Reading(program, contract, tuple(found["ranks"]), plan.mesh.size)
+
+
+def _contract(
+    sequential: Program, planned: Contract, layouts: Mapping[str, Layout], facts: ModelFacts
+) -> Contract:
+    """Parameters and gradients as the patched code places them, all else as it was planned."""
+
+    def placed(path: str) -> Layout | None:
+        """Of a repeated block, the layout of its first member that was traced, layer by layer."""
+        names = members(path, facts.groups)
+        layout = next((layouts[n] for n in names if n in layouts), None)
+        if layout is None or names == [path]:
+            return layout
+        return Layout((whole(len(names)), *layout.dims), layout.partial)
+
+    inputs = dict(planned.inputs)
+    for item in sequential.inputs:
+        if item.role == "param":
+            inputs[item.name] = placed(item.path) or inputs[item.name]
+    outputs = dict(planned.outputs)
+    for out in sequential.outputs:
+        if out.role == "grad":
+            outputs[output_key(out)] = placed(out.path) or outputs[output_key(out)]
+    return replace(planned, inputs=inputs, outputs=outputs)
+
+
+def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
+    """The program with the outputs that one device has; the loss of all is that of the ranks,
+    averaged over the mesh dim of the batch or added up, as the plan says."""
+    asked = {(o.role, o.path) for o in sequential.outputs}
+    b = Builder(program.name, program.mesh)
+    for item in program.inputs:
+        b.input(item.name, item.type, item.role, item.path)
+    for node in program.nodes:
+        b.add_node(
+            node.op, node.inputs, node.attrs, outputs=node.outputs, source=node.source,
+            body=node.body,
+        )  # fmt: skip
+    for out in program.outputs:
+        if (out.role, out.path) in asked:
+            b.output(_over_ranks(b, out, plan), out.role, out.path)
+    return b.build()
+
+
+def _over_ranks(b: Builder, out: Output, plan: Plan) -> str:
+    if out.role != "loss" or plan.dp is None or plan.dp_size == 1:
+        return out.value
+    reduce = "sum" if plan.loss == "sum" else "avg"
+    return b.add("all_reduce", out.value, mesh_dim=plan.dp, reduce=reduce)
