@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class Finished:
     """The end of what it printed."""
     stopped: str = ""
     """Why it was ended, where it was."""
+    begun: bool = True
+    """Whether it had a process at all."""
 
 
 def environment() -> dict[str, str]:
@@ -132,6 +134,16 @@ def run_job(job: Job, progress: Progress = silent) -> Finished:
 
     `progress` is called with each line that the job adds to the file `progress` in its folder.
     """
+    finished = _run_once(job, progress)
+    if not finished.begun and not finished.stopped:
+        finished = _run_once(job, progress)  # the server was ended, by whomever, as it was asked
+    if not finished.begun and not finished.stopped:
+        why = f"the process that starts it was ended (exit code {finished.returncode})"
+        return replace(finished, stopped=why)
+    return finished
+
+
+def _run_once(job: Job, progress: Progress) -> Finished:
     folder = job.folder.absolute()
     home = folder / "home"
     home.mkdir(exist_ok=True)
@@ -193,8 +205,10 @@ class _Watch:
         text = self.kept.decode("utf-8", "replace")
         status = self.number(1)
         if status is None:
-            why = f"the process that starts it was ended (exit code {self.server.code()})"
-            return Finished(-signal.SIGKILL, text, stopped or why)
+            code, begun = self.server.code(), self.number(0) is not None
+            if begun and not stopped:
+                stopped = f"the process that started it was ended (exit code {code})"
+            return Finished(code, text, stopped, begun)
         return Finished(os.waitstatus_to_exitcode(status), text, stopped)
 
     def number(self, index: int) -> int | None:
@@ -331,11 +345,7 @@ def _server(target: str, job: socket.socket, output: int) -> Server:
     """The server that a job was handed to."""
     with _lock:
         server = _usable(target)
-        try:
-            socket.send_fds(server.control, [b"j"], [job.fileno(), output])
-        except ConnectionError:  # it ended just now
-            server.close()
-            server = _usable(target)
+        with contextlib.suppress(ConnectionError):  # it was ended: the job's socket tells
             socket.send_fds(server.control, [b"j"], [job.fileno(), output])
         return server
 
@@ -353,6 +363,7 @@ def _forget() -> None:
     _lock = threading.Lock()
     for server in _servers.values():
         server.control.close()
+        server.process.returncode = 0  # no child of this process: there is nothing to wait for
     _servers.clear()
 
 

@@ -124,6 +124,10 @@ class _Server:
                 os.close(fd)
             _do(order)
             code = 0
+        except SystemExit as problem:
+            code = problem.code if isinstance(problem.code, int) else 0 if not problem.code else 1
+            if isinstance(problem.code, str):
+                sys.stderr.write(f"{problem.code}\n")
         except BaseException:  # noqa: BLE001  (the process ends here in any case)
             traceback.print_exc()
         finally:
