@@ -133,6 +133,9 @@ def check(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
+        from verifier.frontend.process import warm_up
+
+        warm_up(target)
         from agent.check import command
 
         asked = command.Asked(

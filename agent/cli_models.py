@@ -83,6 +83,9 @@ def parallelize(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
+        from verifier.frontend.process import warm_up
+
+        warm_up(target)
         from agent import considering, pipeline
         from agent.options import read_mesh
         from synthesis import hardware as clusters
@@ -141,6 +144,9 @@ def step(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
+        from verifier.frontend.process import warm_up
+
+        warm_up(target)
         from agent import pipeline, stepping
         from agent.options import read_mesh
         from synthesis import hardware as clusters
@@ -177,6 +183,9 @@ def capture(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
+        from verifier.frontend.process import warm_up
+
+        warm_up(target)
         from agent import pipeline
 
         request = pipeline.request(
@@ -226,6 +235,9 @@ def translate(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
+        from verifier.frontend.process import warm_up
+
+        warm_up(target)
         from agent import pipeline
         from agent.translation import command
 

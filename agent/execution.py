@@ -11,6 +11,7 @@ from synthesis.plan import Plan
 from synthesis.planner import Synthesis
 from verifier.contract import ContractError
 from verifier.frontend.captured import Captured
+from verifier.frontend.errors import CaptureError
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.errors import IRError
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
@@ -46,7 +47,7 @@ def read_again(
         verdict = verify(
             made.sequential, reading.program, reading.contract, consts=captured.consts
         )
-    except (EmitError, ExecuteError, ContractError, IRError) as error:
+    except (EmitError, ExecuteError, CaptureError, ContractError, IRError) as error:
         return None, Unknown(f"the plan is proved; its patch was not read: {_last(error)}")
     if isinstance(verdict, Proof):
         assumptions = (*verdict.assumptions, *reading.assumptions)

@@ -1,8 +1,7 @@
-"""The process that runs models: collects facts, or forks a reference and one process a rank."""
+"""What the process of a job does: collects facts, or forks a reference and one process a rank."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from verifier.frontend.worker import explain
 from synthesis.execute.job import Job, job_from_json
 
 
@@ -44,14 +44,31 @@ def wait(pids: list[int]) -> None:
             raise SystemExit(f"process {pids.index(pid)} of {len(pids)} failed")
 
 
-def run(job: Job, folder: Path) -> None:
+def facts(folder: Path) -> None:
+    """One forward pass without data; leaves `facts.json`."""
+    from synthesis.emit.facts import to_json
+    from synthesis.execute.collect import collect
+
+    (folder / "facts.json").write_text(to_json(collect(_job(folder).request)))
+
+
+def read(folder: Path) -> None:
+    """Reads the patched model on ranks of the mesh; leaves their program, or `error.json`."""
+    from synthesis.execute.patched import save_patched
+
+    job = _job(folder)
+    try:
+        save_patched(job, folder)
+    except Exception as problem:  # noqa: BLE001  (the user's code)
+        found = explain(problem, str(folder / "tree"))
+        (folder / "error.json").write_text(json.dumps(found))
+
+
+def run(folder: Path) -> None:
     """Reference first, then all ranks; leaves `result.json`."""
     from synthesis.execute.compare import rank_run, reference_run
 
-    if job.request.target.startswith("hf:"):
-        importlib.import_module("transformers")  # once, before the forks
-
-    torch.set_num_threads(1)
+    job = _job(folder)
     wait([fork(lambda: reference_run(job, folder))])
     size = job.plan.mesh.size
     wait([fork(lambda rank=rank: rank_run(job, folder, rank, size)) for rank in range(size)])
@@ -67,22 +84,6 @@ def run(job: Job, folder: Path) -> None:
     )
 
 
-def main() -> None:
-    mode, folder = sys.argv[1], Path(sys.argv[2])
-    job = job_from_json((folder / "job.json").read_text())
-    if mode == "facts":
-        from synthesis.emit.facts import to_json
-        from synthesis.execute.collect import collect
-
-        facts = collect(job.request)
-        (folder / "facts.json").write_text(to_json(facts))
-    elif mode == "read":
-        from synthesis.execute.patched import save_patched
-
-        save_patched(job, folder)
-    else:
-        run(job, folder)
-
-
-if __name__ == "__main__":
-    main()
+def _job(folder: Path) -> Job:
+    torch.set_num_threads(1)
+    return job_from_json((folder / "job.json").read_text())

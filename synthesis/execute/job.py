@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from synthesis import plan as plan_module
 from synthesis.emit import facts as facts_module
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.plan import Plan
-from verifier.frontend.process import environment
+from verifier.frontend import process
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.types import Mesh
+
+Mode = Literal["facts", "run", "read"]
+"""Functions of `synthesis.execute.child`."""
 
 
 class ExecuteError(Exception):
@@ -64,54 +63,36 @@ class Job:
     seed: int = 0
 
 
-def _environment(home: Path) -> dict[str, str]:
-    """What capture gives the owner's code: a few harmless variables, no keys, no hub."""
-    return environment() | {
-        "HOME": str(home),
-        "TMPDIR": str(home),
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-
-
-def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
-    """Run `python -m synthesis.execute.child mode folder` in its own session.
+def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
+    """Do `mode` of `synthesis.execute.child` in a process, and session, of its own.
 
     Raises:
         ExecuteError: it failed or ran past `timeout` seconds; every process of it is then killed.
     """
     (folder / "job.json").write_text(job_to_json(job))
-    log = folder / f"{mode}.log"
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "synthesis.execute.child", mode, str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=_environment(home),
-            start_new_session=True,
+    target = job.request.target
+    asked = process.Job(
+        f"synthesis.execute.child:{mode}",
+        target,
+        folder,
+        timeout,
+        variables={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    )
+    finished = process.run_job(asked)
+    if finished.stopped:
+        raise ExecuteError(f"{target}: no result after {timeout:.0f} s; killed. {_tail(finished)}")
+    if finished.returncode:
+        code = finished.returncode
+        ended = (
+            f"was ended by {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended with exit code {code}"
         )
-        try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise ExecuteError(
-                f"{job.request.target}: no result after {timeout:.0f} s; killed. {_tail(log)}"
-            ) from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if code:
-        raise ExecuteError(
-            f"{job.request.target}: {mode} ended with exit code {code}\n{_tail(log)}"
-        )
+        raise ExecuteError(f"{target}: {mode} {ended}\n{_tail(finished)}")
 
 
-def _tail(log: Path, lines: int = 30) -> str:
-    text = log.read_text(errors="replace").strip().splitlines()
-    return "\n".join(text[-lines:])
+def _tail(finished: process.Finished, lines: int = 30) -> str:
+    return "\n".join(finished.output.strip().splitlines()[-lines:])
 
 
 def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:

@@ -47,6 +47,7 @@ from verifier.frontend.ranks.tracing import cotangents, follow
 from verifier.frontend.session import block_lists, roll_program
 from verifier.frontend.target import TORCH_DTYPES
 from verifier.frontend.unwritten import refuse_unwritten
+from verifier.frontend.worker import explain
 from verifier.inline import inline, live
 from verifier.ir.jsonio import dumps, loads
 from verifier.frontend.rolling.recompute import VIEWS
@@ -120,8 +121,6 @@ def _joined(folder: Path, mesh: Mesh, ranks: list[int]) -> Program:
 
 
 def _save_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
-    from verifier.frontend.worker import explain
-
     try:
         _read_rank(job, folder, order, rank)
     except Exception as problem:  # noqa: BLE001  (the user's code)

@@ -14,6 +14,7 @@ from synthesis.execute.job import Job, run_child
 from synthesis.plan import Plan
 from verifier.contract import Contract, layout_from_json, output_key
 from verifier.frontend.captured import ModelFacts
+from verifier.frontend.errors import CaptureError
 from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.frontend.rolling.paths import Group, members
 from verifier.ir.builder import Builder
@@ -82,7 +83,8 @@ def read_patch(
 
     Raises:
         EmitError: git refuses the patch.
-        ExecuteError, IRError: the patched model was not traced, or its ranks run no one program.
+        CaptureError: the patched code cannot be traced, or its ranks run no one program.
+        ExecuteError: the process that traces it was ended.
     """
     inputs = tuple(
         replace(spec, shape=planned.inputs[spec.name].local_shape)
@@ -100,6 +102,9 @@ def read_patch(
         (folder / "order.json").write_text(json.dumps(order.to_json()))
         job = Job(request, plan, request.dtype, next(iter(patch.files)), patch.function)
         run_child("read", job, folder, timeout)
+        problem = folder / "error.json"
+        if problem.is_file():
+            raise CaptureError(**json.loads(problem.read_text()))
         program = loads((folder / "distributed.json").read_text())
         found = json.loads((folder / "layouts.json").read_text())
     layouts = {name: layout_from_json(data) for name, data in found["params"].items()}

@@ -14,7 +14,6 @@ from agent.errors import InputError
 from agent.llm.answers import NoModel
 from agent.llm.endpoint import Endpoint, find, project_settings, shown
 from agent.llm.secret import Secret, clean_environ, redacted
-from synthesis.execute.job import _environment  # pyright: ignore[reportPrivateUsage]
 from verifier.frontend import process
 
 SECRETS = {
@@ -34,13 +33,13 @@ SECRETS = {
 HARMLESS = {"PATH": os.environ.get("PATH", ""), "LANG": "C", "KEYBOARD": "us", "MONKEY": "1"}
 
 
-def test_child_processes_get_no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_child_processes_get_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**SECRETS, **HARMLESS}.items():
         monkeypatch.setenv(name, value)
     cleaned = clean_environ(EXTRA="1")
     assert not set(SECRETS) & set(cleaned)
     assert {**HARMLESS, "EXTRA": "1"}.items() <= cleaned.items()
-    for env in (cleaned, process.environment(), _environment(tmp_path)):
+    for env in (cleaned, process.environment()):
         told = subprocess.run(
             [sys.executable, "-c", "import os, json; print(json.dumps(dict(os.environ)))"],
             env=env,

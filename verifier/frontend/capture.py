@@ -15,17 +15,19 @@ from verifier.frontend import observed
 from verifier.frontend.captured import Captured
 from verifier.frontend.observed import Observed
 from verifier.frontend.process import run_worker, workspace
-from verifier.frontend.request import CaptureRequest, Progress, read_config_file, split_target
+from verifier.frontend.request import (
+    CaptureRequest,
+    Progress,
+    read_config_file,
+    silent,
+    split_target,
+)
 from verifier.frontend.rolling.paths import Group, members
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def _silent(phase: str) -> None:
-    del phase
-
-
-def capture(request: CaptureRequest, progress: Progress = _silent) -> Captured:
+def capture(request: CaptureRequest, progress: Progress = silent) -> Captured:
     """The model as a one-device program, forward and backward, with facts about it.
 
     The user's code runs in a fresh process under `request.limits`. `progress` is called with the
@@ -43,7 +45,7 @@ def capture(request: CaptureRequest, progress: Progress = _silent) -> Captured:
     return replace(found, timings=timings)
 
 
-def attempt(request: CaptureRequest, progress: Progress = _silent) -> Observed:
+def attempt(request: CaptureRequest, progress: Progress = silent) -> Observed:
     """Try to capture a model of the user's; where that fails, run its code on samples.
 
     Raises:
@@ -106,7 +108,7 @@ def stacked(values: Arrays, path: str, groups: tuple[Group, ...]) -> NDArray[Any
     return np.stack([values[p] for p in members(path, groups)])
 
 
-def reference(request: CaptureRequest, seed: int = 0, progress: Progress = _silent) -> Reference:
+def reference(request: CaptureRequest, seed: int = 0, progress: Progress = silent) -> Reference:
     """Run the model in PyTorch, in float64 with random parameters, on random inputs.
 
     For small models: parameters are real. Casts to a narrower float are not done where they would

@@ -15,6 +15,12 @@ from verifier.frontend.errors import CaptureError
 Progress = Callable[[str], None]
 """Called with the name of each phase as it begins."""
 
+
+def silent(phase: str) -> None:
+    """The progress that nobody follows."""
+    del phase
+
+
 _INPUT = re.compile(
     r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?$"
 )

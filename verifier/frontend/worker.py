@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -22,21 +20,6 @@ _PLAIN = {
     "tensor",
 }
 """What these errors of PyTorch say, in plain words."""
-
-
-def set_limits(limits: dict[str, int]) -> None:
-    """Lower the limits of this process; one that is lower already stays."""
-    wanted = {
-        resource.RLIMIT_CPU: limits["cpu"],
-        resource.RLIMIT_AS: limits["address_space"],
-        resource.RLIMIT_FSIZE: limits["file"],
-        resource.RLIMIT_NOFILE: limits["files"],
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, value in wanted.items():
-        _, hard = resource.getrlimit(kind)
-        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (limit, hard))
 
 
 def run(folder: Path) -> None:
@@ -164,9 +147,8 @@ def _hint(problem: BaseException) -> str:
     return f"{hint}{OR_TRANSLATE}" if hint else ""
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    set_limits(json.loads(sys.argv[2]))
+def main(folder: Path) -> None:
+    """Do the task in `request.json`; `report.json` says whether it was done, or what went wrong."""
     me = os.getpid()
     root = ""
     report: dict[str, Any] = {}
@@ -185,10 +167,3 @@ def main() -> None:
     draft = folder / "report.json.draft"
     draft.write_text(json.dumps(report))
     draft.replace(folder / "report.json")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
