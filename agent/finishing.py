@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import events, outdir, summary, verdicts
-from agent.errors import InputError
 from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
-from synthesis.emit import ModelFacts, Patch, emit
-from synthesis.emit.guarding import layouts
+from agent.writing import Written, told, write
+from synthesis.emit import ModelFacts, Patch
 from synthesis.execute import ExecuteError, execute
+from synthesis.plan import Plan
 from synthesis.plan import to_json as plan_json
 from synthesis.planner import Synthesis, rejected
 from verifier.checker import Accepted, Rejected, check
+from verifier.contract import Contract
 from verifier.frontend.captured import Captured
 from verifier.ir.jsonio import dumps
-from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from verifier.ir.program import Program
+from verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
     from agent.pipeline import Job
@@ -38,11 +40,17 @@ def finish(
     made: Synthesis,
     verdict: Verdict,
     counts: dict[str, dict[str, int]] | None = None,
+    written: Written | None = None,
 ) -> Outcome:
-    """From a verdict to the out-directory: checked again, written as a patch, tried, reported.
+    """From a verdict to the out-directory: written as a patch, read again, checked, tried, reported.
 
-    Without `facts` of the source there is no patch. `counts` say how far each tactic came.
+    `verdict` is that on the plan; where there is a patch the word is that on the patch. Without
+    `facts` of the source there is none. `counts` say how far each tactic came.
     """
+    if written is None and isinstance(verdict, Proof) and facts is not None:
+        written = write(run, job, captured, facts, made)
+    if written is not None:
+        made, verdict = written.made, written.verdict
     found = summary.Findings(
         target=job.request.target,
         command=job.command,
@@ -56,21 +64,42 @@ def finish(
         versions=versions(),
         seconds=run.seconds,
     )
+    judged = _judged(made, written)
     if isinstance(verdict, Proof):
-        _check(run, made, verdict, found)
-    if isinstance(found.verdict, Proof) and facts is not None:
-        _emit(run, job, facts, made, found)
+        _check(run, judged, verdict, found)
+    if isinstance(found.verdict, Proof) and written is not None:
+        found.patch, found.again = written.patch, told(written.reading, written.judged)
+        _try(run, job, made, found, written.patch)
     outcome = verdicts.report(run, found.verdict)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
-    return _write(run, job, found, made, outcome, counts)
+    return _write(run, job, found, judged, outcome, counts)
 
 
-def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> None:
+@dataclass(frozen=True)
+class Judged:
+    """The programs that a verdict is on."""
+
+    plan: Plan
+    sequential: Program
+    distributed: Program
+    contract: Contract
+
+
+def _judged(made: Synthesis, written: Written | None) -> Judged:
+    """Those that were read from the patch; without one, those of the plan."""
+    if written is not None and written.reading is not None:
+        reading = written.reading
+        return Judged(made.plan, made.sequential, reading.program, reading.contract)
+    return Judged(made.plan, made.sequential, made.lowered.program, made.lowered.contract)
+
+
+def _check(run: Run, judged: Judged, proof: Proof, found: summary.Findings) -> None:
     """The second opinion. A certificate that it rejects is no proof."""
     with run.phase("check") as phase:
-        lowered = made.lowered
-        result = check(proof.certificate, made.sequential, lowered.program, lowered.contract)
+        result = check(
+            proof.certificate, judged.sequential, judged.distributed, judged.contract
+        )
         match result:
             case Accepted(claims=claims):
                 phase.summary = f"certificate accepted, {claims} claims"
@@ -80,27 +109,17 @@ def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> 
     found.checked, found.checked_s = result, run.seconds["check"]
 
 
-def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary.Findings) -> None:
-    """Write the proved plan as a patch and try it. What fails to run as proved does not leave."""
-    with run.phase("emit") as phase:
-        _same_code(found, facts)
-        lowered = made.lowered
-        watched = layouts(lowered.program, lowered.contract) if job.guard else None
-        found.patch = emit(facts, made.plan, layouts=watched)
-        added = sum(
-            line.startswith("+") and not line.startswith("+++")
-            for line in found.patch.diff.split("\n")
-        )
-        phase.summary = f"{added} lines added, git apply --check passes"
+def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
+    """Run the patch on local processes. What fails to run as proved does not leave."""
     found.run_note = reason_not_to_run(job.execute, found.captured, made.plan)
     if found.run_note:
         run.warn(found.run_note)
         return
     with run.phase("run") as phase:
         try:
-            ran = execute(job.request, found.patch, made.plan)
+            ran = execute(job.request, patch, made.plan)
         except ExecuteError as error:
-            found.verdict = Unknown(f"the plan is proved, but its patch did not run: {error}")
+            found.verdict = Unknown(f"the patch is proved, but did not run: {error}")
             phase.summary = "no result"
         else:
             found.ran = ran
@@ -108,7 +127,7 @@ def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary
             if not ran.max_rel_diff <= found.tolerance:
                 worst = max(ran.differences, key=lambda d: d.relative)
                 found.verdict = Unknown(
-                    f"the plan is proved, but its patch differs from one process: {worst.kind} "
+                    f"the patch is proved, but differs from one process: {worst.kind} "
                     f"{worst.name} by {worst.relative:.1e}, tolerance {found.tolerance:.0e}"
                 )
     if found.ran is not None:
@@ -120,45 +139,27 @@ def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary
                 tolerance=found.tolerance,
             )
         )
-    if isinstance(found.verdict, Proof) and made.plan.tp_size > 1:
-        _reprove(run, job, made, found, found.patch)
     if not isinstance(found.verdict, Proof):
         found.patch = None
-
-
-def _reprove(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
-    """Prove the patch itself. Only a difference speaks against it."""
-    with run.phase("reprove") as phase:
-        again, found.again = proved_again(job.request, patch, made.plan)
-        phase.summary = found.again
-        if isinstance(again, Counterexample):
-            found.verdict = Unknown(
-                f"the plan is proved, but {found.again}",
-                again.location,
-                again.wrong_outputs,
-                stats=again.stats,
-            )
-    if not isinstance(again, Proof):
-        run.warn(found.again)
 
 
 def _write(
     run: Run,
     job: Job,
     found: summary.Findings,
-    made: Synthesis,
+    judged: Judged,
     outcome: Outcome,
     counts: dict[str, dict[str, int]] | None,
 ) -> Outcome:
     """The out-directory, whole or not at all."""
-    lowered, verdict = made.lowered, found.verdict
+    verdict = found.verdict
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
-        out.write("plan.json", plan_json(made.plan))
+        out.write("plan.json", plan_json(judged.plan))
         if counts is not None:
             out.write("tactics.json", json.dumps(counts, indent=1) + "\n")
-        out.write("program.json", dumps(made.sequential))
-        out.write("distributed.json", dumps(lowered.program))
-        out.write("contract.json", json.dumps(lowered.contract.to_json(), indent=1) + "\n")
+        out.write("program.json", dumps(judged.sequential))
+        out.write("distributed.json", dumps(judged.distributed))
+        out.write("contract.json", json.dumps(judged.contract.to_json(), indent=1) + "\n")
         claims: dict[str, list[str]] = {}
         if isinstance(verdict, Proof):
             text = json.dumps(verdict.certificate, separators=(",", ":")) + "\n"
@@ -199,18 +200,6 @@ def _noted(found: summary.Findings) -> dict[str, object]:
         if roots and Path(f.location).is_relative_to(roots[0])
     }
     return describe(found.patch.files, sources, isinstance(found.verdict, Proof))
-
-
-def _same_code(found: summary.Findings, facts: ModelFacts) -> None:
-    """Raise InputError where the owner's file is no longer what was captured."""
-    for file in found.captured.facts.files:
-        if facts.file is None or not file.location:
-            continue
-        place = Path(file.location)
-        if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != file.sha256:
-            raise InputError(
-                "the file changed while it was planned", where=file.location, hint="run it again"
-            )
 
 
 def _answer(job: Job, found: summary.Findings) -> str:

@@ -15,6 +15,7 @@ from agent.planning import Planning
 from agent.repairing import asking
 from agent.run import Outcome, Phase, Run
 from agent.translation.trust import Bound
+from agent.writing import Written, write
 from synthesis.emit import ModelFacts, loss_obstacle
 from synthesis.execute import collect_facts
 from synthesis.hardware import Cluster
@@ -142,8 +143,8 @@ def parallelize(
     whole_loss = loss_obstacle(facts)
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
-    made, verdict, counts = settled(run, job, captured, facts, split_loss=whole_loss is None)
-    return finish(run, job, captured, facts, made, verdict, counts)
+    found = settled(run, job, captured, facts, split_loss=whole_loss is None)
+    return finish(run, job, captured, facts, found.made, found.verdict, found.counts, found.written)
 
 
 def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) -> Outcome:
@@ -156,11 +157,12 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     axes(job.mesh)
     outdir.check_free(job.out, force=job.force)
     captured = Captured(bound.program, bound.consts, facts)
-    made, verdict, counts = settled(run, job, captured, None, split_loss=True)
+    found = settled(run, job, captured, None, split_loss=True)
+    verdict = found.verdict
     if isinstance(verdict, Proof):
         verdict = replace(verdict, assumptions=(*verdict.assumptions, *bound.assumptions))
     run.warn("no patch: the plan is proved of a translation, whose source is not edited")
-    return finish(run, job, captured, None, made, verdict, counts)
+    return finish(run, job, captured, None, found.made, verdict, found.counts)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
@@ -180,11 +182,28 @@ def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthes
     return made
 
 
+@dataclass(frozen=True)
+class Settled:
+    """A plan, and how far it came."""
+
+    made: Synthesis
+    verdict: Verdict
+    """On the plan."""
+    written: Written | None = None
+    """Its patch, with the verdict on that."""
+    counts: dict[str, dict[str, int]] | None = None
+    """How far each tactic came."""
+
+    @property
+    def word(self) -> Verdict:
+        """What counts: the verdict on the patch, where there is one."""
+        return self.verdict if self.written is None else self.written.verdict
+
+
 def settled(
     run: Run, job: Job, captured: Captured, facts: ModelFacts | None, split_loss: bool
-) -> tuple[Synthesis, Verdict, dict[str, dict[str, int]]]:
-    """The first plan that can be written, fits and is proved; the first of all where none is
-    proved. With it, how far each tactic came."""
+) -> Settled:
+    """The first plan that fits and whose patch is proved; the first of all where none is."""
     asked = Asked(captured.program, job.mesh, job.cluster, kinds(captured), split_loss, job.wishes)
     model = asking(run, job.llm)
     try:
@@ -193,25 +212,35 @@ def settled(
             made = planning.first()
             priced(phase, made)
         chosen(run, made.plan)
-        first = found = made, verified(run, captured, made)
-        while not isinstance(found[1], Proof):
-            refuted = isinstance(found[1], Counterexample)
-            reason = verdicts.message(found[1]).split("\n")[0]
+        first = found = _judged(run, job, captured, facts, made)
+        while not isinstance(found.word, Proof):
+            refuted = isinstance(found.verdict, Counterexample)
+            reason = verdicts.message(found.word).split("\n")[0]
             with run.phase("plan") as phase:
-                again = planning.other(found[0], "refuted" if refuted else "unproved", reason)
+                again = planning.other(found.made, "refuted" if refuted else "unproved", reason)
                 phase.summary = "no other plan"
                 if again is None:
                     found = first
                     break
                 priced(phase, again)
             chosen(run, again.plan)
-            found = again, verified(run, captured, again)
-        counts = planning.counts(found[0], isinstance(found[1], Proof))
+            found = _judged(run, job, captured, facts, again)
+        counts = planning.counts(found.made, isinstance(found.word, Proof))
     finally:
         if model is not None:
             model.close()
     run.emit(events.TacticsCounted(counts=counts))
-    return *found, counts
+    return replace(found, counts=counts)
+
+
+def _judged(
+    run: Run, job: Job, captured: Captured, facts: ModelFacts | None, made: Synthesis
+) -> Settled:
+    """The verdict on a plan; where it is proved and can be written, that on its patch too."""
+    verdict = verified(run, captured, made)
+    if facts is None or not isinstance(verdict, Proof):
+        return Settled(made, verdict)
+    return Settled(made, verdict, write(run, job, captured, facts, made))
 
 
 def priced(phase: Phase, made: Synthesis) -> None:

@@ -1,0 +1,106 @@
+"""A plan as a patch, and the word about that patch: read again from its source, and judged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import verdicts
+from agent.errors import InputError
+from agent.execution import not_proved, read_again
+from agent.run import Run
+from synthesis.emit import ModelFacts, Patch, emit
+from synthesis.emit.guarding import layouts
+from synthesis.execute.reading import Reading
+from synthesis.planner import Synthesis
+from verifier.frontend.captured import Captured
+from verifier.verdict import Proof, Unknown, Verdict
+
+if TYPE_CHECKING:
+    from agent.pipeline import Job
+
+
+@dataclass(frozen=True)
+class Written:
+    """A patch with what its ranks run."""
+
+    made: Synthesis
+    """With the plan as it was written."""
+    patch: Patch
+    reading: Reading | None
+    """None where the patched source could not be traced."""
+    judged: Verdict
+    """On the program that was read."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The word about the patch."""
+        return not_proved(self.judged)
+
+
+def write(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis) -> Written:
+    """Write the plan as a patch, read the patch again, and judge it. Where the loss of one device
+    is not the mean of those of the ranks, the patch that adds them up is tried as well.
+
+    Raises:
+        InputError: the owner's file is no longer what was captured.
+        EmitError: a plan that cannot be written.
+    """
+    first: Written | None = None
+    for choice in _losses(made):
+        written = _attempt(run, job, captured, facts, choice)
+        if isinstance(written.judged, Proof):
+            return written
+        first = first or written
+    assert first is not None
+    return first
+
+
+def _losses(made: Synthesis) -> Iterator[Synthesis]:
+    """The plan by what the loss of one device is of those of the ranks along dp."""
+    yield made
+    loss = any(o.role == "loss" for o in made.sequential.outputs)
+    if loss and made.plan.dp_size > 1 and made.plan.loss == "mean":
+        yield replace(made, plan=replace(made.plan, loss="sum"))
+
+
+def _attempt(
+    run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis
+) -> Written:
+    with run.phase("emit") as phase:
+        _same_code(captured, facts)
+        lowered = made.lowered
+        watched = layouts(lowered.program, lowered.contract) if job.guard else None
+        patch = emit(facts, made.plan, layouts=watched)
+        added = sum(
+            line.startswith("+") and not line.startswith("+++") for line in patch.diff.split("\n")
+        )
+        phase.summary = f"{added} lines added, git apply --check passes"
+    with run.phase("read") as phase:
+        reading, judged = read_again(job.request, captured, made, patch)
+        phase.summary = told(reading, judged)
+    return Written(made, patch, reading, judged)
+
+
+def told(reading: Reading | None, judged: Verdict) -> str:
+    """What came of reading a patch, in a line."""
+    if reading is None:
+        return judged.reason if isinstance(judged, Unknown) else "not read"
+    ranks = f"{len(reading.ranks)} of {reading.size} ranks traced"
+    ops = sum(1 for _ in reading.program.walk())
+    return f"{ranks}, {ops} ops: {verdicts.word(judged)}"
+
+
+def _same_code(captured: Captured, facts: ModelFacts) -> None:
+    """Raise InputError where the owner's file is no longer what was captured."""
+    for file in captured.facts.files:
+        if facts.file is None or not file.location:
+            continue
+        place = Path(file.location)
+        if not place.is_file() or hashlib.sha256(place.read_bytes()).hexdigest() != file.sha256:
+            raise InputError(
+                "the file changed while it was planned", where=file.location, hint="run it again"
+            )
