@@ -139,12 +139,21 @@ class Planning:
         self.failures.append(Failure(None, "search", "", kind, str(error)))
 
     def _candidates(self, made: Synthesis, at: tuple[int, int]) -> Iterator[Synthesis]:
-        """The candidates of a search that nothing speaks against, in order of their price."""
+        """The candidates of a search that nothing speaks against, in order of their price; where
+        patches were not proved, those that keep more parameters on every rank come last."""
         judge = Judge(made, self.consts, self.facts)
         gone = {f.point for f in self.failures}
         most = made.found.best.estimate.parameters * ROOM
         ranked = [made.found.best, *made.found.others]
-        left = [c for c in ranked if c.estimate.parameters <= most and c.point not in gone][:TRIED]
+        left = [c for c in ranked if c.point not in gone]
+        lean = [c for c in left if c.estimate.parameters <= most][:TRIED]
+        yield from self._each(made, lean, at, judge)
+        if any(f.kind in ("unproved", "refuted") for f in self.failures if f.point not in gone):
+            yield from self._each(made, [c for c in left if c not in lean][:TRIED], at, judge)
+
+    def _each(
+        self, made: Synthesis, left: list[Candidate], at: tuple[int, int], judge: Judge
+    ) -> Iterator[Synthesis]:
         for index, candidate in enumerate(left):
             chosen = self._with(made, candidate)
             obstacle = judge.obstacle(candidate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,12 @@ from agent.execution import not_proved, read_again
 from agent.run import Run
 from synthesis.emit import ModelFacts, Patch, emit
 from synthesis.emit.guarding import layouts
-from synthesis.execute.reading import Reading
+from synthesis.execute.reading import Reading, added_up, outputs_alone
 from synthesis.planner import Synthesis
+from verifier.contract import output_key
 from verifier.frontend.captured import Captured
 from verifier.verdict import Proof, Unknown, Verdict
+from verifier.verify import verify
 
 if TYPE_CHECKING:
     from agent.pipeline import Job
@@ -49,22 +50,30 @@ def write(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synth
         InputError: the owner's file is no longer what was captured.
         EmitError: a plan that cannot be written.
     """
-    first: Written | None = None
-    for choice in _losses(made):
-        written = _attempt(run, job, captured, facts, choice)
-        if isinstance(written.judged, Proof):
-            return written
-        first = first or written
-    assert first is not None
-    return first
+    written = _attempt(run, job, captured, facts, made)
+    if isinstance(written.judged, Proof) or not _added_up(captured, written):
+        return written
+    summed = replace(made, plan=replace(made.plan, loss="sum"))
+    other = _attempt(run, job, captured, facts, summed)
+    return other if isinstance(other.judged, Proof) else written
 
 
-def _losses(made: Synthesis) -> Iterator[Synthesis]:
-    """The plan by what the loss of one device is of those of the ranks along dp."""
-    yield made
-    loss = any(o.role == "loss" for o in made.sequential.outputs)
-    if loss and made.plan.dp_size > 1 and made.plan.loss == "mean":
-        yield replace(made, plan=replace(made.plan, loss="sum"))
+def _added_up(captured: Captured, written: Written) -> bool:
+    """Whether the loss of one device is the sum of the losses that the ranks were read to have."""
+    reading, plan = written.reading, written.made.plan
+    if reading is None or plan.dp is None or plan.dp_size == 1 or plan.loss == "sum":
+        return False
+    sequential = written.made.sequential
+    alone = [outputs_alone(p, "loss") for p in (sequential, added_up(reading.program, plan.dp))]
+    if not alone[0].outputs:
+        return False
+    keys = {output_key(o) for o in alone[0].outputs}
+    contract = replace(
+        reading.contract,
+        inputs={i.name: reading.contract.inputs[i.name] for i in alone[0].inputs},
+        outputs={k: v for k, v in reading.contract.outputs.items() if k in keys},
+    )
+    return isinstance(verify(*alone, contract, consts=captured.consts), Proof)
 
 
 def _attempt(

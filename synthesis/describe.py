@@ -53,6 +53,10 @@ def describe(
         modules=tuple(entries),
         params=params,
         local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
+        obligations=tuple(
+            f"Have {b.why} be the same on every {b.mesh_dim} rank, such as of unmasked labels."
+            for b in best.lowered.contract.balanced[:1]
+        ),
         estimates=_estimates(best.estimate, baseline),
         collectives=_collectives(best.estimate, best.lowered.program),
     )

@@ -25,10 +25,16 @@ def obligations(plan: Plan, facts: ModelFacts) -> tuple[str, ...]:
             )
     if plan.dp and plan.dp_size > 1:
         out.append(f"Give each {plan.dp} rank its own equal part of the batch.")
-        out.append(
-            f"Have the same number of unmasked labels on every {plan.dp} rank: gradients are the "
-            "mean over ranks of each rank's mean loss."
-        )
+        if plan.loss == "sum":
+            out.append(
+                f"Backward each {plan.dp} rank's own loss: gradients are added up over the ranks, "
+                "and the loss of one device is the sum of theirs."
+            )
+        else:
+            out.append(
+                f"Backward each {plan.dp} rank's own loss: gradients are averaged over the ranks, "
+                "and the loss of one device is the mean of theirs."
+            )
     if plan.sequence_parallel:
         out.append(f"Use a sequence length divisible by {plan.tp}={plan.tp_size}.")
     return tuple(dict.fromkeys(out))

@@ -189,7 +189,19 @@ def _data_parallel(
         lines.append(f'        fully_shard(block, mesh=mesh["{plan.dp}"]{shard})')
     lines.append(f'    fully_shard(model, mesh=mesh["{plan.dp}"]{shard})')
     needs = [snippets.STRIDED_DP] if fused_linear else []
-    return lines, needs, [("torch.distributed.fsdp", "fully_shard")]
+    imports = [("torch.distributed.fsdp", "fully_shard")]
+    if plan.loss == "sum":
+        lines += _ADDED_UP
+        imports.append(("torch.distributed.fsdp", "FSDPModule"))
+    return lines, needs, imports
+
+
+_ADDED_UP = (
+    "    for module in model.modules():",
+    "        if isinstance(module, FSDPModule):  # the loss is a sum: add gradients up",
+    "            module.set_gradient_divide_factor(1.0)",
+    "            module.set_force_sum_reduction_for_comms(True)",
+)
 
 
 def indexed(path: str) -> str:

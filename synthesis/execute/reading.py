@@ -17,6 +17,7 @@ from verifier.frontend.captured import ModelFacts
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.frontend.rolling.paths import Group, members
+from verifier.inline import live
 from verifier.ir.builder import Builder
 from verifier.ir.jsonio import loads
 from verifier.ir.program import Output, Program
@@ -160,3 +161,21 @@ def _over_ranks(b: Builder, out: Output, plan: Plan) -> str:
         return out.value
     reduce = "sum" if plan.loss == "sum" else "avg"
     return b.add("all_reduce", out.value, mesh_dim=plan.dp, reduce=reduce)
+
+
+def added_up(program: Program, dp: str) -> Program:
+    """The program with the losses of the ranks along `dp` added up instead of averaged."""
+    losses = {o.value for o in program.outputs if o.role == "loss"}
+    nodes = tuple(
+        replace(n, attrs={**n.attrs, "reduce": "sum"})
+        if n.outputs[0] in losses and n.op == "all_reduce" and n.attrs["mesh_dim"] == dp
+        else n
+        for n in program.nodes
+    )
+    return replace(program, nodes=nodes)
+
+
+def outputs_alone(program: Program, role: str) -> Program:
+    """The program with its outputs of one role alone, and what they need."""
+    outputs = tuple(o for o in program.outputs if o.role == role)
+    return live(replace(program, outputs=outputs))
