@@ -87,9 +87,7 @@ def read_contract(
             )
     reader = _Reader(sequential, distributed.mesh)
     for number, line in enumerate(lines[: starts[0] if starts else len(lines)], 1):
-        if bare[number - 1] and not (
-            bare[number - 1] == "contract" and not any(bare[: number - 1])
-        ):
+        if bare[number - 1]:
             reader.statement(_Line(line, f"{filename}:{number}"))
     return Stated(reader.contract(), programs.get("given"), programs.get("taken"))
 
@@ -183,6 +181,7 @@ def _shapes(sequential: Program) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 _GAP = re.compile(r"[ \t\r]*(?:#.*)?")
+_KIND = re.compile(r"(?:input|output|balanced)(?=\s|$)")
 _NAME = re.compile(rf'%?{STRING}|[^\s"]\S*')
 _MESH_DIM = re.compile(rf"{STRING}|{WORD.pattern}")
 _NUMBER = re.compile(r"[0-9]{1,18}(?![0-9])")
@@ -266,15 +265,11 @@ class _Reader:
 
     def statement(self, line: _Line) -> None:
         """Raises MalformedError."""
-        start = line.at
-        kind = line.name("a statement")
+        kind = line.take(_KIND, "a statement", "input, output, balanced, given or taken")
         if kind == "balanced":
             self._balance(line)
-        elif kind in ("input", "output"):
-            self._lay_out(line, kind)
         else:
-            expected = "input, output, balanced, given or taken"
-            raise line.fail("a statement", expected, start)
+            self._lay_out(line, kind)
 
     def contract(self) -> Contract:
         laid = {
@@ -293,14 +288,14 @@ class _Reader:
             raise line.fail(f"{kind} {key} is laid out twice", at=start)
         shape = self.shapes[kind][key]
         layout = _layout(line, shape, self.mesh)
-        where = _ranks(line, self.mesh) if line.accept(_RANKS) else None
+        where = _ranks(line, self.mesh) if line.accept(_RANKS) else EVERYWHERE
         line.end("placements such as tp=S(0), then on(...), then the end of the line")
         try:
-            fits(kind, key, layout, shape, self.mesh, where or EVERYWHERE)
+            fits(kind, key, layout, shape, self.mesh, where)
         except ContractError as error:
             raise line.fail(str(error), at=start) from None
         self.laid[kind][key] = layout
-        if where is not None:
+        if where:
             self.ranks[kind][key] = where
 
     def _key(self, line: _Line, kind: str) -> str:
@@ -323,6 +318,8 @@ class _Reader:
         if value not in self.sequential.types:
             raise line.fail(f"the one-device program has no value %{value}", at=start)
         mesh_dim = line.mesh_dim(f"mesh dim along which %{value} is balanced", self.mesh)
+        if not line.ended and not line.text[line.at - 1].isspace():
+            raise line.fail("what is balanced", "a blank after the mesh dim")
         why = line.accept(_WORDS).strip()
         self.balanced.append(Balanced(value, mesh_dim, why or f"%{value}"))
 
