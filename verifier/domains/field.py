@@ -43,7 +43,8 @@ def _keeps(prime: int, known: Collection[Fraction]) -> bool:
 
 
 def _is_prime(n: int) -> bool:
-    """Of an odd number above 7 and below 3,215,031,751 (Miller 1976; Pomerance, Selfridge, Wagstaff 1980)."""
+    """Of an odd number above 7 and below 3,215,031,751 (Miller 1976; Pomerance, Selfridge and
+    Wagstaff 1980)."""
     odd = n - 1
     while odd % 2 == 0:
         odd //= 2
