@@ -17,7 +17,7 @@ import numpy as np
 
 from verifier.contract import Contract, output_key
 from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field, apart
+from verifier.domains.field import Field, P, apart
 from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate
 from verifier.ir.attrs import KINDS, RATIONAL
@@ -185,7 +185,8 @@ def sample(
                 drawn = np.where(rng.random(shape) < MARKED, chosen, drawn)
             out[item.name] = drawn
         elif isinstance(domain, Field):
-            out[item.name] = rng.integers(1, domain.prime, shape).astype(np.uint64)
+            drawn = rng.integers(1, P, shape).astype(np.uint64)  # as many draws for every prime
+            out[item.name] = (drawn - np.uint64(1)) % np.uint64(domain.prime - 1) + np.uint64(1)
         else:
             out[item.name] = rng.standard_normal(shape)
     return out
