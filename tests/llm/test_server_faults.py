@@ -207,7 +207,9 @@ def test_reply_of_32_mib_is_broken_off_early(field: str, server: Server, client:
         handler.send_response(200)
         handler.send_header("content-type", "text/event-stream")
         handler.end_headers()
-        piece = events(chunk(**{field: "x" * 20_000}), done=False)
+        long = "x" * 20_000
+        said = chunk(long) if field == "content" else chunk(None, reasoning_content=long)
+        piece = events(said, done=False)
         while sent < 32 << 20:
             handler.wfile.write(piece)
             sent += len(piece)
