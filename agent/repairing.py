@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,8 @@ def command(run: Run, files: Files, choice: Choice) -> Outcome:
     model = asking(run, choice.llm)
     search = choice.seconds * (0.4 if model is None else 0.3)
     settings = Settings(choice.rounds, choice.seconds, search, level)
+    if model is not None:
+        model.ends = time.monotonic() + choice.seconds
     try:
         with run.phase("repair") as phase:
             ended = mend(question, settings, model, run.emit)

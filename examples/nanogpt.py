@@ -100,4 +100,4 @@ class GPT(nn.Module):
 def example_inputs(batch: int = 4, seq: int = 32) -> dict[str, torch.Tensor]:
     """Tokens and the tokens that follow them."""
     tokens = torch.randint(0, GPTConfig.vocab_size, (batch, seq + 1))
-    return {"idx": tokens[:, :-1], "targets": tokens[:, 1:]}
+    return {"idx": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}

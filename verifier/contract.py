@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from verifier.ir.jsondata import Cursor
 from verifier.ir.program import Output, Program
 from verifier.ir.types import Mesh
 from verifier.ir.where import EVERYWHERE, Where, ranks_where, show, within
@@ -57,14 +58,17 @@ class Contract:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Contract:
+    def from_json(cls, data: object, filename: str = "<json>") -> Contract:
+        """What `to_json` wrote. Raises MalformedError, with the path inside the document."""
+        at = Cursor(data, filename)
+        at.only("inputs", "outputs", "balanced", "assumptions", "held", "wanted")
         return cls(
-            {k: layout_from_json(v) for k, v in data["inputs"].items()},
-            {k: layout_from_json(v) for k, v in data["outputs"].items()},
-            tuple(Balanced(*b) for b in data.get("balanced", ())),
-            tuple(data.get("assumptions", ())),
-            _read_places(data.get("held", {})),
-            _read_places(data.get("wanted", {})),
+            {name: layout_from_json(item) for name, item in at["inputs"].entries()},
+            {key: layout_from_json(item) for key, item in at["outputs"].entries()},
+            tuple(_read_balanced(item) for item in at.get("balanced", []).items()),
+            tuple(item.text() for item in at.get("assumptions", []).items()),
+            {name: where_from_json(item) for name, item in at.get("held", {}).entries()},
+            {key: where_from_json(item) for key, item in at.get("wanted", {}).entries()},
         )
 
 
@@ -72,8 +76,9 @@ def _places(places: Mapping[str, Where]) -> dict[str, Any]:
     return {key: [[name, list(at)] for name, at in where] for key, where in places.items()}
 
 
-def _read_places(data: Mapping[str, Any]) -> dict[str, Where]:
-    return {key: tuple((name, tuple(at)) for name, at in where) for key, where in data.items()}
+def _read_balanced(at: Cursor) -> Balanced:
+    value, mesh_dim, why = at.tuple(3, "[value, mesh dim, what it is]")
+    return Balanced(value.text(), mesh_dim.text(), why.text())
 
 
 def output_key(out: Output) -> str:
@@ -88,9 +93,25 @@ def layout_to_json(layout: Layout) -> dict[str, Any]:
     }
 
 
-def layout_from_json(data: Mapping[str, Any]) -> Layout:
-    dims = tuple(tuple(Atom(size, name) for size, name in dim) for dim in data["dims"])
-    return Layout(dims, tuple((name, fold) for name, fold in data["partial"]))
+def layout_from_json(at: Cursor) -> Layout:
+    """Raises MalformedError."""
+    at.only("dims", "partial")
+    dims = tuple(tuple(_atom(a) for a in dim.items()) for dim in at["dims"].items())
+    pairs = [item.tuple(2, "[mesh dim, fold]") for item in at["partial"].items()]
+    return Layout(dims, tuple((name.text(), fold.text()) for name, fold in pairs))
+
+
+def _atom(at: Cursor) -> Atom:
+    size, name = at.tuple(2, "[size, mesh dim or null]")
+    return Atom(size.integer(), None if name.value is None else name.text())
+
+
+def where_from_json(at: Cursor) -> Where:
+    """Raises MalformedError."""
+    pairs = [item.tuple(2, "[mesh dim, [coordinates]]") for item in at.items()]
+    return tuple(
+        (name.text(), tuple(c.integer() for c in chosen.items())) for name, chosen in pairs
+    )
 
 
 def check(sequential: Program, distributed: Program, contract: Contract) -> None:
@@ -111,9 +132,8 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
         if item.name not in contract.inputs:
             raise ContractError(f"the contract says nothing of the input %{item.name}")
         layout = contract.inputs[item.name]
-        _fits(f"input %{item.name}", layout, item.type.shape, mesh)
-        if layout.partial:
-            raise ContractError(f"input %{item.name} cannot be partial")
+        held = contract.held.get(item.name, EVERYWHERE)
+        fits("input", item.name, layout, item.type.shape, mesh, held)
         if item.name in theirs:
             got = theirs[item.name].type
             bytes_too = (got.dtype == "u8") == (item.type.dtype == "u8")
@@ -131,26 +151,30 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
                 f"input %{item.name} is read on {show(item.where) or 'all ranks'}, the contract "
                 f"gives it on {show(held)}"
             )
-    for kind, places in (("input", contract.held), ("output", contract.wanted)):
-        known = contract.inputs if kind == "input" else contract.outputs
-        for name, where in places.items():
-            if name not in known:
-                raise ContractError(
-                    f"the contract places an {kind} {name}, which it never lays out"
-                )
-            _stands(f"{kind} {name}", where, known[name], mesh)
+    for kind, laid, places in (
+        ("input", contract.inputs, contract.held),
+        ("output", contract.outputs, contract.wanted),
+    ):
+        if stray := sorted(places.keys() - laid.keys()):
+            raise ContractError(
+                f"the contract places an {kind} {stray[0]}, which it never lays out"
+            )
     for assumed in contract.balanced:
-        _assumable(sequential, contract, assumed)
-    keys = [output_key(o) for o in distributed.outputs]
-    values = {output_key(o): o.value for o in distributed.outputs}
+        _assumable(sequential, contract, assumed, mesh)
     ours = [output_key(o) for o in sequential.outputs]
+    keys = [output_key(o) for o in distributed.outputs]
+    for key in (*contract.outputs, *keys):
+        if key not in ours:
+            raise ContractError(f"the sequential program has no output {key}")
+    values = {output_key(o): o.value for o in distributed.outputs}
     for out in sequential.outputs:
         key = output_key(out)
         if ours.count(key) != 1:
             raise ContractError(f"the sequential program returns {key} more than once")
         if key not in contract.outputs:
             raise ContractError(f"the contract says nothing of the output {key}")
-        _fits(f"output {key}", contract.outputs[key], sequential.types[out.value].shape, mesh)
+        shape, wanted = sequential.types[out.value].shape, contract.wanted.get(key, EVERYWHERE)
+        fits("output", key, contract.outputs[key], shape, mesh, wanted)
         if keys.count(key) != 1:
             raise ContractError(
                 f"the distributed program returns {key} {keys.count(key)} times, expected once"
@@ -160,9 +184,14 @@ def check(sequential: Program, distributed: Program, contract: Contract) -> None
             raise ContractError(f"output {key} is {want}, the distributed program returns {got}")
 
 
-def _assumable(sequential: Program, contract: Contract, assumed: Balanced) -> None:
+def _assumable(sequential: Program, contract: Contract, assumed: Balanced, mesh: Mesh) -> None:
     """What no input changes has the parts that it has: there is nothing to assume of it."""
     producers = sequential.producers()
+    if assumed.value not in sequential.types or assumed.mesh_dim not in mesh:
+        raise ContractError(
+            f"%{assumed.value} is assumed to have equal parts along {assumed.mesh_dim}, but the "
+            "programs have no such value or mesh dim"
+        )
     todo, seen = [assumed.value], set[str]()
     while todo:
         value = todo.pop()
@@ -193,7 +222,15 @@ def _stands(what: str, where: Where, layout: Layout, mesh: Mesh) -> None:
         )
 
 
-def _fits(what: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> None:
+def fits(
+    kind: str, name: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh, where: Where
+) -> None:
+    """The layout of one input or output means something for its shape, the mesh and the ranks.
+
+    Raises:
+        ContractError: what does not fit.
+    """
+    what = f"{kind} %{name}" if kind == "input" else f"{kind} {name}"
     if layout.global_shape != shape:
         raise ContractError(f"{what} has shape {list(shape)}, the contract says {layout}")
     if layout != Layout(tuple(map(normal, layout.dims)), tuple(sorted(layout.partial))):
@@ -203,13 +240,16 @@ def _fits(what: str, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> None
         raise ContractError(f"{what}: folds other than one of {', '.join(FOLDS)} in {layout}")
     if any(a.size < 0 for d in layout.dims for a in d):
         raise ContractError(f"{what}: an atom of negative size in {layout}")
+    if kind == "input" and layout.partial:
+        raise ContractError(f"{what} cannot be partial")
+    _stands(what, where, layout, mesh)
     seen: set[str] = set()
-    for name, size in [
+    for mesh_dim, size in [
         *((a.mesh_dim, a.size) for d in layout.dims for a in d if a.mesh_dim),
         *((n, dict(mesh.dims).get(n, 0)) for n, _ in layout.partial),
     ]:
-        if name not in mesh or mesh[name] != size:
+        if mesh_dim not in mesh or mesh[mesh_dim] != size:
             raise ContractError(f"{what}: {layout} does not fit the mesh {mesh or 'of one device'}")
-        if name in seen:
-            raise ContractError(f"{what}: {name} is used twice in {layout}")
-        seen.add(name)
+        if mesh_dim in seen:
+            raise ContractError(f"{what}: {mesh_dim} is used twice in {layout}")
+        seen.add(mesh_dim)

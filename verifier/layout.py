@@ -10,6 +10,7 @@ partial: then the whole is the fold (sum, max, min) of the pieces along it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ class Atom:
 
 Dim = tuple[Atom, ...]
 FOLDS = ("sum", "max", "min")
+_SHARD = re.compile(r"(?:S|Shard)\((-?[0-9]{1,9})\)")
+_PARTIAL = re.compile(rf"(?:P|Partial)(?:\(({'|'.join(FOLDS)})\))?")
 
 
 def normal(atoms: Iterable[Atom]) -> Dim:
@@ -151,17 +154,17 @@ def from_placements(shape: Iterable[int], placements: Iterable[tuple[str, int, s
 
     Args:
         shape: global shape.
-        placements: (mesh dim, its size, placement), a placement being `R`, `S(d)`, `P`, `P(max)`.
+        placements: (mesh dim, its size, placement), a placement being `R`, `S(d)`, `P`, `P(max)`,
+            or the same spelled out, `Replicate`, `Shard(d)`, `Partial(max)`.
 
     Raises:
         ValueError: an unknown placement, or an extent that its mesh dims do not divide.
     """
     layout = Layout.replicate(shape)
     for name, size, placement in placements:
-        if placement in ("R", "Replicate"):
-            continue
-        if placement.startswith(("S(", "Shard(")):
-            index = int(placement[placement.index("(") + 1 : -1])
+        shard, partial = _SHARD.fullmatch(placement), _PARTIAL.fullmatch(placement)
+        if shard:
+            index = int(shard[1])
             if not -len(layout.dims) <= index < len(layout.dims):
                 raise ValueError(f"{placement} on a tensor of {len(layout.dims)} dims")
             index %= len(layout.dims)
@@ -174,12 +177,9 @@ def from_placements(shape: Iterable[int], placements: Iterable[tuple[str, int, s
                     f"{name}={size}"
                 )
             layout = layout.with_dim(index, dim)
-        elif placement.startswith("P"):
-            fold = placement[2:-1] if "(" in placement else "sum"
-            if fold not in FOLDS:
-                raise ValueError(f"unknown placement {placement!r}")
+        elif partial:
             if size > 1:
-                layout = layout.with_partial((*layout.partial, (name, fold)))
-        else:
+                layout = layout.with_partial((*layout.partial, (name, partial[1] or "sum")))
+        elif placement not in ("R", "Replicate"):
             raise ValueError(f"unknown placement {placement!r}; expected R, S(d), P or P(max)")
     return layout

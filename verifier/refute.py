@@ -17,9 +17,10 @@ import numpy as np
 
 from verifier.contract import Contract, output_key
 from verifier.domains.base import Array, Domain
-from verifier.domains.field import Field, P
+from verifier.domains.field import Field, P, apart
 from verifier.domains.floats import Floats
 from verifier.evaluate import evaluate, simulate
+from verifier.ir.attrs import KINDS, RATIONAL
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
@@ -184,7 +185,8 @@ def sample(
                 drawn = np.where(rng.random(shape) < MARKED, chosen, drawn)
             out[item.name] = drawn
         elif isinstance(domain, Field):
-            out[item.name] = rng.integers(1, P, shape).astype(np.uint64)
+            drawn = rng.integers(1, P, shape).astype(np.uint64)  # as many draws for every prime
+            out[item.name] = (drawn - np.uint64(1)) % np.uint64(domain.prime - 1) + np.uint64(1)
         else:
             out[item.name] = rng.standard_normal(shape)
     return out
@@ -278,8 +280,9 @@ def refute(
     marked = not contract.balanced  # an assumption of equal counts says nothing of marks
     literals = _literals(sequential, distributed)
     suspicious = any(n.op in STEPS for p in (sequential, distributed) for _, n in p.walk())
+    fields = apart(_constants(sequential, distributed), 2)
     for trial in range(trials):
-        domain = Field(seed + trial)
+        domain = Field(seed + trial, fields[trial % len(fields)])
         inputs = sample(sequential, domain, rng, consts, marked, literals)
         pairs = run_both(sequential, distributed, contract, inputs, domain, rng)
         if any(_differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
@@ -328,6 +331,17 @@ def _bring_near(
             other = np.abs(inputs[many[rng.integers(len(many))]].reshape(-1))
             near = float(other[rng.integers(len(other))]) * 0.99
             inputs[name] = np.full(inputs[name].shape, near)
+
+
+def _constants(*programs: Program) -> set[Fraction]:
+    """Numbers that the programs add and multiply with."""
+    return {
+        Fraction(value)
+        for program in programs
+        for _, node in program.walk()
+        for name, value in node.attrs.items()
+        if KINDS[name] is RATIONAL and isinstance(value, int | Fraction)
+    }
 
 
 def _literals(*programs: Program) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -78,6 +80,8 @@ class Asker:
         self.show: Callable[[str], None] = lambda _: None
         """Told every piece of a reply as it comes."""
         self.budget = Budget()
+        self.ends = math.inf
+        """When no question may be under way any more, by `time.monotonic`."""
         self.named = ""
         """A model of the session's choice, at the same endpoint."""
         self._client: Client | None = None
@@ -113,7 +117,8 @@ class Asker:
         client.show = self.show
         client.retrying = self._retried
         ledger, spent = client.ledger, self.spent
-        ledger.limits = client.endpoint.limits.at_most(_limits(self.budget))
+        left = Limits(None, None, None, spent.seconds + max(0.0, self.ends - time.monotonic()))
+        ledger.limits = client.endpoint.limits.at_most(_limits(self.budget)).at_most(left)
         ledger.calls = spent.calls
         ledger.usage = Usage(spent.prompt_tokens, spent.completion_tokens, spent.estimated)
         ledger.seconds = spent.seconds

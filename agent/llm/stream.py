@@ -21,6 +21,7 @@ from agent.llm.answers import Trouble, Usage
 from agent.llm.endpoint import Endpoint
 from agent.llm.faults import Heard, WireError, as_wire_error, told
 from agent.llm.hygiene import clean, one_line
+from agent.llm.replies import MOST_CHARS
 from agent.llm.secret import redacted
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ LOOK_S = 0.1
 """How often the caller looks up from waiting."""
 GRACE_S = 2.0
 """How long the count of tokens is waited for, after the reply has ended."""
-MOST_BYTES = 32 << 20
-"""Of one reply, as it comes over the wire."""
+MOST_BYTES = 16 << 20
+"""Of one reply, as it comes over the wire: some 300 a token, where each is an event of its own."""
 
 
 class Stopped(Exception):  # noqa: N818  (a wish, not a failure)
@@ -245,3 +246,6 @@ def _hear(message: Any, heard: Heard, line: _Line) -> None:
             heard.arguments += call.function.arguments or ""
     more: dict[str, Any] = message.model_extra or {}
     heard.thought += str(more.get("reasoning_content") or more.get("reasoning") or "")
+    said = len(heard.text) + len(heard.arguments)
+    if max(said, len(heard.thought), len(heard.refusal)) > MOST_CHARS:
+        raise WireError(Trouble.HUGE, f"a reply of more than {MOST_CHARS} characters", retry=False)

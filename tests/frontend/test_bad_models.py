@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -170,3 +172,72 @@ def test_unknown_names_get_suggestions():
     assert "GPT" in error.hint
     error = failure(f"{ROOT}/examples/nanogpt.py:GPT", config={"n_headd": 3})
     assert "n_head" in error.hint
+
+
+SLICED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(4, 4)
+
+    def forward(self, x, targets):
+        y = self.w(x)
+        return (y.view(-1) * targets.{flat}).sum()
+
+
+def example_inputs(batch: int = 2):
+    whole = torch.ones(batch, 5, 4)
+    return {{"x": whole[:, 1:], "targets": whole.{piece}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flat", "piece", "fits", "batch"),
+    [
+        ("view(-1)", "narrow(1, 0, 4)", False, None),
+        ("reshape(-1)", "narrow(1, 0, 4)", True, 6),
+        ("view(-1)", "narrow(1, 0, 4).contiguous()", True, None),
+        ("view(-1)", "narrow(1, 0, 1).expand(batch, 4, 4)", False, 6),
+        ("flatten()", "narrow(1, 0, 1).expand(batch, 4, 4).transpose(1, 2)", True, None),
+    ],
+)
+def test_an_example_that_fails_in_eager_is_refused_with_its_line(
+    tmp_path, flat, piece, fits, batch
+):
+    """Strides of example inputs are kept: what `view` cannot do there it cannot do here."""
+    path = tmp_path / "net.py"
+    path.write_text(SLICED.format(flat=flat, piece=piece))
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text(), "net.py", "exec"), space)
+    given = space["example_inputs"]() if batch is None else space["example_inputs"](batch)
+    if fits:
+        space["Net"]()(**given)
+        found = capture(CaptureRequest(f"{path}:Net", batch=batch))
+        assert [i.type.shape for i in found.program.inputs if i.role == "input"] == [
+            tuple(x.shape) for x in given.values()
+        ]
+        return
+    with pytest.raises(RuntimeError, match="view"):
+        space["Net"]()(**given)
+    error = failure(f"{path}:Net", batch=batch)
+    assert "view" in error.message
+    assert (Path(error.file).name, error.line) == ("net.py", 12)
+
+
+@pytest.mark.parametrize("name", ["nanogpt.py:GPT", "minillama.py:Llama"])
+def test_examples_run_in_eager_on_their_own_inputs(name):
+    file, _, model = name.partition(":")
+    module = ModuleType("example")
+    sys.modules["example"] = module
+    try:
+        exec((ROOT / "examples" / file).read_text(), module.__dict__)
+        config = next(v for k, v in vars(module).items() if k.endswith(("Config", "Args")))
+        loss = getattr(module, model)(config())(**module.example_inputs())[-1]
+    finally:
+        del sys.modules["example"]
+    loss.backward()
+    assert loss.isfinite()

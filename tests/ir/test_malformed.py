@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
+from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,12 @@ CASES = {
     "note": ("{mesh", "@ nowhere\n {mesh", "p.sp:5:22: source note; expected @ file:line"),
     "empty": (GOOD, "", "p.sp:1:1: .*the end of the text"),
     "results": ("%h = mm", "%h, %i = mm", "mm has 1 result; got 2 names"),
+    "ranks": ("mm %x, %w", "mm %x, %w on()", "p.sp:4:21: name of a mesh dim"),
+    "range of ranks": ("mm %x, %w", "mm %x, %w on(tp=0-1)", r"p.sp:4:25: ranks; .*'-1'"),
+    "slice of ranks": ("mm %x, %w", "mm %x, %w on(tp=0:2)", r"p.sp:4:25: ranks; .*':'"),
+    "part of a rank": ("mm %x, %w", "mm %x, %w on(tp=0.5)", "p.sp:4:24: a coordinate of tp"),
+    "half a character": ('"fc.weight"', '"\\ud800"', "p.sp:2:23: string with a bad escape"),
+    "after a type": ("%w : f32[2, 8]", "%w : f32[2, 8] sync", "p.sp:4:30: a statement"),
     "body": (": f32[2, 8]", ": f32[2, 8] { return }", "op mm takes no body"),
 }
 
@@ -89,6 +98,15 @@ JSON_CASES = {
     "unknown key": ('"op": "mm"', '"op": "mm", "fast": true', "unknown key 'fast'"),
     "type": ('"op": "mm"', '"op": 3', r"\$.nodes\[0\].op: not a string"),
     "shape": ("[2, 8]", "[2, 9]", r"expected f32\[2, 8\], got f32\[2, 9\]"),
+    "half a character": ('"name": "p"', '"name": "\\ud800"', r"\$.name: half of a character"),
+    "line": (
+        '"op": "mm"',
+        '"op": "mm", "source": {"file": "", "line": -1, "module": "", "text": ""}',
+        r"source.line: no line of a file; expected 0 or more",
+    ),
+    "null": ("[2, 8]", "[null, 8]", r"shape\[0\]: not an integer; .*got null"),
+    "flag": ("[2, 8]", "[true, 8]", r"shape\[0\]: not an integer; .*got true"),
+    "ranks": ('"op": "mm"', '"op": "mm", "on": [["tp", "0-1"]]', r"on\[0\]\[1\]: not a list"),
     "trailing": ("\n}\n", "\n}}\n", "malformed JSON: Extra data"),
 }
 
@@ -122,6 +140,53 @@ def test_random_damage_never_escapes_as_another_error() -> None:
             at, span = random.randrange(len(text)), random.choice((0, 1, 1, 5, 40))
             damaged = text[:at] + random.choice(pieces) + text[at + span :]
             assert len(message(read, damaged)) < 2000
+
+
+WORDS = re.compile(r'"(?:[^"\\\n]|\\.)*"|%?[A-Za-z_][\w.*/-]*|-?\d[\w./]*')
+
+
+def words(text: str) -> Counter[str]:
+    """The names, words and numbers of a program text, each spelled in one way; no offsets, which
+    are sums."""
+    out: Counter[str] = Counter()
+    for word in WORDS.findall(re.sub(r"#.*|@.*|offset\s*=[^,}]*", "", text)):
+        number = re.fullmatch(r"-?\d+(?:\.\d+)?(?:[eE]-?\d+)?|-?\d+/\d+", word)
+        out[str(Fraction(word)) if number else word] += 1
+    return out
+
+
+SPELLED = """program p mesh(tp=2, pp=2)
+  param %w: f32[4, 8] "fc.weight"
+  input %x: f32[2, 4] on(pp=0)
+  %h = mm %x, %w on(pp=0) async
+  %g = wait %h : f32[2, 8]
+  %s = all_reduce %g {mesh_dim=[tp], reduce=max} stream(side) : f32[2, 8]
+  %t = send %s {mesh_dim=pp, src=0, dst=1}
+  %u = full {shape=[2, 8], value=1/3} on(pp=1) into(buffer)
+  %v = iota {shape=[4], dim=0, offset=4*tp+1, dtype=f32}
+  return loss %t, %u "path", grad %v
+"""
+BITS = (*"0123456789-.:;,=%()[]{}*+ \n", "0-1", "R", "tp", "pp=", " on(pp=1)", "async ", "x")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_read_is_all_that_is_written(seed: int) -> None:
+    """A damaged text is refused with its place, or its program has all that is written."""
+    rng = random.Random(seed)
+    accepted = 0
+    for _ in range(1000):
+        at, span = rng.randrange(len(SPELLED)), rng.choice((0, 0, 1, 1, 2, 5))
+        text = SPELLED[:at] + rng.choice(("", *BITS)) + SPELLED[at + span :]
+        said = message(lambda text: parse_text(text, "p.sp"), text)
+        assert not said or re.match(r"p\.sp:\d+:\d+: ", said), said
+        if said:
+            continue
+        program = parse_text(text, "p.sp")
+        assert parse_text(to_text(program)) == program
+        lost = words(text) - words(to_text(program))
+        assert not lost, (lost, text, to_text(program))
+        accepted += 1
+    assert accepted > 50
 
 
 def test_files_are_read_by_content(tmp_path: Path) -> None:

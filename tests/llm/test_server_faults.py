@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import math
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 
-from agent.llm.answers import Completion, Failed, Trouble
+from agent.chat.models import Asker, Source
+from agent.llm.answers import Completion, Failed, OutOfBudget, Trouble
 from agent.llm.client import Client
 from agent.llm.endpoint import Timeouts
 from tests.llm.conftest import KEY
@@ -192,3 +196,60 @@ def test_fault_that_passes_is_got_over(what: str, server: Server, client: Client
     answer = client.ask(ASK)
     assert isinstance(answer, Completion)
     assert (answer.text, answer.attempts, server.calls) == ("fine", 2, 2)
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+def test_reply_of_32_mib_is_broken_off_early(field: str, server: Server, client: Client) -> None:
+    sent = 0
+
+    def way(handler: BaseHTTPRequestHandler) -> None:
+        nonlocal sent
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        long = "x" * 20_000
+        said = chunk(long) if field == "content" else chunk(None, reasoning_content=long)
+        piece = events(said, done=False)
+        while sent < 32 << 20:
+            handler.wfile.write(piece)
+            sent += len(piece)
+
+    server.answers(way)
+    client.endpoint = replace(client.endpoint, timeouts=Timeouts(connect=2, read=5, total=60))
+    answer = client.ask(ASK)
+    assert isinstance(answer, Failed)
+    assert (answer.kind, server.calls) == (Trouble.HUGE, 1)
+    assert "400000 characters" in answer.message
+    assert sent < 16 << 20
+
+
+def test_long_reply_in_small_pieces_is_heard(server: Server, client: Client) -> None:
+    """Each token an event of its own: many bytes on the wire, a reply of ordinary length."""
+    server.answers(stream(*(chunk("word ") for _ in range(8000)), chunk(None, "stop"), USAGE))
+    client.endpoint = replace(client.endpoint, timeouts=Timeouts(connect=2, read=10, total=60))
+    answer = client.ask(ASK)
+    assert isinstance(answer, Completion)
+    assert len(answer.text) == 8000 * 5
+
+
+def test_no_question_outlasts_the_time_it_was_given(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (("BASE_URL", server.url), ("API_KEY", KEY), ("MODEL", "tiny")):
+        monkeypatch.setenv(f"SHARDPROOF_{name}", value)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    server.answers(dripping)
+    asker = Asker(Source.USER)
+    asker.ends = time.monotonic() + 1.5
+    answer = asker.ask(ASK)
+    assert time.monotonic() < asker.ends + 3
+    assert isinstance(answer, Failed)
+    assert answer.kind is Trouble.TIMEOUT
+    begun = time.monotonic()
+    assert isinstance(asker.ask(ASK), OutOfBudget)
+    assert (server.calls, time.monotonic() < begun + 1) == (1, True)
+    server.answers(GOOD)
+    asker.ends = math.inf
+    assert isinstance(asker.ask(ASK), Completion)
+    asker.close()

@@ -154,6 +154,7 @@ def test_drawing() -> None:
         ('{"stages": 3}', "a list"),
         ('{"stages": [["F0", 4]]}', "a slot"),
         ('{"stages": [["F0"]], "colour": 1}', "colour"),
+        ('{"stages": [["F0"]], "stages": []}', "given twice"),
     ],
 )
 def test_bad_input_is_one_located_error(text: str, words: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 from tests.verifier.pieces import pair, typed
+from verifier.contract_text import read_contract
+from verifier.domains.field import apart
 from verifier.domains.floats import Floats
 from verifier.ir import Builder
+from verifier.ir.text import parse_text
 from verifier.refute import index_bounds, refute, sample
 from verifier.verdict import Counterexample, Proof
 from verifier.verify import verify
@@ -45,3 +50,44 @@ def test_lookup_in_no_rows_has_an_index_to_try() -> None:
     assert index_bounds(one) == {"x1": 0}
     assert sample(one, Floats(), np.random.default_rng(0), {})["x1"].shape == (3,)
     assert isinstance(verify(one, many, contract), Proof)
+
+
+LARGE = 2**31 - 1
+NEXT = 2**31 - 19
+SAME = {
+    "a factor of 0 in a field": (f"%m = mul_scalar %x {{value={LARGE}}} %y = add %x, %m", "%x"),
+    "a factor of 0 in two": (
+        f"%m = mul_scalar %x {{value={LARGE * NEXT}}} %y = add %x, %m",
+        "%x",
+    ),
+    "a factor of 1": (f"%y = mul_scalar %x {{value={LARGE + 1}}}", "%x"),
+    "a factor of -1": (f"%m = mul_scalar %x {{value={LARGE - 1}}} %y = add %x, %m", "%z"),
+    "one over 0": (f"%m = mul_scalar %x {{value=1/{LARGE}}} %y = add %z, %m", "%z"),
+    "one over 1": (f"%y = mul_scalar %x {{value=1/{LARGE + 1}}}", "%x"),
+    "two alike": (f"%y = add_scalar %x {{value={LARGE + 7}}}", "%seven"),
+    "a product of 1": (
+        "%m = mul_scalar %x {value=65536} %y = mul_scalar %m {value=32768}",
+        "%x",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_constants_that_a_field_cannot_tell_apart_are_told_apart(what: str) -> None:
+    body, other = SAME[what]
+    head = "input %x: f32[2] %z = mul_scalar %x {value=0} %seven = add_scalar %x {value=7}"
+    wrong = parse_text(
+        f'program many mesh(tp=2) {head} %k = mul_scalar {other} {{value=1}} return %k "y"'
+    )
+    one = parse_text(f"program one {head} {body} return %y")
+    right = parse_text(f"program many mesh(tp=2) {head} {body} return %y")
+    contract = read_contract("", one, right).contract
+    assert isinstance(verify(one, wrong, contract), Counterexample)
+    assert isinstance(verify(one, right, contract), Proof)
+
+
+def test_ordinary_constants_leave_the_largest_primes() -> None:
+    assert apart([Fraction(1, 3), Fraction(1e-5), Fraction(-1), Fraction(2)], 2) == (LARGE, NEXT)
+    assert apart([Fraction(LARGE)], 1) == (NEXT,)
+    every = apart([], 100)
+    assert len(set(apart([Fraction(math.prod(every))], 3)) - set(every)) == 3

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from verifier.contract import layout_from_json, where_from_json
 from verifier.ir.jsondata import Cursor
 from verifier.ir.types import Mesh
 from verifier.ir.where import EVERYWHERE, Where, ranks_where, show, within
-from verifier.layout import Atom, Layout
+from verifier.layout import Layout
 from verifier.terms import Ref, Terms
 
 
@@ -58,15 +59,9 @@ def read_row(at: Cursor) -> Row:
     if (of is None) != (factor is None):
         raise at.fail("a claim names a value and a factor, or neither")
     premises = tuple(item.integer() for item in at["from"].items())
-    where = tuple(_ranks(item) for item in at["on"].items()) if "on" in at else EVERYWHERE
-    return Row(of, factor, read_layout(at["layout"]), premises, at["rule"].text(), where)
-
-
-def _ranks(at: Cursor) -> tuple[str, tuple[int, ...]]:
-    pair = at.items()
-    if len(pair) != 2:
-        raise at.fail("ranks", "[mesh dim, [coordinates]]")
-    return pair[0].text(), tuple(item.integer() for item in pair[1].items())
+    where = where_from_json(at["on"]) if "on" in at else EVERYWHERE
+    layout = layout_from_json(at["layout"])
+    return Row(of, factor, layout, premises, at["rule"].text(), where)
 
 
 def stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
@@ -81,26 +76,6 @@ def stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
     need(normal_form == where, "ranks are not in normal form")
     need(within(where, region), f"the value lives on {show(region) or 'all ranks'}")
     need(not layout.pending & set(dict(where)), "a part of a pending fold")
-
-
-def read_layout(at: Cursor) -> Layout:
-    """Raises MalformedError."""
-    at.only("dims", "partial")
-    dims = tuple(tuple(_atom(a) for a in dim.items()) for dim in at["dims"].items())
-    partial: list[tuple[str, str]] = []
-    for item in at["partial"].items():
-        pair = item.items()
-        if len(pair) != 2:
-            raise item.fail("a pending fold", "[mesh dim, fold]")
-        partial.append((pair[0].text(), pair[1].text()))
-    return Layout(dims, tuple(partial))
-
-
-def _atom(at: Cursor) -> Atom:
-    pair = at.items()
-    if len(pair) != 2:
-        raise at.fail("an atom", "[size, mesh dim or null]")
-    return Atom(pair[0].integer(), None if pair[1].value is None else pair[1].text())
 
 
 def fits(layout: Layout, mesh: Mesh, local: tuple[int, ...]) -> None:

@@ -8,16 +8,53 @@ p = 2^31 - 1 keeps products inside 64-bit words; two independent trials are run.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterable
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 
 from verifier.domains.base import Array, Domain, chosen, is_index, largest
 
 P = 2**31 - 1
-_P = np.uint64(P)
+"""The largest prime of 31 bits."""
+SPAN = 10_000
+"""How far below that primes are looked for that keep constants apart."""
 _LOW = np.uint64(0xFFFF)
 _16 = np.uint64(16)
+
+
+def apart(constants: Iterable[Fraction], count: int) -> tuple[int, ...]:
+    """The largest primes in which the constants, 0, 1 and -1 are as many numbers as they are.
+
+    A factor that is 0 in a field hides whatever it multiplies there. Where too few primes keep all
+    constants apart the rest are such that do not.
+    """
+    known = {*constants, Fraction(0), Fraction(1), Fraction(-1)}
+    every = [n for n in range(P, P - 40 * count, -2) if _is_prime(n)]
+    found = islice((n for n in range(P, P - SPAN, -2) if _is_prime(n) and _keeps(n, known)), count)
+    return (*found, *every)[:count]
+
+
+def _keeps(prime: int, known: Collection[Fraction]) -> bool:
+    if not all(c.denominator % prime for c in known):
+        return False
+    return len({c.numerator * pow(c.denominator, -1, prime) % prime for c in known}) == len(known)
+
+
+def _is_prime(n: int) -> bool:
+    """Of an odd number above 7 and below 3,215,031,751 (Miller 1976; Pomerance, Selfridge and
+    Wagstaff 1980)."""
+    odd = n - 1
+    while odd % 2 == 0:
+        odd //= 2
+    for base in (2, 3, 5, 7):
+        power, exponent = pow(base, odd, n), odd
+        while power not in (1, n - 1) and exponent < n // 2:
+            power, exponent = power * power % n, exponent * 2
+        if power != n - 1 and not (power == 1 and exponent == odd):
+            return False
+    return True
 
 
 def _mix(x: Array, key: int) -> Array:
@@ -30,12 +67,13 @@ def _mix(x: Array, key: int) -> Array:
 
 
 class Field(Domain):
-    """Elements are uint64 arrays below p. `seed` keys the hashes of nonlinear functions."""
+    """Elements are uint64 arrays below `prime`. `seed` keys the hashes of nonlinear functions."""
 
     dtype = np.uint64
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+    def __init__(self, seed: int = 0, prime: int = P) -> None:
+        self.seed, self.prime = seed, prime
+        self._p = np.uint64(prime)
         self._keys: dict[str, int] = {}
 
     def _key(self, name: str) -> int:
@@ -45,24 +83,25 @@ class Field(Domain):
         return self._keys[name]
 
     def const(self, value: Fraction) -> Array:
-        number = value.numerator * pow(value.denominator, -1, P) if value.denominator % P else 0
-        return np.asarray(np.uint64(number % P))
+        p = self.prime
+        number = value.numerator * pow(value.denominator, -1, p) if value.denominator % p else 0
+        return np.asarray(np.uint64(number % p))
 
     def lift(self, a: Array) -> Array:
-        return (a.astype(np.int64) % P).astype(np.uint64) if is_index(a) else a
+        return (a.astype(np.int64) % self.prime).astype(np.uint64) if is_index(a) else a
 
     def _add(self, a: Array, b: Array) -> Array:
-        return np.asarray((a + b) % _P)
+        return np.asarray((a + b) % self._p)
 
     def _mul(self, a: Array, b: Array) -> Array:
-        return np.asarray((a * b) % _P)
+        return np.asarray((a * b) % self._p)
 
     def _neg(self, a: Array) -> Array:
-        return np.asarray((_P - a) % _P)
+        return np.asarray((self._p - a) % self._p)
 
     def reciprocal(self, a: Array) -> Array:
         result = np.ones_like(a)
-        base, exponent = a, P - 2
+        base, exponent = a, self.prime - 2
         while exponent:
             if exponent & 1:
                 result = self._mul(result, base)
@@ -105,7 +144,7 @@ class Field(Domain):
             exponent = Fraction(name[4:])
             if exponent.denominator == 1:
                 return self._power(a, int(exponent))
-        return np.asarray(_mix(a, self._key(name)) % _P)
+        return np.asarray(_mix(a, self._key(name)) % self._p)
 
     def _power(self, a: Array, exponent: int) -> Array:
         base = a if exponent >= 0 else self.reciprocal(a)
@@ -122,11 +161,11 @@ class Field(Domain):
 
     def matmul(self, a: Array, b: Array) -> Array:
         high, low = a >> _16, a & _LOW
-        top = np.matmul(high, b) % _P
-        return np.asarray(((top << _16) + np.matmul(low, b)) % _P)
+        top = np.matmul(high, b) % self._p
+        return np.asarray(((top << _16) + np.matmul(low, b)) % self._p)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        return np.asarray(a.sum(axis=axes, dtype=np.uint64) % _P)
+        return np.asarray(a.sum(axis=axes, dtype=np.uint64) % self._p)
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-        return rng.integers(P, size=shape, dtype=np.uint64)
+        return rng.integers(self.prime, size=shape, dtype=np.uint64)

@@ -132,9 +132,7 @@ def load(folder: Path) -> Captured:
         tuple(raw["unused"]),
         {m["path"]: ModuleFact(**m) for m in raw["modules"]},
         tuple(Group(**g) for g in raw["groups"]),
-        tuple(
-            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in raw["inputs"]
-        ),
+        tuple(map(InputSpec.from_json, raw["inputs"])),
     )
     return Captured(
         from_json(document["program"]),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,11 +44,11 @@ def _fitted(spec: InputSpec, model: nn.Module, dtype: str) -> InputSpec:
     """Floats have the dtype of the parameters. Integers index some table: without a bound they
     stay below the smallest embedding."""
     if spec.dtype in ("f32", "f64", "bf16", "f16"):
-        return InputSpec(spec.name, spec.shape, dtype)
+        return replace(spec, dtype=dtype)
     if spec.below or spec.dtype not in ("i64", "i32"):
         return spec
     rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
-    return InputSpec(spec.name, spec.shape, spec.dtype, min(rows, default=2))
+    return replace(spec, below=min(rows, default=2))
 
 
 def _example_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:
@@ -87,7 +88,8 @@ def _spec(name: str, value: Any) -> InputSpec:
         )
     integral = not value.is_floating_point() and value.dtype is not torch.bool
     below = int(value.max()) + 1 if integral and value.numel() else 0
-    return InputSpec(name, tuple(value.shape), DTYPES[value.dtype], below)
+    strides = () if value.is_contiguous() else value.stride()
+    return InputSpec(name, tuple(value.shape), DTYPES[value.dtype], below, strides)
 
 
 def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:
@@ -120,5 +122,8 @@ def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec,
     )
 
 
-def torch_types(specs: tuple[InputSpec, ...]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    return {s.name: (s.shape, TORCH_DTYPES[s.dtype]) for s in specs}
+def torch_types(
+    specs: tuple[InputSpec, ...],
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]:
+    """Shape, strides (empty: contiguous) and dtype of each."""
+    return {s.name: (s.shape, s.strides, TORCH_DTYPES[s.dtype]) for s in specs}

@@ -80,8 +80,13 @@ def tied_groups(model: nn.Module) -> list[tuple[str, ...]]:
 
 
 def fake_inputs(types: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Zeros of each (shape, torch dtype). Call inside the fake mode."""
-    return {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in types.items()}
+    """Tensors of each (shape, strides, torch dtype), without values. Call inside the fake mode."""
+    return {
+        name: torch.empty_strided(shape, strides, dtype=dtype)
+        if strides
+        else torch.zeros(shape, dtype=dtype)
+        for name, (shape, strides, dtype) in types.items()
+    }
 
 
 fake_mode = torch_api.fake_mode

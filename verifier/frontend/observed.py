@@ -256,9 +256,7 @@ def _loaded(data: dict[str, Any], head: str, arrays: dict[str, Array]) -> Subjec
         name=data["name"],
         path=data["path"],
         alike=tuple(data["alike"]),
-        inputs=tuple(
-            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in data["inputs"]
-        ),
+        inputs=tuple(map(InputSpec.from_json, data["inputs"])),
         params=tuple(
             ParamFact(p["path"], _type(p["type"]), p["trainable"]) for p in data["params"]
         ),

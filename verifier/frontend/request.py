@@ -36,6 +36,14 @@ class InputSpec:
     dtype: str = "f32"
     below: int = 0
     """Integers are in 0 ... below - 1; 0: not known."""
+    strides: tuple[int, ...] = ()
+    """Of an example that is not contiguous, such as a slice: `view` may fail on it."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> InputSpec:
+        """What `asdict` made of one."""
+        shape, strides = tuple(data["shape"]), tuple(data.get("strides", ()))
+        return cls(data["name"], shape, data["dtype"], data["below"], strides)
 
     @classmethod
     def parse(cls, text: str) -> InputSpec:
@@ -92,9 +100,7 @@ class CaptureRequest:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CaptureRequest:
         values = dict(data)
-        values["inputs"] = tuple(
-            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in data["inputs"]
-        )
+        values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
         values["limits"] = Limits(**data["limits"])
         return cls(**values)
 

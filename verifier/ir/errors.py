@@ -22,7 +22,8 @@ class MalformedError(IRError):
     def __init__(
         self, what: str, *, where: str = "", expected: str = "", got: str = "", hint: str = ""
     ) -> None:
-        what, expected, got, hint = map(_short, (what, expected, got, hint))
+        where = _one_line(where)
+        what, expected, got, hint = (_one_line(_short(t)) for t in (what, expected, got, hint))
         self.what, self.where = what, where
         self.expected, self.got, self.hint = expected, got, hint
         detail = ", ".join(
@@ -44,3 +45,10 @@ class MalformedError(IRError):
 
 def _short(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _one_line(text: str) -> str:
+    """The text, with what does not print escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -53,6 +53,16 @@ def _constant(text: str) -> NoReturn:
     )
 
 
+def sound(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair: `\\ud800` makes one, nothing can write it."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _step(key: str) -> str:
+    plain = key.replace("_", "").isalnum() and key.isascii()
+    return f".{key}" if plain else f"[{json.dumps(key if len(key) <= 60 else key[:57] + '...')}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """A value in a document, with its path. Every reader raises MalformedError on another shape."""
@@ -95,7 +105,11 @@ class Cursor:
         found = self.object()
         if key not in found:
             raise self.fail(f"no key {key!r}", f"an object with {key!r}")
-        return Cursor(found[key], self.filename, f"{self.path}.{key}")
+        return Cursor(found[key], self.filename, f"{self.path}{_step(key)}")
+
+    def get(self, key: str, default: object) -> Cursor:
+        """What an object holds under a key that may be left out."""
+        return self[key] if key in self else Cursor(default, self.filename, self.path + _step(key))
 
     def items(self) -> list[Cursor]:
         found = self.value
@@ -104,9 +118,22 @@ class Cursor:
         items = cast(Sequence[object], found)
         return [Cursor(v, self.filename, f"{self.path}[{i}]") for i, v in enumerate(items)]
 
+    def tuple(self, size: int, expected: str) -> tuple[Cursor, ...]:
+        """A list of so many items."""
+        items = self.items()
+        if len(items) != size:
+            raise self.fail(f"not a list of {size}", expected)
+        return (*items,)
+
+    def entries(self) -> list[tuple[str, Cursor]]:
+        """The keys of this object, with what they hold."""
+        return [(key, self[key]) for key in self.object()]
+
     def text(self) -> str:
         if not isinstance(self.value, str):
             raise self.fail("not a string", '"..."')
+        if not sound(self.value):
+            raise self.fail("half of a character", "a string of whole characters")
         return self.value
 
     def flag(self) -> bool:

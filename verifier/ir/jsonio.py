@@ -161,10 +161,8 @@ def _read_mesh(at: data.Cursor) -> Mesh:
 
 
 def _pair(at: data.Cursor) -> tuple[str, int]:
-    parts = at.items()
-    if len(parts) != 2:
-        raise at.fail("a pair", "[mesh dim, integer]")
-    return parts[0].text(), parts[1].integer()
+    name, number = at.tuple(2, "[mesh dim, integer]")
+    return name.text(), number.integer()
 
 
 def _read_type(at: data.Cursor) -> TensorType:
@@ -195,10 +193,8 @@ def _read_where(at: data.Cursor, parts: Assembly) -> Where:
         return EVERYWHERE
     chosen: list[tuple[str, list[int]]] = []
     for item in at["on"].items():
-        pair = item.items()
-        if len(pair) != 2:
-            raise item.fail("a pair", "[mesh dim, [coordinates]]")
-        chosen.append((pair[0].text(), [c.integer() for c in pair[1].items()]))
+        name, coords = item.tuple(2, "[mesh dim, [coordinates]]")
+        chosen.append((name.text(), [c.integer() for c in coords.items()]))
     return parts.where(chosen)
 
 
@@ -213,6 +209,8 @@ def _read_timing(at: data.Cursor) -> Timing:
 def _read_source(at: data.Cursor) -> Source:
     at.only("file", "line", "module", "text")
     line = at["line"].integer()
+    if line < 0:
+        raise at["line"].fail("no line of a file", "0 or more")
     return Source(at["file"].text(), line, at["module"].text(), at["text"].text())
 
 

@@ -6,11 +6,10 @@ the source text runs to the end of the line.
 
 from __future__ import annotations
 
-import json
 import re
 
 from verifier.ir.errors import MalformedError
-from verifier.ir.tokens import quote
+from verifier.ir.tokens import quote, unquote
 from verifier.ir.types import Source
 
 _BARE = re.compile(r'[^\s"|@]+')
@@ -60,7 +59,4 @@ def _bare(text: str) -> str:
 def _plain(text: str) -> str:
     if not text.startswith('"'):
         return text
-    try:
-        return str(json.loads(text, strict=False))
-    except ValueError:
-        raise MalformedError("source note with a bad string", got=text) from None
+    return unquote(text)

@@ -241,7 +241,7 @@ def _where(tokens: Tokens, parts: Assembly) -> Where:
         return EVERYWHERE
     tokens.expect("(", "ranks")
     chosen: list[tuple[str, list[int]]] = []
-    while not tokens.accept(")"):
+    while not chosen or not tokens.accept(")"):
         if chosen:
             tokens.expect(",", "ranks")
         name = _word(tokens, "name of a mesh dim")

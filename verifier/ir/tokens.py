@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from verifier.ir.errors import MalformedError
+from verifier.ir.jsondata import sound
 
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
+STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(
     rf"""
     (?P<skip>[ \t\r\n]+|\#[^\n]*)
-  | (?P<value>%(?:[A-Za-z0-9_][A-Za-z0-9_.*/-]*|{_STRING}))
+  | (?P<value>%(?:[A-Za-z0-9_][A-Za-z0-9_.*/-]*|{STRING}))
   | (?P<number>-?[0-9]+(?:/[0-9]+|(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))
   | (?P<word>[A-Za-z_][A-Za-z0-9_.]*)
-  | (?P<string>{_STRING})
+  | (?P<string>{STRING})
   | (?P<source>@[^\n]*)
   | (?P<punct>[=:,(){{}}\[\]*+])
   | (?P<bad>.)
@@ -101,11 +103,18 @@ class Tokens:
 
     def unquote(self, text: str, start: int) -> str:
         try:
-            return str(json.loads(text, strict=False))
-        except ValueError:
-            raise MalformedError(
-                "string with a bad escape", where=self.place(start), got=text[:40]
-            ) from None
+            return unquote(text)
+        except MalformedError as error:
+            raise error.at(self.place(start)) from None
+
+
+def unquote(literal: str) -> str:
+    """The text of a string literal. Raises MalformedError."""
+    with suppress(ValueError):
+        text = str(json.loads(literal, strict=False))
+        if sound(text):
+            return text
+    raise MalformedError("string with a bad escape", got=literal[:40])
 
 
 def quote(text: str) -> str:

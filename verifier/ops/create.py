@@ -10,7 +10,7 @@ from verifier.domains.base import Array, Domain
 from verifier.ir.types import FLOATS, Affine, TensorType
 from verifier.layout import Atom, Dim, Layout, normal
 from verifier.ops.map import is_integer
-from verifier.ops.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.ops.registry import REQUIRED, SPREADS, Op, Operands, Placed, Refused, Site, register
 from verifier.ops.views import spreads
 
 
@@ -36,7 +36,7 @@ def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Arr
 def _full_place(op: Op, given: Operands) -> list[Placed]:
     out: list[Placed] = []
     shape = tuple(given.attr("shape"))
-    for chosen in spreads(shape, given.mesh, frozenset()):
+    for chosen in spreads(shape, given.mesh, frozenset(), given.known):
         layout = Layout(tuple(chosen[i] for i in range(len(shape))))
         attrs = dict(given.attrs)
         attrs["shape"] = layout.global_shape
@@ -55,6 +55,7 @@ full = register(
         attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
         flops=lambda types, results, _: 0,
         doc="A constant. All layouts of it are alike.",
+        tags=SPREADS,
     )
 )
 
@@ -89,7 +90,7 @@ def _iota_place(op: Op, given: Operands) -> list[Placed]:
     used = frozenset(name for name, _ in affine.terms)
     extents = [None if i == dim else n for i, n in enumerate(shape)]
     out: list[Placed] = []
-    for chosen in spreads(extents, given.mesh, used):
+    for chosen in spreads(extents, given.mesh, used, given.known):
         layout = Layout(tuple(chosen.get(i, ramp) for i in range(len(shape))))
         attrs = dict(given.attrs)
         attrs["shape"], attrs["offset"] = layout.global_shape, affine.const
@@ -108,5 +109,6 @@ iota = register(
         attrs={"shape": REQUIRED, "dim": REQUIRED, "offset": 0, "dtype": "i64"},
         flops=lambda types, results, _: 0,
         doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
+        tags=SPREADS,
     )
 )

@@ -92,6 +92,8 @@ class Operands:
     mesh: Mesh
     zeros: frozenset[int] = frozenset()
     """Operands that are the constant 0: a share of any pending sum."""
+    known: frozenset[tuple[int, ...]] = frozenset()
+    """Shapes of the values of the one-device program, for ops tagged `SPREADS`."""
 
     def attr(self, name: str) -> Any:
         return dict(self.attrs)[name]
@@ -110,6 +112,8 @@ class Operands:
         return tuple(layout.local_shape for layout in self.layouts)
 
 
+SPREADS = frozenset({"spreads"})
+"""The tag of ops whose results are equal along a dim, and may be read in very many ways."""
 PlaceRule = Callable[["Op", Operands], list[Placed]]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from verifier.ir.builder import Builder
 from verifier.ir.types import Mesh, TensorType
 from verifier.layout import Atom, Dim, Layout, bound, local_extent, normal
 from verifier.ops.arithmetic import reduce_to
-from verifier.ops.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.ops.registry import (
+    REQUIRED,
+    SPREADS,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
 
 
 def regroup(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Dim, ...]]:
@@ -92,6 +102,7 @@ def view(
     place: Callable[[Op, Operands], list[Placed]],
     attrs: dict[str, Any],
     doc: str,
+    tags: frozenset[str] = frozenset(),
 ) -> Op:
     """Declare an op that moves the entries of its operand."""
     return register(
@@ -106,6 +117,7 @@ def view(
             attrs=attrs,
             flops=copy_cost,
             doc=doc,
+            tags=tags,
         )
     )
 
@@ -166,23 +178,102 @@ def _expand_types(site: Site) -> tuple[TensorType, ...]:
     return (TensorType(shape, x.dtype),)
 
 
-def spreads(
-    extents: Sequence[int | None], mesh: Mesh, used: frozenset[str]
-) -> Iterator[dict[int, Dim]]:
-    """Every reading of dims along which all entries are equal: whole, or split over mesh dims.
+MOST_READINGS = 1024
+"""All readings of dims along which entries are equal are given up to so many."""
+FEW_READINGS = 64
+"""Else so many: of all of them, and of each shape of a value of the one-device program."""
+MOST_STEPS = 20_000
+"""Of the search for those."""
 
-    `extents` holds the local extent of each such dim, None for the others. Fewest splits first.
+
+def spreads(
+    extents: Sequence[int | None],
+    mesh: Mesh,
+    used: frozenset[str],
+    known: Collection[tuple[int, ...]],
+) -> Iterator[dict[int, Dim]]:
+    """Readings of dims along which all entries are equal: whole, or split over mesh dims.
+
+    `extents` holds the local extent of each such dim, None for the others; `known` are the shapes
+    that are worth reading, where there are more readings than can be given. Fewest splits first.
     """
     free = [name for name in mesh.names if name not in used and mesh[name] > 1]
-    places = [None, *(i for i, n in enumerate(extents) if n is not None)]
-    choices = sorted(product(places, repeat=len(free)), key=lambda c: sum(p is not None for p in c))
-    for choice in choices:
+    places = [i for i, n in enumerate(extents) if n is not None]
+    sizes, local = [mesh[name] for name in free], [extents[i] or 0 for i in places]
+    choices = _splits(sizes, len(places))
+    if (len(places) + 1) ** len(free) > MOST_READINGS:
+        wanted = {tuple(s[i] for i in places) for s in known if len(s) == len(extents)}
+        choices = chain(islice(choices, FEW_READINGS), _splits_to(wanted, local, sizes))
+    for choice in dict.fromkeys(choices):
         dims: dict[int, Dim] = {}
-        for i, n in enumerate(extents):
-            if n is not None:
-                atoms = [Atom(mesh[a], a) for a, p in zip(free, choice, strict=True) if p == i]
-                dims[i] = normal([*atoms, Atom(n)])
+        for k, (i, n) in enumerate(zip(places, local, strict=True)):
+            atoms = [Atom(mesh[a], a) for a, at in zip(free, choice, strict=True) if at == k]
+            dims[i] = normal([*atoms, Atom(n)])
         yield dims
+
+
+Split = tuple[int | None, ...]
+"""For each mesh dim the dim that it splits, None where it splits none."""
+
+
+def _splits(sizes: Sequence[int], dims: int) -> Iterator[Split]:
+    """Every way to split some of `dims` dims over mesh dims, fewest splits first."""
+
+    def chosen(rest: int, left: int) -> Iterator[Split]:
+        if not rest:
+            yield ()
+            return
+        if left < rest:
+            yield from ((None, *more) for more in chosen(rest - 1, left))
+        for at in range(dims) if left else ():
+            yield from ((at, *more) for more in chosen(rest - 1, left - 1))
+
+    for count in range(len(sizes) + 1 if dims else 1):
+        yield from chosen(len(sizes), count)
+
+
+def _splits_to(
+    wanted: Iterable[tuple[int, ...]], local: Sequence[int], sizes: Sequence[int]
+) -> Iterator[Split]:
+    """The splits of `local` that give a wanted shape, a few of each, in the order of `_splits`."""
+    factors = {
+        shape: tuple(n // m if m else 1 for n, m in zip(shape, local, strict=True))
+        for shape in wanted
+        if all(n % m == 0 and n >= m if m else n == 0 for n, m in zip(shape, local, strict=True))
+    }
+    given = dict.fromkeys(factors, 0)
+    steps = 0
+
+    def chosen(
+        at: int, left: int, open_: list[tuple[tuple[int, ...], tuple[int, ...]]]
+    ) -> Iterator[Split]:
+        nonlocal steps
+        steps += 1
+        rest = sorted(sizes[at:])
+        least, most = math.prod(rest[:left]), math.prod(rest[len(rest) - left :])
+        open_ = [
+            (shape, need)
+            for shape, need in open_
+            if given[shape] < FEW_READINGS and least <= math.prod(need) <= most
+        ]
+        if not open_ or left > len(rest) or steps > MOST_STEPS:
+            return
+        if not rest:
+            for shape, _ in open_:
+                given[shape] += 1
+            yield ()
+            return
+        yield from ((None, *more) for more in chosen(at + 1, left, open_))
+        for k in range(len(local)) if left else ():
+            split = [
+                (shape, (*need[:k], need[k] // sizes[at], *need[k + 1 :]))
+                for shape, need in open_
+                if need[k] % sizes[at] == 0
+            ]
+            yield from ((k, *more) for more in chosen(at + 1, left - 1, split))
+
+    for count in range(len(sizes) + 1):
+        yield from chosen(0, count, list(factors.items()))
 
 
 def _expand_place(op: Op, given: Operands) -> list[Placed]:
@@ -201,7 +292,7 @@ def _expand_place(op: Op, given: Operands) -> list[Placed]:
             )
         extents.append(None if dim else n)
     out: list[Placed] = []
-    for chosen in spreads(extents, given.mesh, x.mentioned):
+    for chosen in spreads(extents, given.mesh, x.mentioned, given.known):
         full = tuple(chosen.get(i, dim) for i, dim in enumerate(dims))
         layout = Layout(full, x.partial)
         out.append(Placed((layout,), (("shape", layout.global_shape),)))
@@ -219,6 +310,7 @@ expand = view(
     _expand_place,
     {"shape": REQUIRED},
     "Repeat dims of extent 1 (and new leading dims) up to a shape.",
+    SPREADS,
 )
 
 

@@ -70,6 +70,7 @@ class Sequential:
         self.known = {ref.id: name for name, ref in reversed(self.values.items())}
         self.keys = Keys(self.terms)
         self._named: dict[str, Ref] | None = None
+        self.shapes = frozenset(self.terms.shape(ref) for ref in self.values.values())
 
     def recognised(self, ref: Ref) -> Ref:
         """The value of the program that a term is known to equal, or the term itself.

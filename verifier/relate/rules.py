@@ -9,6 +9,7 @@ from verifier.ir.program import Node
 from verifier.ir.types import Mesh
 from verifier.layout import Layout
 from verifier.ops import Operands, Placed, Refused, lookup
+from verifier.ops.registry import SPREADS
 
 
 class Rules:
@@ -26,15 +27,27 @@ class Rules:
         self.applied = 0
         self.reused = 0
 
-    def place(self, node: Node, layouts: tuple[Layout, ...], zeros: frozenset[int]) -> list[Placed]:
-        attrs = tuple(sorted(lookup(node.op).with_defaults(node.attrs).items()))
-        key = (node.op, attrs, layouts, zeros)
+    def place(
+        self,
+        node: Node,
+        layouts: tuple[Layout, ...],
+        zeros: frozenset[int],
+        known: frozenset[tuple[int, ...]] = frozenset(),
+    ) -> list[Placed]:
+        """What the op's rule says of operands laid out so; `known` as `Operands` has it.
+
+        Raises:
+            Refused: the rule says nothing.
+        """
+        op = lookup(node.op)
+        attrs = tuple(sorted(op.with_defaults(node.attrs).items()))
+        known = known if op.tags & SPREADS else frozenset()
+        key = (node.op, attrs, layouts, zeros, known)
         found = self._memo.get(key)
         if found is None:
             self.applied += 1
-            op = lookup(node.op)
             try:
-                found = op.place(op, Operands(layouts, attrs, self.mesh, zeros))
+                found = op.place(op, Operands(layouts, attrs, self.mesh, zeros, known))
             except Refused as refusal:
                 found = refusal
             self._memo[key] = found

@@ -141,7 +141,7 @@ def _step(
             i for i, f in enumerate(chosen) if f.ref.coef == 0 and not f.layout.partial
         )
         try:
-            placed = rules.place(node, tuple(f.layout for f in chosen), zeros)
+            placed = rules.place(node, tuple(f.layout for f in chosen), zeros, sequential.shapes)
         except Refused as refusal:
             refused = refused or (refusal, chosen)
             continue

@@ -17,10 +17,10 @@ All but the stages may be left out. The JSON form is an object with the same nam
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from typing import Any, cast
 
+from verifier.ir import jsondata
 from verifier.ir.errors import MalformedError
 from verifier.ir.types import Source
 from verifier.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
@@ -145,13 +145,7 @@ def _schedule(
 
 
 def _from_json(text: str, filename: str) -> Schedule:
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise MalformedError("JSON", where=filename, got=str(error)) from None
-    except RecursionError:
-        raise MalformedError("JSON", where=filename, got="too deep a nesting") from None
-    said = cast("dict[str, Any]", data)
+    said = cast("dict[str, Any]", jsondata.parse(text, filename))
     lists = said.pop("stages", None)
     if "name" in said:
         said["schedule"] = said.pop("name")

@@ -46,9 +46,7 @@ class RanksRequest:
     def from_json(cls, data: Mapping[str, Any]) -> RanksRequest:
         values = dict(data)
         values["mesh"] = Mesh(tuple((name, size) for name, size in data["mesh"]))
-        values["inputs"] = tuple(
-            InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in data["inputs"]
-        )
+        values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
         values["names"] = tuple((a, b) for a, b in data["names"])
         values["no_grad"] = tuple(data["no_grad"])
         values["input_layouts"] = tuple(LayoutLine(**line) for line in data["input_layouts"])

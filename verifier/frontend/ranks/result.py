@@ -76,9 +76,7 @@ def capture_ranks(request: RanksRequest, folder: Path, progress: Progress) -> Ra
 def load(folder: Path, size: int) -> RanksCaptured:
     """Read what the worker wrote."""
     first = json.loads((folder / "one.json").read_text())
-    inputs = tuple(
-        InputSpec(i["name"], tuple(i["shape"]), i["dtype"], i["below"]) for i in first["inputs"]
-    )
+    inputs = tuple(map(InputSpec.from_json, first["inputs"]))
     ranks: list[Rank] = []
     for r in range(size):
         data = json.loads((folder / f"rank-{r}.json").read_text())

@@ -105,16 +105,6 @@ def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
                 parts.append(f"{match['dim']}={match['kind']}")
         words = " ".join(parts)
     try:
-        layout = read_layout(words, shape, mesh)
+        return read_layout(words, shape, mesh)
     except ValueError as problem:
         raise CaptureError(f"{line.where}: {problem}") from None
-    if layout.global_shape != shape:
-        raise CaptureError(
-            f"{line.where}: the tensor has shape {list(shape)}, the layout is of one of "
-            f"{list(layout.global_shape)}"
-        )
-    for name in layout.mentioned:
-        sizes = {a.size for dim in layout.dims for a in dim if a.mesh_dim == name}
-        if name not in mesh or not sizes <= {mesh[name]}:
-            raise CaptureError(f"{line.where}: {layout} does not fit the mesh {mesh}")
-    return layout
