@@ -8,6 +8,13 @@ from typing import Any
 from verifier.ir.types import NOWHERE, Source
 
 
+SCOPE = (
+    "equality over the reals, for all inputs and parameters on which the outputs of one device are "
+    "defined"
+)
+"""Of which inputs a proof speaks; output by output."""
+
+
 @dataclass(frozen=True)
 class Relation:
     """How one value of the distributed program relates to the one-device program."""

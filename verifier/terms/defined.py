@@ -1,4 +1,4 @@
-"""Which terms have a value wherever the one-device program has all of its own.
+"""Which terms have a value wherever the outputs of the one-device program have one.
 
 A rank that computes `log(x) - log(x)` computes nothing where x is negative: it is not 0. So what
 may have no value is never dropped from a term, whatever factor it is left with.
@@ -6,8 +6,9 @@ may have no value is never dropped from a term, whatever factor it is left with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
+from verifier.needed import STRICT
 from verifier.ops.registry import ONE
 from verifier.terms.refs import Ref, Term
 
@@ -36,8 +37,8 @@ class Defined:
         self.above: Callable[[int], bool] = lambda id: False
         """Says of further terms that every entry is above 0."""
 
-    def read(self, nodes: Sequence[Term], given: int, id: int) -> bool:
-        """Whether an entry of a term may have no value though the first `given` terms have one."""
+    def read(self, nodes: Sequence[Term], needed: Set[int], id: int) -> bool:
+        """Whether an entry of a term may have no value though the `needed` terms have all."""
         for at in range(len(self.signs), id + 1):
             term = nodes[at]
             signs = [self._of(a) for a in term.args]
@@ -45,16 +46,21 @@ class Defined:
             sign = 0 if rest_of_parts(nodes, term) else _sign(term, signs)
             self.signs.append(0 if empty and sign == 1 else sign)
             inner = any(self.loose[a.id] for a in term.args)
-            partial = at >= given and not inner and _partial(term, signs)
-            if partial and term.args[0].coef > 0 and self.above(term.args[0].id):
-                partial = False
-            self.loose.append(at >= given and (inner or partial))
+            loose = at not in needed and (inner or _partial(term, signs))
+            if loose and not inner and term.args[0].coef > 0 and self.above(term.args[0].id):
+                loose = False
+            self.loose.append(loose)
         return self.loose[id]
 
     def _of(self, ref: Ref) -> Sign:
         if ref.coef == 0:
             return 0
         return self.signs[ref.id] if ref.coef > 0 else None
+
+
+def uses_all(term: Term) -> bool:
+    """Whether every entry of every operand is used for a result that is not empty."""
+    return term.op in STRICT or term.op in ("lin", "prod", "matmul")
 
 
 def _partial(term: Term, signs: list[Sign]) -> bool:

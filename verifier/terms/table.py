@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from verifier.ops import lookup
 from verifier.ops.registry import ONE
 from verifier.terms.building import BUILD
-from verifier.terms.defined import Defined
+from verifier.terms.defined import Defined, uses_all
 from verifier.terms.refs import Ref, Shape, Term, times
 
 
@@ -23,8 +22,9 @@ class Terms:
     def __init__(self) -> None:
         self.nodes: list[Term] = []
         self._ids: dict[Term, int] = {}
-        self.given = sys.maxsize
-        """How many terms the one-device program makes. It has values of all of them."""
+        self.needed: Set[int] | None = None
+        """Terms of which one device has all entries wherever it has its outputs; None as long as
+        its program is read."""
         self.defined = Defined()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -36,8 +36,23 @@ class Terms:
         self.defined = Defined()
 
     def loose(self, id: int) -> bool:
-        """Whether an entry may have no value though one device computes no undefined one."""
-        return id >= self.given and self.defined.read(self.nodes, self.given, id)
+        """Whether an entry may have no value though the outputs of one device have theirs.
+
+        What one device itself computes is read as it stands: where a form has a value that the
+        program has not, no input in scope is lost.
+        """
+        return self.needed is not None and self.defined.read(self.nodes, self.needed, id)
+
+    def need(self, ids: Iterable[int]) -> None:
+        """Ends the reading of the one-device program, whose outputs need all entries of terms."""
+        todo, found = list(ids), set[int]()
+        while todo:
+            id = todo.pop()
+            term = self.nodes[id]
+            if id not in found:
+                found.add(id)
+                todo += [a.id for a in term.args] if math.prod(term.shape) and uses_all(term) else []
+        self.needed = frozenset(found)
 
     def __getitem__(self, id: int) -> Term:
         return self.nodes[id]

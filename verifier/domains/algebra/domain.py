@@ -20,8 +20,9 @@ class UndefinedError(TypeError):
 class Algebra(Domain):
     """Entries are `Expr` of `table`. Truth values of comparisons are numpy's where they are known.
 
-    Run the one-device program inside `table.assuming()`; what another program divides by is then
-    held against what that one did, and `table.unmet` names what is not known to be defined.
+    Run what the outputs of the one-device program need inside `table.assuming()`. With `watched`,
+    as another program is run, `lost` names results that have a value where their operands may have
+    none: such a program need not be defined where its form is.
 
     Raises:
         ExceededError: from any operation, once the budget is used up.
@@ -33,6 +34,8 @@ class Algebra(Domain):
         """`masks`: constants of -10^29 and below stand for minus infinity in exp and max."""
         self.table = Equality(budget)
         self.table.masks = masks
+        self.watched = False
+        self.lost = ""
         self._fresh = 0
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
@@ -94,7 +97,8 @@ class Algebra(Domain):
             "not": self.table.negation,
         }
         lifted = [self.lift(x.astype(bool)) if is_index(x) else x for x in operands]
-        return self._plain(_objects(np.frompyfunc(apply[name], len(lifted), 1)(*lifted)))
+        found = _objects(np.frompyfunc(self._kept(apply[name]), len(lifted), 1)(*lifted))
+        return self._plain(found)
 
     def where(self, cond: Array, a: Array, b: Array) -> Array:
         if is_index(cond):
@@ -122,6 +126,7 @@ class Algebra(Domain):
         for index in np.ndindex(*out.shape):
             row, column = left[index[:-1]], right[(*index[:-2], slice(None), index[-1])]
             out[index] = total((1, mul(x, y)) for x, y in zip(row, column, strict=True))
+            self._watch(out[index], *row, *column)
         return out
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
@@ -140,13 +145,34 @@ class Algebra(Domain):
         out = np.empty(shape, dtype=object)
         for index in np.ndindex(*shape):
             out[index] = fold(moved[index])
+            self._watch(out[index], *moved[index])
         return out
 
     def _each(self, apply: Callable[[Expr], Expr], a: Array) -> Array:
-        return _objects(np.frompyfunc(apply, 1, 1)(a))
+        return _objects(np.frompyfunc(self._kept(apply), 1, 1)(a))
 
     def _pairs(self, apply: Callable[[Expr, Expr], Expr], a: Array, b: Array) -> Array:
-        return _objects(np.frompyfunc(apply, 2, 1)(a, b))
+        return _objects(np.frompyfunc(self._kept(apply), 2, 1)(a, b))
+
+    def _kept(self, apply: Callable[..., Expr]) -> Callable[..., Expr]:
+        """The function, its results watched."""
+        if not self.watched:
+            return apply
+
+        def watched(*operands: Expr) -> Expr:
+            made = apply(*operands)
+            self._watch(made, *operands)
+            return made
+
+        return watched
+
+    def _watch(self, made: Any, *operands: Any) -> None:
+        if not self.watched or self.lost:
+            return
+        leaves, table = self.table.leaves(made), self.table
+        for operand in operands:
+            if not table.leaves(operand) <= leaves:
+                self.lost = f"{table.show(operand)} may have no value where the result has one"
 
     def _plain(self, a: Array) -> Array:
         """An array of truth values that are all known becomes a numpy one."""

@@ -86,8 +86,12 @@ class Order(Functions):
         return self._truth(self.sub(self.one, a))
 
     def choose(self, cond: Expr, a: Expr, b: Expr) -> Expr:
-        if a is b:
+        if a is b or cond is self.one:
             return a
+        if not cond.terms:
+            return b
+        if self.leaves(a) or self.leaves(b):
+            return self.add(self.chosen(cond, a), self.chosen(self.negation(cond), b))
         return self.add(b, self.mul(cond, self.sub(a, b)))
 
     # maxima
