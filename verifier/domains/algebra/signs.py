@@ -55,6 +55,8 @@ class Signs(Expressions):
             atoms.append(self.atom("sum", "", (self.same(p),)))
         if self.assume:
             self._nonzero.update(atoms)
+            if self.nonnegative(e):
+                self._positive.add(self._scaled(e).id)
         return self.assume or self.sign(e) != 0 or all(self.nonzero(a) for a in atoms)
 
     def need_positive(self, e: Expr, strict: bool = True) -> bool:

@@ -1,0 +1,119 @@
+"""A choice that guards a function without a value everywhere may not be dropped, at any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import pytest
+
+from verifier.contract_text import read_contract
+from verifier.ir.text import parse_text
+from verifier.verdict import Counterexample, Proof, Unknown, Verdict
+from verifier.verify import verify
+
+ZERO = "%z = full {shape=[], value=0}"
+SQUARES = """
+ %q = mul %x, %x
+ %v = sum %q {dims=[1], keepdim=true}"""
+ON_RANKS = """
+ %q = mul %x, %x
+ %p = sum %q {dims=[1], keepdim=true}
+ %v = all_reduce %p {mesh_dim=tp}"""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What follows the sum of squares `%v` of the rows of `%x`: with a guard, and without."""
+
+    guarded: str
+    bare: str
+
+
+def where(condition: str, choice: str) -> str:
+    return f"{ZERO}\n %c = {condition}\n {choice}"
+
+
+GUARDS = {
+    "rsqrt": Guard(
+        "%r = rsqrt %v\n %n = mul %x, %r\n" + where("gt %v, %z", "%y = where %c, %n, %z"),
+        "%r = rsqrt %v\n %y = mul %x, %r",
+    ),
+    "division": Guard(
+        "%n = div %x, %v\n" + where("gt %v, %z", "%y = where %c, %n, %z"), "%y = div %x, %v"
+    ),
+    "reciprocal": Guard(
+        "%r = reciprocal %v\n" + where("ne %v, %z", "%k = where %c, %r, %z") + "\n %y = mul %x, %k",
+        "%r = reciprocal %v\n %y = mul %x, %r",
+    ),
+    "logarithm": Guard(
+        "%l = log %v\n %n = mul %x, %l\n" + where("le %v, %z", "%y = where %c, %x, %n"),
+        "%l = log %v\n %y = mul %x, %l",
+    ),
+    "power": Guard(
+        "%r = pow %v {exponent=-3/2}\n %n = mul %x, %r\n"
+        + where("gt %v, %z", "%y = where %c, %n, %z"),
+        "%r = pow %v {exponent=-3/2}\n %y = mul %x, %r",
+    ),
+    "least": Guard(
+        "%e = full {shape=[], value=1/100000}\n %m = maximum %v, %e\n %r = rsqrt %m\n"
+        " %y = mul %x, %r",
+        "%r = rsqrt %v\n %y = mul %x, %r",
+    ),
+    "most": Guard(
+        "%r = rsqrt %v\n %e = full {shape=[], value=1000}\n %m = minimum %r, %e\n %y = mul %x, %m",
+        "%r = rsqrt %v\n %y = mul %x, %r",
+    ),
+    "entries": Guard(
+        "%a = sqrt %x\n" + where("ge %x, %z", "%n = where %c, %a, %z") + "\n %y = mul %n, %v",
+        "%a = sqrt %x\n %y = mul %a, %v",
+    ),
+}
+SIZES = {"small": (4, 4), "large": (2048, 8192)}
+
+
+def judged(one: str, many: str, size: str = "small", muted: bool = False) -> Verdict:
+    rows, columns = SIZES[size]
+    sequential = parse_text(
+        f"program one\n input %x: f32[{rows}, {columns}]\n {SQUARES}\n {one}\n return %y"
+    )
+    distributed = parse_text(
+        f"program many mesh(tp=2)\n input %x: f32[{rows}, {columns // 2}]\n"
+        f" {ON_RANKS}\n {many}\n return %y"
+    )
+    text = "input x tp=S(1)\noutput y tp=S(1)"
+    contract = read_contract(text, sequential, distributed).contract
+    if not muted:
+        return verify(sequential, distributed, contract)
+    with (
+        patch("verifier.verify.refute", return_value=None),
+        patch("verifier.elementwise.deciding.refute", return_value=None),
+    ):
+        return verify(sequential, distributed, contract)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_ranks_drop_is_refuted(name: str, size: str) -> None:
+    guard = GUARDS[name]
+    verdict = judged(guard.guarded, guard.bare, size)
+    assert isinstance(verdict, Counterexample), verdict
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_ranks_drop_is_not_proved_where_no_number_shows_it(name: str) -> None:
+    guard = GUARDS[name]
+    assert isinstance(judged(guard.guarded, guard.bare, muted=True), Unknown)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_ranks_keep_is_proved(name: str, size: str) -> None:
+    guard = GUARDS[name]
+    assert isinstance(judged(guard.guarded, guard.guarded, size), Proof)
+
+
+@pytest.mark.parametrize("name", [n for n in GUARDS if n not in ("least", "most")])
+def test_a_guard_that_only_ranks_have_is_proved(name: str) -> None:
+    guard = GUARDS[name]
+    assert isinstance(judged(guard.bare, guard.guarded), Proof)
