@@ -8,6 +8,7 @@ an operand. Through a choice nothing is said: `where`, a maximum, a comparison, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from verifier.ir.program import Node, Program
 from verifier.ir.types import FLOATS, TensorType
@@ -25,30 +26,31 @@ STRICT = frozenset(
 PARTIAL = frozenset({"log", "log1p", "sqrt", "rsqrt", "pow", "reciprocal", "div"})
 """Ops without a value everywhere."""
 
-Needed = Mapping[int, frozenset[str]]
-"""By the `id` of a program and of each body in it: values of which every output needs every entry,
-in a body at every step."""
+
+@dataclass(frozen=True)
+class Needed:
+    """Which outputs need every entry of a value, in a body at every step: a bit for each output."""
+
+    every: int
+    """The bits of all outputs."""
+    masks: Mapping[int, Mapping[str, int]]
+    """By the `id` of the program and of each body in it, by value."""
 
 
 def needed(program: Program, outputs: Iterable[str] | None = None) -> Needed:
-    """What the outputs need, each of them; `outputs` names some of the values returned, or all."""
+    """What the outputs need; `outputs` names some of the values returned, or all."""
     returned = (o.value for o in program.outputs) if outputs is None else outputs
-    names = tuple(dict.fromkeys(returned))
-    masks = {name: 1 << k for k, name in enumerate(names)}
+    bits = {name: 1 << k for k, name in enumerate(dict.fromkeys(returned))}
     found: dict[int, dict[str, int]] = {}
-    _backward(program, masks, found)
-    every = (1 << len(names)) - 1
-    return {
-        key: frozenset(v for v, mask in values.items() if mask == every and every)
-        for key, values in found.items()
-    }
+    _backward(program, bits, found)
+    return Needed((1 << len(bits)) - 1, found)
 
 
 def runs_defined(node: Node, scope: Program, need: Needed) -> bool:
     """Whether all that a node does not have a value for, or its body, is needed by the outputs."""
     if node.body is not None:
         return all(runs_defined(inner, node.body, need) for inner in node.body.nodes)
-    return node.op not in PARTIAL or node.outputs[0] in need[id(scope)]
+    return node.op not in PARTIAL or need.masks[id(scope)][node.outputs[0]] == need.every
 
 
 def _backward(

@@ -57,7 +57,7 @@ def test_what_one_device_has_a_value_of_may_cancel_on_ranks() -> None:
 
 def test_the_sign_of_a_term_says_where_a_function_of_it_has_values() -> None:
     t = Terms()
-    t.need([])
+    t.need(1, [])
     x, eps = t.var("x", (4,)), t.full((), ONE)
     square = t.product([x, x])
     safe = [

@@ -126,7 +126,8 @@ def as_terms(
         attrs = lookup(node.op).with_defaults(node.attrs)
         dtypes = [program.types[v].dtype for v in node.inputs]
         values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
-    terms.need(values[v].id for v in need[id(program)])
+    masks = need.masks[id(program)]
+    terms.need(need.every, ((ref.id, masks[name]) for name, ref in values.items()))
     return Sequential(program, terms, values, scans)
 
 

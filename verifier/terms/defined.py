@@ -18,7 +18,10 @@ Sign = int | None
 LEAST = {"reciprocal": 1, "log": 1, "rsqrt": 1, "pow": 1, "sqrt": 0, "log1p": 0}
 """Functions without a value everywhere: the sign of the arguments for which they have one."""
 POSITIVE = frozenset({"exp", "sigmoid", "softplus", "rsqrt"})
-NOT_NEGATIVE = frozenset({"abs", "sqrt", "relu"})
+NOT_NEGATIVE = frozenset(
+    {"abs", "sqrt", "relu", "ramp", "topk_mask"}
+    | {"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"}
+)
 KEEPING = frozenset(
     {"expand", "reshape", "permute", "slice", "flip", "sum", "amax", "concat"}
     | {"prod", "minimum", "where", "reciprocal"}

@@ -43,16 +43,22 @@ class Terms:
         """
         return self.needed is not None and self.defined.read(self.nodes, self.needed, id)
 
-    def need(self, ids: Iterable[int]) -> None:
-        """Ends the reading of the one-device program, whose outputs need all entries of terms."""
-        todo, found = list(ids), set[int]()
-        while todo:
-            id = todo.pop()
+    def need(self, every: int, masks: Iterable[tuple[int, int]]) -> None:
+        """Ends the reading of the one-device program.
+
+        Args:
+            masks: ids of terms, and the outputs that need all entries of them, a bit for each.
+            every: the bits of all outputs: what each of them needs has a value for all of them.
+        """
+        need = [0] * len(self.nodes)
+        for id, mask in masks:
+            need[id] |= mask
+        for id in reversed(range(len(need))):
             term = self.nodes[id]
-            if id not in found:
-                found.add(id)
-                todo += [a.id for a in term.args] if math.prod(term.shape) and uses_all(term) else []
-        self.needed = frozenset(found)
+            if need[id] and uses_all(term) and math.prod(term.shape):
+                for arg in term.args:
+                    need[arg.id] |= need[id]
+        self.needed = frozenset(id for id, mask in enumerate(need) if mask == every)
 
     def __getitem__(self, id: int) -> Term:
         return self.nodes[id]
