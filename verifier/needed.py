@@ -86,9 +86,7 @@ def _strict(node: Node, types: Mapping[str, TensorType]) -> bool:
     return node.op in STRICT
 
 
-def _scan(
-    node: Node, outer: Sequence[int], found: dict[int, dict[str, int]] | None
-) -> list[int]:
+def _scan(node: Node, outer: Sequence[int], found: dict[int, dict[str, int]] | None) -> list[int]:
     """What the operands of a scan are needed for, from what its results are.
 
     What a step makes of a carry is needed where the next step needs it, and at the last step where

@@ -7,7 +7,6 @@ from typing import Any
 
 from verifier.ir.types import NOWHERE, Source
 
-
 SCOPE = (
     "equality over the reals, for all inputs and parameters on which the outputs of one device are "
     "defined"

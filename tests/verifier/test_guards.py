@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from unittest.mock import patch
 
 import pytest
 
+from verifier.checker import Accepted, Rejected, check
 from verifier.contract_text import read_contract
+from verifier.ir.program import Program
 from verifier.ir.text import parse_text
+from verifier.needed import Needed, needed
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 from verifier.verify import verify
 
@@ -69,6 +74,7 @@ GUARDS = {
         "%a = sqrt %x\n %y = mul %a, %v",
     ),
 }
+MUTED = ("verifier.verify.refute", "verifier.elementwise.deciding.refute")
 SIZES = {"small": (4, 4), "large": (2048, 8192)}
 
 
@@ -85,10 +91,9 @@ def judged(one: str, many: str, size: str = "small", muted: bool = False) -> Ver
     contract = read_contract(text, sequential, distributed).contract
     if not muted:
         return verify(sequential, distributed, contract)
-    with (
-        patch("verifier.verify.refute", return_value=None),
-        patch("verifier.elementwise.deciding.refute", return_value=None),
-    ):
+    with ExitStack() as stack:
+        for place in MUTED:
+            stack.enter_context(patch(place, return_value=None))
         return verify(sequential, distributed, contract)
 
 
@@ -117,3 +122,71 @@ def test_a_guard_that_ranks_keep_is_proved(name: str, size: str) -> None:
 def test_a_guard_that_only_ranks_have_is_proved(name: str) -> None:
     guard = GUARDS[name]
     assert isinstance(judged(guard.bare, guard.guarded), Proof)
+
+
+GRADIENT = """
+ %r3 = pow %v {exponent=-3/2}
+ %k = where %c, %x, %z
+ %j = mul %k, %r3
+ %g = mul %j, %x"""
+
+
+@pytest.mark.parametrize("muted", [False, True])
+def test_an_output_is_in_scope_where_another_is_undefined(muted: bool) -> None:
+    """A gradient that is undefined behind the guard of the forward excuses nothing of this one."""
+    guard = GUARDS["rsqrt"]
+    one = f"{guard.guarded}{GRADIENT}\n return %y, %g"
+    kept = f"{guard.guarded}{GRADIENT}"
+    bare = kept.replace("where %c, %n, %z", "add %n, %z")
+    assert isinstance(two_outputs(one, kept, muted), Proof)
+    assert isinstance(two_outputs(one, bare, muted), Unknown if muted else Counterexample)
+
+
+def two_outputs(one: str, many: str, muted: bool) -> Verdict:
+    sequential = parse_text(f"program one\n input %x: f32[2, 4]\n {SQUARES}\n {one}")
+    distributed = parse_text(
+        f"program many mesh(tp=2)\n input %x: f32[2, 2]\n {ON_RANKS}\n {many}\n return %y, %g"
+    )
+    text = "input x tp=S(1)\noutput y tp=S(1)\noutput g tp=S(1)"
+    contract = read_contract(text, sequential, distributed).contract
+    with ExitStack() as stack:
+        for place in MUTED if muted else ():
+            stack.enter_context(patch(place, return_value=None))
+        return verify(sequential, distributed, contract)
+
+
+GIVEN = "input %x: f32[4]\n input %y: f32[4]"
+CHOSEN = f"%l = log %x\n {ZERO}\n %c = gt %x, %z\n %k = where %c, %l, %x"
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        (f"{CHOSEN}\n %e = add %k, %y", f"{CHOSEN}\n %f = add %k, %l\n %g = sub %f, %l"),
+        ("%l = log %x\n %k = exp %l\n %m = maximum %k, %x\n %e = add %m, %y", "%g = relu %x"),
+    ],
+    ids=["by-relations", "by-elements"],
+)
+def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) -> None:
+    """A certificate by a prover that assumes everything to be defined is rejected."""
+    sequential = parse_text(f"program one\n {GIVEN}\n {one}\n return %e")
+    if "relu" in many:
+        many = "%m = maximum %x, %x\n %n = log %x\n %o = exp %n\n %g = mul_scalar %o {value=1}"
+    distributed = parse_text(
+        f"program many mesh(tp=2)\n {GIVEN}\n {many}\n %e = add %g, %y\n return %e"
+    )
+    contract = read_contract("", sequential, distributed).contract
+    with ExitStack() as stack:
+        for place in MUTED:
+            stack.enter_context(patch(place, return_value=None))
+        for place in ("verifier.relate.facts.needed", "verifier.elementwise.deciding.needed"):
+            stack.enter_context(patch(place, everything))
+        found = verify(sequential, distributed, contract)
+        assert isinstance(found, Proof)
+        assert isinstance(check(found.certificate, sequential, distributed, contract), Accepted)
+    assert isinstance(check(found.certificate, sequential, distributed, contract), Rejected)
+
+
+def everything(program: Program, outputs: Iterable[str] | None = None) -> Needed:
+    scopes = [program, *(n.body for _, n in program.walk() if n.body is not None)]
+    return Needed(0, {id(scope): dict.fromkeys(scope.types, 0) for scope in scopes})

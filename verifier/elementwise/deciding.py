@@ -235,9 +235,7 @@ class _Run:
     def _wholes(self, case: Mapping[str, Array]) -> Values:
         """The values of the inputs of one device."""
         return {
-            i.name: case[i.name]
-            if i.name in case
-            else self.algebra.symbols(i.name, i.type.shape)
+            i.name: case[i.name] if i.name in case else self.algebra.symbols(i.name, i.type.shape)
             for i in self.sequential.inputs
         }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from verifier.domains.algebra.equality import Equality
 from verifier.domains.algebra.expressions import Budget, Expr
+from verifier.domains.algebra.functions import SELECTING
 from verifier.domains.base import Array, Domain, is_index
 
 
@@ -80,13 +82,16 @@ class Algebra(Domain):
         return self._each(self.table.reciprocal, a)
 
     def unary(self, name: str, a: Array) -> Array:
-        return self._each(lambda x: self.table.unary(name, x), self.lift(a))
+        with self._unwatched(name in SELECTING):
+            return self._each(lambda x: self.table.unary(name, x), self.lift(a))
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:
-        return self._plain(self._pairs(lambda x, y: self.table.compare(name, x, y), a, b))
+        with self._unwatched():
+            return self._plain(self._pairs(lambda x, y: self.table.compare(name, x, y), a, b))
 
     def _maximum(self, a: Array, b: Array) -> Array:
-        return self._pairs(self.table.maximum, a, b)
+        with self._unwatched():
+            return self._pairs(self.table.maximum, a, b)
 
     def logical(self, name: str, *operands: Array) -> Array:
         if all(is_index(x) for x in operands):
@@ -97,8 +102,7 @@ class Algebra(Domain):
             "not": self.table.negation,
         }
         lifted = [self.lift(x.astype(bool)) if is_index(x) else x for x in operands]
-        found = _objects(np.frompyfunc(self._kept(apply[name]), len(lifted), 1)(*lifted))
-        return self._plain(found)
+        return self._plain(_objects(np.frompyfunc(apply[name], len(lifted), 1)(*lifted)))
 
     def where(self, cond: Array, a: Array, b: Array) -> Array:
         if is_index(cond):
@@ -135,7 +139,8 @@ class Algebra(Domain):
     def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
         if is_index(a):
             return super().amax(a, axes)
-        return self._folded(a, axes, self.table.largest)
+        with self._unwatched():
+            return self._folded(a, axes, self.table.largest)
 
     def _folded(self, a: Array, axes: tuple[int, ...], fold: Callable[[Array], Expr]) -> Array:
         kept = [i for i in range(a.ndim) if i not in axes]
@@ -165,6 +170,15 @@ class Algebra(Domain):
             return made
 
         return watched
+
+    @contextmanager
+    def _unwatched(self, chooses: bool = True) -> Generator[None]:
+        """For ops that choose among their operands, which need not all have a value."""
+        before, self.watched = self.watched, self.watched and not chooses
+        try:
+            yield
+        finally:
+            self.watched = before
 
     def _watch(self, made: Any, *operands: Any) -> None:
         if not self.watched or self.lost:

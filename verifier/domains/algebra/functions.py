@@ -23,6 +23,8 @@ PLAIN = 10**9
 
 
 CHOSEN = "chosen"
+SELECTING = frozenset({"relu", "relu_grad", "sign"})
+"""Functions that floats have a value of where an operand is infinite, or none."""
 NOTHING: frozenset[int] = frozenset()
 
 
@@ -48,6 +50,7 @@ class Functions(Signs):
         self.opened = 0
         """How often a function was taken of what may be outside of where it has values."""
         self._loose: set[int] = set()
+        self._closed: set[int] = set()
         self._leaves: dict[int, frozenset[int]] = {}
 
     def function(self, name: str, *args: Expr) -> Expr:
@@ -82,8 +85,16 @@ class Functions(Signs):
         kind = self.atoms[atom]
         if kind.name == CHOSEN:
             return frozenset({atom}) | self.leaves(self.base(atom))
+        if atom in self._closed:
+            return frozenset({atom})
         inner = [self.leaves(self.exprs[i]) for i in kind.args]
         return frozenset({atom} & self._loose).union(*inner)
+
+    def closed(self, name: str, *args: Expr) -> Expr:
+        """A function that may have a value where an operand has none: nothing else is known."""
+        atom = self.atom("fn", f"{name}?", tuple(self.same(a) for a in args))
+        self._closed.add(atom)
+        return self.of_atom(atom)
 
     def chosen(self, cond: Expr, e: Expr) -> Expr:
         """`e` where a condition holds, else 0, whether `e` has a value there or not."""
@@ -324,6 +335,8 @@ class Functions(Signs):
             return self.raised(x, Fraction(name[4:]))
         if ":" in name:  # rounding, and functions of whole rows and of indices: nothing is known
             return self.function(name, x)
+        if name in SELECTING and self.leaves(x):
+            return self.closed(name, x)
         known = FUNCTIONS.get(name)
         return self.function(name, x) if known is None else known(self, x)
 
