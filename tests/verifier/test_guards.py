@@ -13,7 +13,7 @@ from verifier.checker import Accepted, Rejected, check
 from verifier.contract_text import read_contract
 from verifier.ir.program import Program
 from verifier.ir.text import parse_text
-from verifier.needed import Needed, needed
+from verifier.needed import Needed
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 from verifier.verify import verify
 

@@ -67,12 +67,12 @@ def joined(t: Terms, parts: Sequence[Ref], dim: int) -> Ref:
 
 
 def entries(t: Terms, ref: Ref) -> list[Ref]:
-    """Summands of the shape of the sum; one that is there only to be defined stays in it."""
+    """Summands of the shape of the sum."""
     term = t[ref.id]
     if term.op == "expand":
         inner = entries(t, term.args[0])
         return [scaled(t.fit(e, term.shape), ref.coef) for e in inner]
-    if term.op != "lin" or len(term.args) > MAX_SUMMANDS or not all(a.coef for a in term.args):
+    if term.op != "lin" or len(term.args) > MAX_SUMMANDS:
         return [ref]
     return [scaled(t.fit(Ref(ONE, e.id), term.shape), e.coef * ref.coef) for e in term.args]
 

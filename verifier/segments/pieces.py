@@ -46,8 +46,6 @@ def _join_alike(t: Terms, term: Term) -> Ref | None:
         return _join_products(t, term, dim)
     if not elementwise(first) or (first.op not in COMMUTE and not _alike(heads)):
         return None
-    if first.op == "lin" and not all(a.coef for h in heads for a in h.args):
-        return None
     if first.op != "lin" and any(p.coef != term.args[0].coef for p in term.args):
         return None
     left = [_operands(h, p.coef) for h, p in zip(heads, term.args, strict=True)]

@@ -162,7 +162,10 @@ class Terms:
     # linear combinations and products
 
     def combine(self, parts: Sequence[tuple[Fraction, Ref]]) -> Ref:
-        """A linear combination, broadcasting as `add` does. What may be undefined stays in it."""
+        """A linear combination, broadcasting as `add` does.
+
+        What may have no value stays in it: a term `nought` is 0 wherever its operand has a value.
+        """
         shape = tuple(np.broadcast_shapes(*(self.shape(r) for _, r in parts)))
         total: dict[int, Fraction] = {}
         for weight, ref in parts:
@@ -173,11 +176,15 @@ class Terms:
             for entry in entries:
                 part, before = times(coef, entry.coef), total.get(entry.id)
                 total[entry.id] = part if before is None else before + part
-        items = sorted((i, c) for i, c in total.items() if c or self.loose(i))
+        for i in [i for i, c in total.items() if not c and self.loose(i)]:
+            term = self.nodes[i]
+            kept = term.op == "nought"
+            total[i if kept else self.intern("nought", [Ref(ONE, i)], (), term.shape).id] = ONE
+        items = sorted((i, c) for i, c in total.items() if c)
         if not items:
             return self.full(shape, Fraction(0))
-        lead = next((c for _, c in items if c), ONE)
-        if len(items) == 1 and items[0][1]:
+        lead = items[0][1]
+        if len(items) == 1:
             return self.fit(Ref(lead, items[0][0]), shape)
         args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
         inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
