@@ -1,4 +1,4 @@
-"""Values without which an output has none, whichever way every choice goes.
+"""Values without which the outputs have none, whichever way every choice goes.
 
 `log(q)` below a `where` need not have a value where the other branch is taken. So what must be
 defined because outputs are is found backward from them: only through ops that use every entry of
@@ -8,7 +8,6 @@ an operand. Through a choice nothing is said: `where`, a maximum, a comparison, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from verifier.ir.program import Node, Program
 from verifier.ir.types import FLOATS, TensorType
@@ -26,56 +25,52 @@ STRICT = frozenset(
 PARTIAL = frozenset({"log", "log1p", "sqrt", "rsqrt", "pow", "reciprocal", "div"})
 """Ops without a value everywhere."""
 
-
-@dataclass(frozen=True)
-class Needed:
-    """Which outputs need every entry of a value, in a body at every step: a bit for each output."""
-
-    every: int
-    """The bits of all outputs."""
-    masks: Mapping[int, Mapping[str, int]]
-    """By the `id` of the program and of each body in it, by value."""
+Needed = Mapping[int, frozenset[str]]
+"""By the `id` of a program and of each body in it: values of which every entry is needed, in a body
+at every step."""
 
 
-def needed(program: Program, outputs: Iterable[str] | None = None) -> Needed:
-    """What the outputs need; `outputs` names some of the values returned, or all."""
-    returned = (o.value for o in program.outputs) if outputs is None else outputs
-    bits = {name: 1 << k for k, name in enumerate(dict.fromkeys(returned))}
-    found: dict[int, dict[str, int]] = {}
-    _backward(program, bits, found)
-    return Needed((1 << len(bits)) - 1, found)
+def in_scope(program: Program, gradients: bool) -> tuple[str, ...]:
+    """Values returned that are all defined on inputs in scope.
+
+    Outputs are judged where all outputs are defined, and gradients where these are too: behind a
+    guard of the forward there may be no gradient, as 0 times infinity.
+    """
+    outputs = tuple(o.value for o in program.outputs if o.role != "grad")
+    return tuple(o.value for o in program.outputs) if gradients or not outputs else outputs
+
+
+def needed(program: Program, outputs: Iterable[str]) -> Needed:
+    """What some of the outputs named, which are all defined, have no value without."""
+    found: dict[int, frozenset[str]] = {}
+    _backward(program, frozenset(outputs), found)
+    return found
 
 
 def runs_defined(node: Node, scope: Program, need: Needed) -> bool:
-    """Whether all that a node does not have a value for, or its body, is needed by the outputs."""
+    """Whether all that may have no value in a node, or in its body, is needed."""
     if node.body is not None:
         return all(runs_defined(inner, node.body, need) for inner in node.body.nodes)
-    return node.op not in PARTIAL or need.masks[id(scope)][node.outputs[0]] == need.every
+    return node.op not in PARTIAL or node.outputs[0] in need[id(scope)]
 
 
 def _backward(
-    program: Program, masks: Mapping[str, int], found: dict[int, dict[str, int]] | None
-) -> dict[str, int]:
-    """For each value the outputs that need all of it, a bit for each; `masks` are those known.
+    program: Program, outputs: frozenset[str], found: dict[int, frozenset[str]] | None
+) -> frozenset[str]:
+    """The values needed for `outputs`.
 
     Bodies are told to `found`, where it is given: what is needed at every step wherever they occur.
     """
-    need = dict.fromkeys(program.types, 0) | dict(masks)
+    need = set(outputs)
     for node in reversed(program.nodes):
         if node.op == "scan":
-            through = _scan(node, [need[v] for v in node.outputs], found)
-        else:
-            (out,) = node.outputs
-            mask = need[out] if _strict(node, program.types) else 0
-            through = [mask] * len(node.inputs)
-        for name, mask in zip(node.inputs, through, strict=True):
-            need[name] |= mask
+            need |= _scan(node, [v in need for v in node.outputs], found)
+        elif node.outputs[0] in need and _strict(node, program.types):
+            need |= set(node.inputs)
+    out = frozenset(need)
     if found is not None:
-        before = found.get(id(program))
-        found[id(program)] = (
-            need if before is None else {v: need[v] & mask for v, mask in before.items()}
-        )
-    return need
+        found[id(program)] = found.get(id(program), out) & out
+    return out
 
 
 def _strict(node: Node, types: Mapping[str, TensorType]) -> bool:
@@ -86,31 +81,22 @@ def _strict(node: Node, types: Mapping[str, TensorType]) -> bool:
     return node.op in STRICT
 
 
-def _scan(node: Node, outer: Sequence[int], found: dict[int, dict[str, int]] | None) -> list[int]:
-    """What the operands of a scan are needed for, from what its results are.
+def _scan(node: Node, outer: Sequence[bool], found: dict[int, frozenset[str]] | None) -> set[str]:
+    """The operands of a scan that are needed, where these of its results are.
 
     What a step makes of a carry is needed where the next step needs it, and at the last step where
     the result is.
     """
     body, carries = node.body, scan_parts(node.attrs, len(node.inputs))[0].stop
     assert body is not None
-    ends = [o.value for o in body.outputs]
-    masks = list(outer)
+    kept = list(outer)
     while True:
-        need = _backward(body, _joined(ends, masks), None)
-        kept = [
-            mask & need[body.inputs[k].name] if k < carries else mask
-            for k, mask in enumerate(masks)
-        ]
-        if kept == masks:
+        before = list(kept)
+        ends = frozenset(o.value for o, held in zip(body.outputs, kept, strict=True) if held)
+        need = _backward(body, ends, None)
+        for k, item in enumerate(body.inputs[:carries]):
+            kept[k] = kept[k] and item.name in need
+        if kept == before:
             break
-        masks = kept
-    need = _backward(body, _joined(ends, masks), found)
-    return [need[i.name] for i in body.inputs]
-
-
-def _joined(names: Sequence[str], masks: Sequence[int]) -> dict[str, int]:
-    out = dict.fromkeys(names, 0)
-    for name, mask in zip(names, masks, strict=True):
-        out[name] |= mask
-    return out
+    need = _backward(body, ends, found)
+    return {v for i, v in zip(body.inputs, node.inputs, strict=True) if i.name in need}

@@ -9,9 +9,9 @@ from verifier.ir.types import NOWHERE, Source
 
 SCOPE = (
     "equality over the reals, for all inputs and parameters on which the outputs of one device are "
-    "defined"
+    "defined; of gradients, where these are defined too"
 )
-"""Of which inputs a proof speaks; output by output."""
+"""Of which inputs a proof speaks."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def test_what_one_device_has_a_value_of_only_by_choice_is_never_dropped(
 
 def test_a_guard_says_where_a_function_has_values() -> None:
     t = Terms()
-    t.need(1, [])
+    t.need([])
     x, v, zero = t.var("x", (4, 3)), t.var("v", (4, 1)), t.full((), Fraction(0))
     least = t.full((), Fraction(1, 2))
     log, root = t.mapped("log", [v], ()), t.mapped("sqrt", [v], ())
@@ -114,7 +114,7 @@ def test_a_guard_says_where_a_function_has_values() -> None:
 
 def test_the_sign_of_a_term_says_where_a_function_of_it_has_values() -> None:
     t = Terms()
-    t.need(1, [])
+    t.need([])
     x, eps = t.var("x", (4,)), t.full((), ONE)
     square = t.product([x, x])
     safe = [

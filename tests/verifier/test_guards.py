@@ -135,7 +135,7 @@ GRADIENT = """
 def test_an_output_is_in_scope_where_another_is_undefined(muted: bool) -> None:
     """A gradient that is undefined behind the guard of the forward excuses nothing of this one."""
     guard = GUARDS["rsqrt"]
-    one = f"{guard.guarded}{GRADIENT}\n return %y, %g"
+    one = f'{guard.guarded}{GRADIENT}\n return %y, grad %g "g"'
     kept = f"{guard.guarded}{GRADIENT}"
     bare = kept.replace("where %c, %n, %z", "add %n, %z")
     assert isinstance(two_outputs(one, kept, muted), Proof)
@@ -145,9 +145,9 @@ def test_an_output_is_in_scope_where_another_is_undefined(muted: bool) -> None:
 def two_outputs(one: str, many: str, muted: bool) -> Verdict:
     sequential = parse_text(f"program one\n input %x: f32[2, 4]\n {SQUARES}\n {one}")
     distributed = parse_text(
-        f"program many mesh(tp=2)\n input %x: f32[2, 2]\n {ON_RANKS}\n {many}\n return %y, %g"
+        f'program many mesh(tp=2)\n input %x: f32[2, 2]\n {ON_RANKS}\n {many}\n return %y, grad %g "g"'
     )
-    text = "input x tp=S(1)\noutput y tp=S(1)\noutput g tp=S(1)"
+    text = "input x tp=S(1)\noutput y tp=S(1)\noutput grad:g tp=S(1)"
     contract = read_contract(text, sequential, distributed).contract
     with ExitStack() as stack:
         for place in MUTED if muted else ():
@@ -187,6 +187,6 @@ def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) ->
     assert isinstance(check(found.certificate, sequential, distributed, contract), Rejected)
 
 
-def everything(program: Program, outputs: Iterable[str] | None = None) -> Needed:
+def everything(program: Program, outputs: Iterable[str]) -> Needed:
     scopes = [program, *(n.body for _, n in program.walk() if n.body is not None)]
-    return Needed(0, {id(scope): dict.fromkeys(scope.types, 0) for scope in scopes})
+    return {id(scope): frozenset(scope.types) for scope in scopes}

@@ -9,7 +9,7 @@ from verifier.domains.floats import Floats
 from verifier.evaluate import run_node
 from verifier.ir.program import Program
 from verifier.ir.text import parse_text
-from verifier.needed import STRICT, needed
+from verifier.needed import STRICT, in_scope, needed
 from verifier.ops.registry import REGISTRY
 
 HEAD = "program one\n input %x: f32[2, 3]\n input %w: f32[3, 2]\n input %i: i64[2]\n"
@@ -19,11 +19,10 @@ def read(text: str) -> Program:
     return parse_text(HEAD + text)
 
 
-def wanted(text: str, output: str | None = None) -> set[str]:
-    """The values that the outputs, or one of them, need."""
+def wanted(text: str, *outputs: str) -> frozenset[str]:
+    """The values that outputs, all where none is named, are not defined without."""
     program = read(text)
-    found = needed(program, None if output is None else [output])
-    return {v for v, mask in found.masks[id(program)].items() if mask == found.every}
+    return needed(program, outputs or [o.value for o in program.outputs])[id(program)]
 
 
 @pytest.mark.parametrize(
@@ -44,23 +43,17 @@ def test_nothing_is_needed_through_a_choice(choice: str) -> None:
     text = f" %a = log %x\n {choice}\n"
     assert "y" in wanted(f"{text} return %y")
     assert "a" not in wanted(f"{text} return %y")
-    beside = f"{text} %s = sum %a {{dims=[0, 1], keepdim=false}}\n"
-    assert "a" in wanted(f"{beside} return %y, %s", "s")
-    assert "a" not in wanted(f"{beside} return %y, %s")
+    beside = f"{text} %s = sum %a {{dims=[0, 1], keepdim=false}}\n return %y, %s"
+    assert "a" in wanted(beside)
+    assert "a" not in wanted(beside, "y")
 
 
-def test_what_every_output_needs_is_needed() -> None:
-    text = """ %a = log %x
- %m = mm %a, %w
- %r = reshape %m {shape=[4]}
- %b = sqrt %w
- %s = sum %b {dims=[0], keepdim=false}
- %t = add %m, %s
- return %r, %t
-"""
-    assert {"a", "m", "x", "w"} <= wanted(text)
-    assert not {"b", "s"} & wanted(text)
-    assert {"b", "s"} <= wanted(text, "t")
+def test_gradients_are_judged_where_outputs_are_defined_and_not_the_reverse() -> None:
+    program = read(' %a = log %x\n %b = log %w\n return %a, loss %b, grad %b, grad %i "g"')
+    assert in_scope(program, gradients=False) == ("a", "b")
+    assert in_scope(program, gradients=True) == ("a", "b", "b", "i")
+    program = read(' %a = log %x\n return grad %a "g"')
+    assert in_scope(program, gradients=False) == ("a",)
 
 
 STEPS = """program one
@@ -88,23 +81,21 @@ STEPS = """program one
         ("add %r, %u", "%end", {"b", "h"}, {"r", "c", "u", "n"}),
         ("add %r, %s", "%end", {"a", "h"}, {"r", "c", "s", "n"}),
         ("add %s, %u", "%end", set[str](), set[str]()),
+        ("maximum %r, %u", "%end", set[str](), set[str]()),
         ("add %s, %u", "%ys", {"a"}, {"s", "v"}),
-        ("add %r, %u", "%end, %ys", set[str](), set[str]()),
-        ("add %r, %s", "%end, %ys", {"a"}, {"s"}),
+        ("add %r, %u", "%end, %ys", {"a", "b", "h"}, {"r", "c", "u", "n", "s", "v"}),
     ],
 )
 def test_in_a_body_what_every_step_needs(
     carried: str, returned: str, outside: set[str], inside: set[str]
 ) -> None:
     program = parse_text(STEPS.replace("CARRIED", carried).replace("RETURNED", returned))
-    found = needed(program)
+    found = needed(program, [o.value for o in program.outputs])
     scan = next(n for n in program.nodes if n.op == "scan")
     assert scan.body is not None
     for scope, names in ((program, outside), (scan.body, inside)):
-        masks = found.masks[id(scope)]
         ends = {o.value for o in scope.outputs}
-        wide = {v for v in names | set("abh") & set(masks) if masks[v] == found.every}
-        assert wide - ends == names - ends
+        assert (found[id(scope)] & set("abhrcusnv")) - ends == names - ends
 
 
 @pytest.mark.parametrize("name", sorted(STRICT))

@@ -22,7 +22,7 @@ from verifier.evaluate import Ranks, Values, run_node
 from verifier.inline import inline, live
 from verifier.ir.program import Node, Output, Program
 from verifier.marks import marks
-from verifier.needed import needed, runs_defined
+from verifier.needed import in_scope, needed, runs_defined
 from verifier.refute import elements, index_bounds, refute
 from verifier.verdict import SCOPE
 
@@ -157,16 +157,17 @@ class _Run:
     def compare(self, case: Mapping[str, Array]) -> Undecided | None:
         """The first element that is not shown to be equal.
 
-        Outputs are compared together where they need the same of what may have no value.
+        Outputs are compared together where the same is assumed of what may have no value.
         """
         try:
             values, opened = self._one(self.sequential, case, frozenset())
             together: dict[frozenset[str], list[Output]] = {}
-            for out in self.sequential.outputs:
-                need = needed(self.sequential, [out.value])
+            for gradients in (False, True):
+                need = needed(self.sequential, in_scope(self.sequential, gradients))
                 defined = (n for n in opened if runs_defined(n, self.sequential, need))
                 assumed = frozenset(v for n in defined for v in n.outputs)
-                together.setdefault(assumed, []).append(out)
+                asked = (o for o in self.sequential.outputs if (o.role == "grad") == gradients)
+                together.setdefault(assumed, []).extend(asked)
             for assumed, outputs in together.items():
                 found = self._compare(case, assumed, outputs, None if assumed else values)
                 if found is not None:
@@ -184,21 +185,22 @@ class _Run:
     ) -> Undecided | None:
         """The first element of some outputs; `values` are those of one device, if worked out."""
         keys = {output_key(o) for o in outputs}
-        sequential = live(replace(self.sequential, outputs=tuple(outputs)))
         asked = tuple(o for o in self.distributed.outputs if output_key(o) in keys)
         distributed = live(replace(self.distributed, outputs=asked))
         if values is None:
             self._close()
             left = Budget(self.budget.terms - self.made, self.end - time.monotonic())
             self.algebra = Algebra(left, masks=self.masks)
-            values, _ = self._one(sequential, case, assumed)
+            values, opened = self._one(self.sequential, case, assumed)
+            if opened:  # before something was assumed that says more of them
+                values, _ = self._one(self.sequential, case, assumed)
         algebra = self.algebra
         if algebra.table.unmet:
             return Undecided(f"the one-device program is never defined: {algebra.table.unmet[0]}")
         wholes = self._wholes(case)
         algebra.watched, algebra.lost = True, ""
         try:
-            ranks = all_ranks(sequential, distributed, self.contract, wholes, algebra)
+            ranks = all_ranks(self.sequential, distributed, self.contract, wholes, algebra)
             for out in outputs:
                 key = output_key(out)
                 found = self._output(key, values[out.value], ranks)

@@ -11,7 +11,7 @@ from verifier.indexed import Keys
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, show
 from verifier.layout import Layout
-from verifier.needed import Needed, needed
+from verifier.needed import Needed, in_scope, needed
 from verifier.ops import Refused, lookup
 from verifier.peel import Peel
 from verifier.terms import Ref, Terms
@@ -108,7 +108,7 @@ def as_terms(
     """
     terms = terms or Terms()
     bodies = {} if bodies is None else bodies
-    need = needed(program) if need is None else need
+    need = needed(program, in_scope(program, gradients=False)) if need is None else need
     values = {i.name: terms.var(i.name, i.type.shape) for i in program.inputs}
     scans: list[Scan] = []
     for node in program.nodes:
@@ -126,8 +126,7 @@ def as_terms(
         attrs = lookup(node.op).with_defaults(node.attrs)
         dtypes = [program.types[v].dtype for v in node.inputs]
         values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
-    masks = need.masks[id(program)]
-    terms.need(need.every, ((ref.id, masks[name]) for name, ref in values.items()))
+    terms.need(values[v].id for v in need[id(program)])
     return Sequential(program, terms, values, scans)
 
 

@@ -43,22 +43,17 @@ class Terms:
         """
         return self.needed is not None and self.defined.read(self.nodes, self.needed, id)
 
-    def need(self, every: int, masks: Iterable[tuple[int, int]]) -> None:
-        """Ends the reading of the one-device program.
-
-        Args:
-            masks: ids of terms, and the outputs that need all entries of them, a bit for each.
-            every: the bits of all outputs: what each of them needs has a value for all of them.
-        """
-        need = [0] * len(self.nodes)
-        for id, mask in masks:
-            need[id] |= mask
+    def need(self, ids: Iterable[int]) -> None:
+        """Ends the reading of the one-device program, whose outputs need all entries of terms."""
+        need = [False] * len(self.nodes)
+        for id in ids:
+            need[id] = True
         for id in reversed(range(len(need))):
             term = self.nodes[id]
             if need[id] and uses_all(term) and math.prod(term.shape):
                 for arg in term.args:
-                    need[arg.id] |= need[id]
-        self.needed = frozenset(id for id, mask in enumerate(need) if mask == every)
+                    need[arg.id] = True
+        self.needed = frozenset(id for id, held in enumerate(need) if held)
 
     def __getitem__(self, id: int) -> Term:
         return self.nodes[id]
