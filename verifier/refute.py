@@ -23,7 +23,7 @@ from verifier.evaluate import evaluate, simulate
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
-from verifier.needed import PARTIAL
+from verifier.needed import PARTIAL, in_scope
 from verifier.ops.map import ORDER
 from verifier.regions import Regions, regions
 from verifier.scatter import copies, gather, piece, scatter
@@ -406,7 +406,11 @@ def compare(
     wrong: list[str] = []
     witness: Witness | None = None
     coords = distributed.mesh.coords()
-    differ = {k: _differs(p, k, contract, distributed, floats) for k, p in pairs.items()}
+    scope = _in_scope(sequential, pairs)
+    differ = {
+        k: _differs(p, k, contract, distributed, floats) if k in scope else None
+        for k, p in pairs.items()
+    }
     near = sequential, distributed, contract, inputs, run, alike
     moved = _nearby(*near) if any(differ.values()) else {}
     for key, found in differ.items():
@@ -419,6 +423,19 @@ def compare(
     if witness is None:
         return None
     return Difference(witness, tuple(wrong), inputs)
+
+
+def _in_scope(sequential: Program, pairs: Mapping[str, Pair]) -> set[str]:
+    """The outputs that one device must have on these inputs: those judged where all are defined."""
+    keys = {output_key(o): o for o in sequential.outputs}
+    finite = {keys[k].value for k, (whole, _) in pairs.items() if np.isfinite(whole).all()} | {
+        o.value for k, o in keys.items() if k not in pairs
+    }
+    return {
+        k
+        for k, o in keys.items()
+        if finite.issuperset(in_scope(sequential, gradients=o.role == "grad"))
+    }
 
 
 def _nearby(

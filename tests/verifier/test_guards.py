@@ -145,7 +145,8 @@ def test_an_output_is_in_scope_where_another_is_undefined(muted: bool) -> None:
 def two_outputs(one: str, many: str, muted: bool) -> Verdict:
     sequential = parse_text(f"program one\n input %x: f32[2, 4]\n {SQUARES}\n {one}")
     distributed = parse_text(
-        f'program many mesh(tp=2)\n input %x: f32[2, 2]\n {ON_RANKS}\n {many}\n return %y, grad %g "g"'
+        f"program many mesh(tp=2)\n input %x: f32[2, 2]\n {ON_RANKS}\n {many}\n"
+        ' return %y, grad %g "g"'
     )
     text = "input x tp=S(1)\noutput y tp=S(1)\noutput grad:g tp=S(1)"
     contract = read_contract(text, sequential, distributed).contract
@@ -153,6 +154,20 @@ def two_outputs(one: str, many: str, muted: bool) -> Verdict:
         for place in MUTED if muted else ():
             stack.enter_context(patch(place, return_value=None))
         return verify(sequential, distributed, contract)
+
+
+def test_gradients_are_judged_where_outputs_are_defined() -> None:
+    """Ranks that multiply and divide by a count need it above 0, as the loss does."""
+    head = "input %x: f32[4]\n input %m: f32[4]\n %n = sum %m {dims=[0], keepdim=false}\n"
+    mean = f"{head} %s = sum %x {{dims=[0], keepdim=false}}\n %mean = div %s, %n\n %r = relu %x"
+    again = f"{mean}\n %a = mul %r, %n\n %b = div %a, %n"
+    for loss, gradient, proved in (("mean", "r", True), ("r", "mean", False)):
+        ends = [f'return loss %{loss} "y", grad %{gradient} "g"'] * 2
+        ends[1] = ends[1].replace("%r", "%b")
+        sequential = parse_text(f"program one\n {mean}\n {ends[0]}")
+        distributed = parse_text(f"program many mesh(dp=2)\n {again}\n {ends[1]}")
+        contract = read_contract("", sequential, distributed).contract
+        assert isinstance(verify(sequential, distributed, contract), Proof) == proved
 
 
 GIVEN = "input %x: f32[4]\n input %y: f32[4]"
