@@ -24,6 +24,7 @@ from verifier.ir.attrs import KINDS, RATIONAL
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
+from verifier.needed import PARTIAL, in_scope
 from verifier.ops.map import ORDER
 from verifier.regions import Regions, regions
 from verifier.scatter import copies, gather, piece, scatter
@@ -48,6 +49,10 @@ some are constants that the program compares them with, whether all floats are p
 logarithms of others are undefined)."""
 CLOSE = 12
 """Further inputs where numbers are compared: single ones near what other inputs hold."""
+EDGES, MAX_ALONE = 6, 6
+"""Further inputs where a choice may guard a function without a value everywhere: how many with rows
+of zeros and of equal numbers, and at most so many with one input all zeros."""
+CHOICES = frozenset({"where", "maximum", "minimum", "relu", "amax", *ORDER})
 LARGE, MAX_SIZES = 10**6, 3
 """Constants of the programs that inputs are drawn as large as, to pass a limit: which, how many.
 What overflows at such inputs, as the exponential of a sum does, says nothing of real numbers."""
@@ -281,6 +286,8 @@ def refute(
     literals = _literals(sequential, distributed)
     suspicious = any(n.op in STEPS for p in (sequential, distributed) for _, n in p.walk())
     fields = apart(_constants(sequential, distributed), 2)
+    edges = edge_draws(sequential, distributed)
+    suspicious = suspicious or bool(edges and _equates(sequential, distributed))
     for trial in range(trials):
         domain = Field(seed + trial, fields[trial % len(fields)])
         inputs = sample(sequential, domain, rng, consts, marked, literals)
@@ -294,7 +301,8 @@ def refute(
     limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]
     sizes = [n / share for n in limits for share in (1, 1, 2, 2)]
     close = CLOSE if _compares(sequential) or _compares(distributed) else 0
-    draws = (*DRAWS, *((n, True, False) for n in sizes), *((1.0, True, False),) * close)
+    plain = (1.0, True, False)
+    draws = (*DRAWS, *((n, True, False) for n in sizes), *(plain,) * (close + edges))
     for count, (size, special, positive) in enumerate(draws):
         drawn = sample(sequential, floats, rng, consts, marked and special, literals)
         inputs = {
@@ -303,9 +311,12 @@ def refute(
             else a
             for n, a in drawn.items()
         }
-        if count >= len(draws) - close:
+        if count >= len(draws) - edges:
+            to_edge(inputs, consts, rng, len(draws) - 1 - count)
+        elif count >= len(draws) - edges - close:
             _bring_near(inputs, consts, rng)
-        found = compare(sequential, distributed, contract, inputs)
+        with np.errstate(all="ignore"):
+            found = compare(sequential, distributed, contract, inputs)
         if found is not None and (size <= 1 or math.isfinite(found.witness.got)):
             if not simpler:
                 return found
@@ -313,10 +324,44 @@ def refute(
     return None
 
 
+def _equates(*programs: Program) -> bool:
+    """Whether numbers are asked to be equal, which random ones never are."""
+    return any(
+        node.op in ("eq", "ne") and scope.types[node.inputs[0]].is_float
+        for program in programs
+        for scope, node in program.walk()
+    )
+
+
 def _compares(program: Program) -> bool:
     return any(
         node.op in ORDER and scope.types[node.inputs[0]].is_float for scope, node in program.walk()
     )
+
+
+def edge_draws(*programs: Program) -> int:
+    """How many inputs `to_edge` makes for programs: none where no choice can be a guard."""
+    ops = {node.op for program in programs for _, node in program.walk()}
+    floats = sum(i.type.is_float for i in programs[0].inputs)
+    return EDGES + min(floats, MAX_ALONE) if ops & PARTIAL and ops & CHOICES else 0
+
+
+def to_edge(
+    inputs: dict[str, Array], consts: Mapping[str, Array], rng: np.random.Generator, count: int
+) -> None:
+    """Set rows to zeros or to equal integers, or all of one input to zeros: numbers on which sums
+    of squares and variances vanish, exactly in floats too. `count` says which."""
+    floats = [n for n, a in inputs.items() if a.dtype.kind == "f" and n not in consts]
+    alone = count - EDGES
+    for at, name in enumerate(floats):
+        array = inputs[name]
+        if alone >= 0:
+            inputs[name] = np.zeros_like(array) if at == alone else array
+            continue
+        rows = (*array.shape[:-1], 1) if array.ndim > 1 else array.shape
+        kind = rng.random(rows)
+        equal = rng.integers(-2, 3, rows).astype(np.float64)
+        inputs[name] = np.where(kind < 1 / 3, 0.0, np.where(kind < 2 / 3, equal, array))
 
 
 def _bring_near(
@@ -375,7 +420,11 @@ def compare(
     wrong: list[str] = []
     witness: Witness | None = None
     coords = distributed.mesh.coords()
-    differ = {k: _differs(p, k, contract, distributed, floats) for k, p in pairs.items()}
+    scope = _in_scope(sequential, pairs)
+    differ = {
+        k: _differs(p, k, contract, distributed, floats) if k in scope else None
+        for k, p in pairs.items()
+    }
     near = sequential, distributed, contract, inputs, run, alike
     moved = _nearby(*near) if any(differ.values()) else {}
     for key, found in differ.items():
@@ -388,6 +437,19 @@ def compare(
     if witness is None:
         return None
     return Difference(witness, tuple(wrong), inputs)
+
+
+def _in_scope(sequential: Program, pairs: Mapping[str, Pair]) -> set[str]:
+    """The outputs that one device must have on these inputs: those judged where all are defined."""
+    keys = {output_key(o): o for o in sequential.outputs}
+    finite = {keys[k].value for k, (whole, _) in pairs.items() if np.isfinite(whole).all()} | {
+        o.value for k, o in keys.items() if k not in pairs
+    }
+    return {
+        k
+        for k, o in keys.items()
+        if finite.issuperset(in_scope(sequential, gradients=o.role == "grad"))
+    }
 
 
 def _nearby(

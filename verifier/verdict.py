@@ -7,6 +7,12 @@ from typing import Any
 
 from verifier.ir.types import NOWHERE, Source
 
+SCOPE = (
+    "equality over the reals, for all inputs and parameters on which the outputs of one device are "
+    "defined; of gradients, where these are defined too"
+)
+"""Of which inputs a proof speaks."""
+
 
 @dataclass(frozen=True)
 class Relation:

@@ -20,7 +20,7 @@ from verifier.legality import illegal, late
 from verifier.refute import Difference, refute, too_large
 from verifier.relate import Rules, lawful, relate_peeled, satisfied
 from verifier.repair import repairs
-from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
+from verifier.verdict import SCOPE, Counterexample, Location, Proof, Relation, Unknown, Verdict
 from verifier.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
@@ -298,6 +298,5 @@ def _scope(sequential: Program, distributed: Program) -> tuple[str, ...]:
     return (
         f"mesh {distributed.mesh or 'of one device'}",
         f"the extents of the captured program: {', '.join([*sizes[:NAMED], *more])}",
-        "equality over the reals, for all inputs and parameters on which one device computes no "
-        "infinity and no undefined value",
+        SCOPE,
     )

@@ -93,21 +93,49 @@ def test_what_is_divided_by_must_be_divided_by_on_one_device() -> None:
     x, y = algebra.variable("x"), algebra.variable("y")
     square = table.add(table.mul(x, x), table.one)
     assert table.mul(table.reciprocal(square), square) is table.one
-    assert not table.unmet
-    assert table.mul(table.reciprocal(x), x) is table.one
-    assert len(table.unmet) == 1
-    assert "x" in table.unmet[0]
+    assert not table.opened
+    loose = table.reciprocal(x)
+    assert table.opened == 1
+    assert table.mul(loose, x) is not table.one
+    assert table.leaves(table.add(table.mul(loose, y), x)) == table.leaves(loose) != frozenset()
     with table.assuming():
         table.reciprocal(table.mul(x, y))
         table.unary("rsqrt", table.sub(x, y))
-    table.unmet.clear()
     table.reciprocal(y)
     table.unary("log", table.scale(table.sub(x, y), Fraction(1, 3)))
-    assert not table.unmet
+    assert table.opened == 1
     table.reciprocal(table.add(x, y))
     table.unary("log", y)
     table.unary("sqrt", table.sub(y, x))
-    assert len(table.unmet) == 3
+    assert table.opened == 4
+
+
+def test_a_choice_keeps_what_may_have_no_value_with_its_condition() -> None:
+    algebra = Algebra()
+    table = algebra.table
+    x, y, q = (algebra.variable(n) for n in "xyq")
+    above, _ = table.signs(x)
+    loose = table.unary("log", q)
+    one = table.choose(above, table.mul(y, table.add(loose, y)), table.zero)
+    assert table.equal(one, table.mul(y, table.choose(above, table.add(loose, y), table.zero)))
+    assert not table.equal(one, table.mul(above, table.mul(y, table.add(loose, y))))
+    assert not table.leaves(loose) & table.leaves(one)
+    inner = table.choose(table.signs(y)[0], loose, table.zero)
+    both = table.both(above, table.signs(y)[0])
+    assert table.choose(above, inner, table.zero) is table.choose(both, loose, table.zero)
+
+
+def test_what_a_form_loses_is_told() -> None:
+    algebra = Algebra()
+    x, zero = algebra.symbols("x", (2,)), algebra.full((2,), Fraction(0))
+    loose = algebra.unary("log", x)
+    for op in (algebra.sub, lambda a, b: algebra.mul(a, zero)):
+        algebra.watched, algebra.lost = True, ""
+        op(loose, x)
+        if op == algebra.sub:
+            assert not algebra.lost
+            op(loose, loose)
+        assert "log" in algebra.lost
 
 
 def test_a_budget_ends_the_work() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from verifier.contract import ContractError
@@ -55,9 +57,64 @@ def test_what_one_device_has_a_value_of_may_cancel_on_ranks() -> None:
     assert proved(SUM, wild.replace("log %x", "exp %x\n %k = log %l").replace("%a, %l", "%a, %k"))
 
 
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        ("%k = where %c, %l, %x\n %e = add %k, %y", "%k = where %c, %l, %x\n %f = add %k, %y"),
+        (
+            "%s = slice %l {dim=0, start=0, stop=2}\n %t = slice %y {dim=0, start=2, stop=4}\n"
+            " %e = concat %s, %t {dim=0}",
+        )
+        * 2,
+        ("%k = maximum %l, %x\n %e = add %k, %y",) * 2,
+    ],
+    ids=["where", "slice", "maximum"],
+)
+def test_what_one_device_has_a_value_of_only_by_choice_is_never_dropped(
+    one: str, many: str
+) -> None:
+    head = "%l = log %x\n %z = full {shape=[], value=0}\n %c = gt %x, %z\n "
+    many = many.replace("%e", "%f")
+    assert proved(f"{head}{one}", head + one)
+    assert not proved(f"{head}{one}", f"{head}{many}\n %g = add %f, %l\n %e = sub %g, %l")
+    other = "%g = add %f, %y\n %e = sub %g, %y"
+    assert proved(f"{head}{one}", f"{head}{many}\n {other}")
+
+
+def test_a_guard_says_where_a_function_has_values() -> None:
+    t = Terms()
+    t.need([])
+    x, v, zero = t.var("x", (4, 3)), t.var("v", (4, 1)), t.full((), Fraction(0))
+    least = t.full((), Fraction(1, 2))
+    log, root = t.mapped("log", [v], ()), t.mapped("sqrt", [v], ())
+    over = t.reciprocal(v)
+
+    def loose(op: str, a: Ref, b: Ref, yes: Ref, no: Ref) -> bool:
+        return t.loose(t.apply("where", [t.apply(op, [a, b], {}, []), yes, no], {}, []).id)
+
+    for yes in (log, over, t.product([x, log])):
+        assert not loose("gt", v, zero, yes, x)
+        assert not loose("ge", v, least, yes, x)
+        assert not loose("le", v, zero, x, yes)
+        assert loose("gt", v, zero, x, yes)
+        assert loose("ge", v, zero, yes, x)
+        assert loose("gt", x, zero, yes, x)
+    assert not loose("ne", v, zero, over, x)
+    assert not loose("eq", zero, v, x, over)
+    assert loose("ne", v, zero, log, x)
+    assert loose("ne", v, least, over, x)
+    assert not loose("ge", v, zero, root, x)
+    assert loose("gt", Ref(-v.coef, v.id), zero, log, x)
+    across = t.var("s", (4, 4))
+    other = t.permute(t.mapped("log", [across], ()), (1, 0))
+    assert loose("gt", across, zero, other, zero), "another entry than the one compared"
+    both = t.reduce("sum", t.mapped("log", [across], ()), (0,), False)
+    assert loose("gt", across, zero, both, zero)
+
+
 def test_the_sign_of_a_term_says_where_a_function_of_it_has_values() -> None:
     t = Terms()
-    t.given = 0
+    t.need([])
     x, eps = t.var("x", (4,)), t.full((), ONE)
     square = t.product([x, x])
     safe = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,11 +18,13 @@ from verifier.elementwise.answers import Decision, Differs, DisagreementError, E
 from verifier.elementwise.asking import confirm
 from verifier.elementwise.cases import cases
 from verifier.elementwise.outputs import all_ranks, pairs
-from verifier.evaluate import Ranks, evaluate
+from verifier.evaluate import Ranks, Values, run_node
 from verifier.inline import inline, live
-from verifier.ir.program import Program
+from verifier.ir.program import Node, Output, Program
 from verifier.marks import marks
+from verifier.needed import in_scope, needed, runs_defined
 from verifier.refute import elements, index_bounds, refute
+from verifier.verdict import SCOPE
 
 MAX_ELEMENTS = 60_000
 """Programs that hold more numbers than this are declined unread."""
@@ -85,11 +88,10 @@ def decide(
             return Differs(at.output, at.rank, at.index, at)
         for key, text in run.forms.items():
             digests[key].update(text.encode())
-        made = run.algebra.table.made
-        masked = masked or run.algebra.table.masked
-        terms += made
+        masked = masked or run.masked
+        terms += run.made
         spent = time.monotonic() - begin
-        left = replace(left, terms=left.terms - made)
+        left = replace(left, terms=left.terms - run.made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
         if cross_check:
             confirm(sequential, distributed, contract, case, Z3_SECONDS / len(tried))
@@ -126,8 +128,7 @@ def _scope(
         f"mesh {distributed.mesh or 'of one device'}",
         "these extents: " + ", ".join(f"{i.path or i.name} {i.type}" for i in sequential.inputs),
         *([f"integer inputs: {', '.join(integers)}"] if integers else []),
-        "equality over the reals, for all inputs and parameters on which one device computes no "
-        "infinity and no undefined value",
+        SCOPE,
     )
 
 
@@ -147,33 +148,104 @@ class _Run:
         masks: bool = False,
     ) -> None:
         self.sequential, self.distributed, self.contract = sequential, distributed, contract
-        self.algebra = Algebra(budget, masks=masks)
+        self.budget, self.masks = budget, masks
+        self.end = time.monotonic() + budget.seconds
         self.forms: dict[str, str] = {}
+        self.made, self.masked = 0, False
+        self.algebra = Algebra(budget, masks=masks)
 
     def compare(self, case: Mapping[str, Array]) -> Undecided | None:
-        """The first element that is not shown to be equal."""
-        algebra, table = self.algebra, self.algebra.table
-        wholes = {
-            i.name: case[i.name] if i.name in case else algebra.symbols(i.name, i.type.shape)
-            for i in self.sequential.inputs
-        }
-        with table.assuming():
-            one = evaluate(self.sequential, wholes, algebra)
-        if table.unmet:
-            return Undecided(f"the one-device program is never defined: {table.unmet[0]}")
-        ranks = all_ranks(self.sequential, self.distributed, self.contract, wholes, algebra)
-        for out in self.sequential.outputs:
-            key = output_key(out)
-            found = self._output(key, one[out.value], ranks)
-            if found is not None:
-                return found
-            self.forms[key] = self._form(one[out.value])
-        if table.unmet:
+        """The first element that is not shown to be equal.
+
+        Outputs are compared together where the same is assumed of what may have no value.
+        """
+        try:
+            values, opened = self._one(self.sequential, case, frozenset())
+            together: dict[frozenset[str], list[Output]] = {}
+            for gradients in (False, True):
+                need = needed(self.sequential, in_scope(self.sequential, gradients))
+                defined = (n for n in opened if runs_defined(n, self.sequential, need))
+                assumed = frozenset(v for n in defined for v in n.outputs)
+                asked = (o for o in self.sequential.outputs if (o.role == "grad") == gradients)
+                together.setdefault(assumed, []).extend(asked)
+            for assumed, outputs in together.items():
+                found = self._compare(case, assumed, outputs, None if assumed else values)
+                if found is not None:
+                    return found
+        finally:
+            self._close()
+        return None
+
+    def _compare(
+        self,
+        case: Mapping[str, Array],
+        assumed: frozenset[str],
+        outputs: Sequence[Output],
+        values: Values | None,
+    ) -> Undecided | None:
+        """The first element of some outputs; `values` are those of one device, if worked out."""
+        keys = {output_key(o) for o in outputs}
+        asked = tuple(o for o in self.distributed.outputs if output_key(o) in keys)
+        distributed = live(replace(self.distributed, outputs=asked))
+        if values is None:
+            self._close()
+            left = Budget(self.budget.terms - self.made, self.end - time.monotonic())
+            self.algebra = Algebra(left, masks=self.masks)
+            values, opened = self._one(self.sequential, case, assumed)
+            if opened:  # before something was assumed that says more of them
+                values, _ = self._one(self.sequential, case, assumed)
+        algebra = self.algebra
+        if algebra.table.unmet:
+            return Undecided(f"the one-device program is never defined: {algebra.table.unmet[0]}")
+        wholes = self._wholes(case)
+        algebra.watched, algebra.lost = True, ""
+        try:
+            ranks = all_ranks(self.sequential, distributed, self.contract, wholes, algebra)
+            for out in outputs:
+                key = output_key(out)
+                found = self._output(key, values[out.value], ranks)
+                if found is not None:
+                    return found
+                self.forms[key] = self._form(values[out.value])
+        finally:
+            algebra.watched = False
+        if algebra.lost:
             return Undecided(
                 "the distributed program may be undefined where one device is defined: "
-                + table.unmet[0]
+                + algebra.lost
             )
         return None
+
+    def _one(
+        self, program: Program, case: Mapping[str, Array], assumed: frozenset[str]
+    ) -> tuple[Values, list[Node]]:
+        """The values of one device, and the nodes that may have none for all that is known.
+
+        Args:
+            assumed: results of nodes that are defined by assumption.
+        """
+        table, opened = self.algebra.table, list[Node]()
+        values = self._wholes(case)
+        for node in program.nodes:
+            before = table.opened
+            with table.assuming() if node.outputs[0] in assumed else nullcontext():
+                run_node(node, [values], program.mesh, [{}], self.algebra)
+            if table.opened > before:
+                opened.append(node)
+        return values, opened
+
+    def _wholes(self, case: Mapping[str, Array]) -> Values:
+        """The values of the inputs of one device."""
+        return {
+            i.name: case[i.name] if i.name in case else self.algebra.symbols(i.name, i.type.shape)
+            for i in self.sequential.inputs
+        }
+
+    def _close(self) -> None:
+        """Adds up what the table at hand took."""
+        table = self.algebra.table
+        self.made, self.masked = self.made + table.made, self.masked or table.masked
+        table.made = 0
 
     def _output(self, key: str, whole: Array, ranks: Ranks) -> Undecided | None:
         algebra, table = self.algebra, self.algebra.table
@@ -189,6 +261,9 @@ class _Run:
             want, have = algebra.lift(want), algebra.lift(have)
             for index in np.ndindex(*want.shape):
                 a, b = (cast(Any, side[index]) for side in (want, have))
+                if not table.leaves(b) <= table.leaves(a):
+                    reason = f"{key}{list(index)} {where} may have no value: {table.show(b)}"
+                    return Undecided(reason, key, index)
                 if not table.equal(a, b):
                     gap = table.show(table.sub(a, b))
                     reason = f"{key}{list(index)} {where} is not shown to be equal: off by {gap}"

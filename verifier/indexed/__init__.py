@@ -4,7 +4,7 @@
 shifted by another value are different terms and the same function. Written as a sum over indices of
 products of entries of the inputs they are the same expression, up to the names of the indices.
 `Keys` gives every term such an expression in a canonical form: terms with equal keys are equal
-functions, for all values on which one device computes nothing infinite or undefined. Different
+functions, for all values on which the outputs of one device are defined. Different
 keys say nothing.
 """
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.indexed import Keys
-from verifier.inline import live
 from verifier.ir.program import Node, Program
 from verifier.ir.where import EVERYWHERE, Where, show
 from verifier.layout import Layout
+from verifier.needed import Needed, in_scope, needed
 from verifier.ops import Refused, lookup
 from verifier.peel import Peel
 from verifier.terms import Ref, Terms
@@ -75,7 +75,7 @@ class Sequential:
     def recognised(self, ref: Ref) -> Ref:
         """The value of the program that a term is known to equal, or the term itself.
 
-        A term that may have no value where one device has all of its own equals none of these.
+        A term that may have no value where the outputs of one device have theirs equals none.
         """
         if ref.id in self.known or not ref.coef or len(self.values) > MAX_VALUES:
             return ref
@@ -84,6 +84,8 @@ class Sequential:
         if self._named is None:
             self._named = {}
             for known in self.values.values():
+                if self.terms.loose(known.id):
+                    continue
                 factor, key = self.keys.key(known)
                 if factor:
                     self._named.setdefault(key, Ref(known.coef / factor, known.id))
@@ -95,27 +97,26 @@ class Sequential:
 
 
 def as_terms(
-    program: Program, terms: Terms | None = None, bodies: dict[int, Sequential] | None = None
+    program: Program,
+    terms: Terms | None = None,
+    bodies: dict[int, Sequential] | None = None,
+    need: Needed | None = None,
 ) -> Sequential:
     """Evaluate a one-device program (primitives only) to terms.
 
-    A body that several nodes share is evaluated once. Nodes that no output depends on come last:
-    what they compute need not have a value.
+    A body that several nodes share is evaluated once. `need` says what outputs need, of this
+    program and of its bodies, where this is a body of another.
     """
     terms = terms or Terms()
     bodies = {} if bodies is None else bodies
+    need = needed(program, in_scope(program, gradients=False)) if need is None else need
     values = {i.name: terms.var(i.name, i.type.shape) for i in program.inputs}
     scans: list[Scan] = []
-    needed = live(program).nodes
-    made = {v for node in needed for v in node.outputs}
-    others = (node for node in program.nodes if not made.issuperset(node.outputs))
-    for at, node in enumerate((*needed, *others)):
-        if at == len(needed):
-            terms.given = len(terms.nodes)
+    for node in program.nodes:
         args = [values[v] for v in node.inputs]
         if node.op == "scan":
             assert node.body is not None
-            inner = bodies.get(id(node.body)) or as_terms(node.body, bodies=bodies)
+            inner = bodies.get(id(node.body)) or as_terms(node.body, None, bodies, need)
             bodies[id(node.body)] = inner
             key = ("scan", len(scans), tuple(sorted(node.attrs.items())))
             scan = Scan(node, args, key, inner)
@@ -126,7 +127,7 @@ def as_terms(
         attrs = lookup(node.op).with_defaults(node.attrs)
         dtypes = [program.types[v].dtype for v in node.inputs]
         values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
-    terms.given = min(terms.given, len(terms.nodes))
+    terms.need(values[v].id for v in need[id(program)])
     return Sequential(program, terms, values, scans)
 
 

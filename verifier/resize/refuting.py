@@ -19,7 +19,17 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.memoized import BudgetError, run_both
-from verifier.refute import Difference, compare, elements, index_bounds, refute, sample, too_large
+from verifier.refute import (
+    Difference,
+    compare,
+    edge_draws,
+    elements,
+    index_bounds,
+    refute,
+    sample,
+    to_edge,
+    too_large,
+)
 from verifier.resize.counted import counting as counted
 from verifier.resize.counted import entries, rescaled, rescaled_all
 from verifier.resize.resized import Resized, resize, smaller_mesh
@@ -43,6 +53,8 @@ LARGE_DRAWS = (
 """Inputs of programs in which much repeats, as in `verifier.refute`: size, marks, positive; and
 whether what is shaped like a parameter, as moments are, starts from 0. Small ones and those that
 start from 0 come first: beside a large number, what one layer of many adds to it is lost."""
+MAX_EDGES = 3
+"""Further inputs where a choice may be a guard, with rows of zeros and of equal numbers."""
 MAX_MESHES = 12
 """Meshes tried when a counterexample is made smaller."""
 
@@ -183,8 +195,13 @@ def _repeating(
     """
     rng, roots = np.random.default_rng(seed), under_roots(sequential)
     shapes = {i.type.shape for i in sequential.inputs if i.role == "param"}
-    for size, special, positive, fresh in LARGE_DRAWS:
+    edges = edge_draws(sequential, distributed)
+    for count, (size, special, positive, fresh) in enumerate(
+        (*LARGE_DRAWS, *(LARGE_DRAWS[0],) * min(edges, MAX_EDGES))
+    ):
         drawn = sample(sequential, Floats(), rng, consts or {}, special and not contract.balanced)
+        if count >= len(LARGE_DRAWS):
+            to_edge(drawn, consts or {}, rng, count - len(LARGE_DRAWS))
         for item in sequential.inputs:
             array: Array = drawn[item.name]
             if item.name in (consts or {}):

@@ -1,4 +1,4 @@
-"""Which terms have a value wherever the one-device program has all of its own.
+"""Which terms have a value wherever the outputs of the one-device program have one.
 
 A rank that computes `log(x) - log(x)` computes nothing where x is negative: it is not 0. So what
 may have no value is never dropped from a term, whatever factor it is left with.
@@ -6,9 +6,11 @@ may have no value is never dropped from a term, whatever factor it is left with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from fractions import Fraction
 
-from verifier.ops.registry import ONE
+from verifier.needed import STRICT
+from verifier.ops.registry import ONE, REGISTRY
 from verifier.terms.refs import Ref, Term
 
 Sign = int | None
@@ -16,7 +18,10 @@ Sign = int | None
 LEAST = {"reciprocal": 1, "log": 1, "rsqrt": 1, "pow": 1, "sqrt": 0, "log1p": 0}
 """Functions without a value everywhere: the sign of the arguments for which they have one."""
 POSITIVE = frozenset({"exp", "sigmoid", "softplus", "rsqrt"})
-NOT_NEGATIVE = frozenset({"abs", "sqrt", "relu"})
+NOT_NEGATIVE = frozenset(
+    {"abs", "sqrt", "relu", "ramp", "topk_mask"}
+    | {"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"}
+)
 KEEPING = frozenset(
     {"expand", "reshape", "permute", "slice", "flip", "sum", "amax", "concat"}
     | {"prod", "minimum", "where", "reciprocal"}
@@ -27,34 +32,90 @@ FIRST_ONLY = frozenset({"take", "take_along", "index_add", "put_along"})
 """Ops whose other operands are indices."""
 
 
+Open = frozenset[tuple[int, bool]]
+"""Functions in a term that may have no value, by the ids of their terms, each with whether the
+entries of the term stand, as broadcasting has them, where those of the function do."""
+NONE: Open = frozenset()
+MANY: Open = frozenset({(-1, False)})
+MAX_OPEN = 16
+
+
 class Defined:
     """What is known of the entries of terms, in the order in which these were made."""
 
     def __init__(self) -> None:
         self.signs: list[Sign] = []
-        self.loose: list[bool] = []
+        self.open: list[Open] = []
         self.above: Callable[[int], bool] = lambda id: False
         """Says of further terms that every entry is above 0."""
 
-    def read(self, nodes: Sequence[Term], given: int, id: int) -> bool:
-        """Whether an entry of a term may have no value though the first `given` terms have one."""
+    def read(self, nodes: Sequence[Term], needed: Set[int], id: int) -> bool:
+        """Whether an entry of a term may have no value though the `needed` terms have all."""
         for at in range(len(self.signs), id + 1):
             term = nodes[at]
             signs = [self._of(a) for a in term.args]
             empty = any(0 in nodes[a.id].shape for a in term.args)
             sign = 0 if rest_of_parts(nodes, term) else _sign(term, signs)
             self.signs.append(0 if empty and sign == 1 else sign)
-            inner = any(self.loose[a.id] for a in term.args)
-            partial = at >= given and not inner and _partial(term, signs)
-            if partial and term.args[0].coef > 0 and self.above(term.args[0].id):
-                partial = False
-            self.loose.append(at >= given and (inner or partial))
-        return self.loose[id]
+            self.open.append(NONE if at in needed else self._opened(nodes, at, signs))
+        return bool(self.open[id])
 
     def _of(self, ref: Ref) -> Sign:
         if ref.coef == 0:
             return 0
         return self.signs[ref.id] if ref.coef > 0 else None
+
+    def _opened(self, nodes: Sequence[Term], id: int, signs: list[Sign]) -> Open:
+        term = nodes[id]
+        given = [self.open[a.id] for a in term.args]
+        if term.op == "where":
+            for branch, holds in ((1, True), (2, False)):
+                given[branch] = frozenset(
+                    (at, placed)
+                    for at, placed in given[branch]
+                    if not (placed and _guards(nodes, term.args[0], holds, nodes[at]))
+                )
+        found = NONE.union(*given)
+        if not _by_entry(term):
+            found = frozenset((at, False) for at, _ in found)
+        if _partial(term, signs):
+            (arg,) = term.args
+            if found or arg.coef <= 0 or not self.above(arg.id):
+                found |= {(id, True)}
+        return found if len(found) <= MAX_OPEN else MANY
+
+
+def _by_entry(term: Term) -> bool:
+    """Whether an entry is made of the entries that stand at its place."""
+    if term.op in ("lin", "prod", "expand"):
+        return True
+    op = REGISTRY.get(term.op)
+    return op is not None and op.kind == "map"
+
+
+def _guards(nodes: Sequence[Term], cond: Ref, holds: bool, function: Term) -> bool:
+    """Whether a function has a value where a comparison holds, or where it does not."""
+    term, (arg,) = nodes[cond.id], function.args
+    least = LEAST[function.op]
+    if cond.coef != 1 or term.op not in ("lt", "le", "eq", "ne"):
+        return False
+    left, right = term.args
+    if term.op in ("eq", "ne"):
+        other = left if right.coef == 0 else right
+        zero = left.coef == 0 or right.coef == 0
+        differs = (term.op == "ne") == holds and zero and other.id == arg.id and other.coef
+        return bool(differs and function.op == "reciprocal")
+    small, large = (left, right) if holds else (right, left)
+    if large.id != arg.id or large.coef <= 0 or arg.coef <= 0:
+        return False
+    strict = (term.op == "lt") == holds
+    number = small.coef if nodes[small.id].op == "ones" or not small.coef else Fraction(-1)
+    return number > 0 or (number == 0 and (strict or least == 0))
+
+
+def uses_all(term: Term) -> bool:
+    """Whether every entry of every operand is used for a result that is not empty."""
+    return term.op in STRICT or term.op in ("lin", "prod", "matmul")
 
 
 def _partial(term: Term, signs: list[Sign]) -> bool:

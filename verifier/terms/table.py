@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from verifier.ops import lookup
 from verifier.ops.registry import ONE
 from verifier.terms.building import BUILD
-from verifier.terms.defined import Defined
+from verifier.terms.defined import Defined, uses_all
 from verifier.terms.refs import Ref, Shape, Term, times
 
 
@@ -23,8 +22,9 @@ class Terms:
     def __init__(self) -> None:
         self.nodes: list[Term] = []
         self._ids: dict[Term, int] = {}
-        self.given = sys.maxsize
-        """How many terms the one-device program makes. It has values of all of them."""
+        self.needed: Set[int] | None = None
+        """Terms of which one device has all entries wherever it has its outputs; None as long as
+        its program is read."""
         self.defined = Defined()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -36,8 +36,24 @@ class Terms:
         self.defined = Defined()
 
     def loose(self, id: int) -> bool:
-        """Whether an entry may have no value though one device computes no undefined one."""
-        return id >= self.given and self.defined.read(self.nodes, self.given, id)
+        """Whether an entry may have no value though the outputs of one device have theirs.
+
+        What one device itself computes is read as it stands: where a form has a value that the
+        program has not, no input in scope is lost.
+        """
+        return self.needed is not None and self.defined.read(self.nodes, self.needed, id)
+
+    def need(self, ids: Iterable[int]) -> None:
+        """Ends the reading of the one-device program, whose outputs need all entries of terms."""
+        need = [False] * len(self.nodes)
+        for id in ids:
+            need[id] = True
+        for id in reversed(range(len(need))):
+            term = self.nodes[id]
+            if need[id] and uses_all(term) and math.prod(term.shape):
+                for arg in term.args:
+                    need[arg.id] = True
+        self.needed = frozenset(id for id, held in enumerate(need) if held)
 
     def __getitem__(self, id: int) -> Term:
         return self.nodes[id]
@@ -141,7 +157,10 @@ class Terms:
     # linear combinations and products
 
     def combine(self, parts: Sequence[tuple[Fraction, Ref]]) -> Ref:
-        """A linear combination, broadcasting as `add` does. What may be undefined stays in it."""
+        """A linear combination, broadcasting as `add` does.
+
+        What may have no value stays in it: a term `nought` is 0 wherever its operand has a value.
+        """
         shape = tuple(np.broadcast_shapes(*(self.shape(r) for _, r in parts)))
         total: dict[int, Fraction] = {}
         for weight, ref in parts:
@@ -152,11 +171,15 @@ class Terms:
             for entry in entries:
                 part, before = times(coef, entry.coef), total.get(entry.id)
                 total[entry.id] = part if before is None else before + part
-        items = sorted((i, c) for i, c in total.items() if c or self.loose(i))
+        for i in [i for i, c in total.items() if not c and self.loose(i)]:
+            term = self.nodes[i]
+            kept = term.op == "nought"
+            total[i if kept else self.intern("nought", [Ref(ONE, i)], (), term.shape).id] = ONE
+        items = sorted((i, c) for i, c in total.items() if c)
         if not items:
             return self.full(shape, Fraction(0))
-        lead = next((c for _, c in items if c), ONE)
-        if len(items) == 1 and items[0][1]:
+        lead = items[0][1]
+        if len(items) == 1:
             return self.fit(Ref(lead, items[0][0]), shape)
         args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
         inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from verifier.domains.algebra.equality import Equality
 from verifier.domains.algebra.expressions import Budget, Expr
+from verifier.domains.algebra.functions import SELECTING
 from verifier.domains.base import Array, Domain, is_index
 
 
@@ -20,8 +22,9 @@ class UndefinedError(TypeError):
 class Algebra(Domain):
     """Entries are `Expr` of `table`. Truth values of comparisons are numpy's where they are known.
 
-    Run the one-device program inside `table.assuming()`; what another program divides by is then
-    held against what that one did, and `table.unmet` names what is not known to be defined.
+    Run what the outputs of the one-device program need inside `table.assuming()`. With `watched`,
+    as another program is run, `lost` names results that have a value where their operands may have
+    none: such a program need not be defined where its form is.
 
     Raises:
         ExceededError: from any operation, once the budget is used up.
@@ -33,6 +36,8 @@ class Algebra(Domain):
         """`masks`: constants of -10^29 and below stand for minus infinity in exp and max."""
         self.table = Equality(budget)
         self.table.masks = masks
+        self.watched = False
+        self.lost = ""
         self._fresh = 0
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
@@ -77,13 +82,16 @@ class Algebra(Domain):
         return self._each(self.table.reciprocal, a)
 
     def unary(self, name: str, a: Array) -> Array:
-        return self._each(lambda x: self.table.unary(name, x), self.lift(a))
+        with self._unwatched(name in SELECTING):
+            return self._each(lambda x: self.table.unary(name, x), self.lift(a))
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:
-        return self._plain(self._pairs(lambda x, y: self.table.compare(name, x, y), a, b))
+        with self._unwatched():
+            return self._plain(self._pairs(lambda x, y: self.table.compare(name, x, y), a, b))
 
     def _maximum(self, a: Array, b: Array) -> Array:
-        return self._pairs(self.table.maximum, a, b)
+        with self._unwatched():
+            return self._pairs(self.table.maximum, a, b)
 
     def logical(self, name: str, *operands: Array) -> Array:
         if all(is_index(x) for x in operands):
@@ -122,6 +130,7 @@ class Algebra(Domain):
         for index in np.ndindex(*out.shape):
             row, column = left[index[:-1]], right[(*index[:-2], slice(None), index[-1])]
             out[index] = total((1, mul(x, y)) for x, y in zip(row, column, strict=True))
+            self._watch(out[index], *row, *column)
         return out
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
@@ -130,7 +139,8 @@ class Algebra(Domain):
     def amax(self, a: Array, axes: tuple[int, ...]) -> Array:
         if is_index(a):
             return super().amax(a, axes)
-        return self._folded(a, axes, self.table.largest)
+        with self._unwatched():
+            return self._folded(a, axes, self.table.largest)
 
     def _folded(self, a: Array, axes: tuple[int, ...], fold: Callable[[Array], Expr]) -> Array:
         kept = [i for i in range(a.ndim) if i not in axes]
@@ -140,13 +150,43 @@ class Algebra(Domain):
         out = np.empty(shape, dtype=object)
         for index in np.ndindex(*shape):
             out[index] = fold(moved[index])
+            self._watch(out[index], *moved[index])
         return out
 
     def _each(self, apply: Callable[[Expr], Expr], a: Array) -> Array:
-        return _objects(np.frompyfunc(apply, 1, 1)(a))
+        return _objects(np.frompyfunc(self._kept(apply), 1, 1)(a))
 
     def _pairs(self, apply: Callable[[Expr, Expr], Expr], a: Array, b: Array) -> Array:
-        return _objects(np.frompyfunc(apply, 2, 1)(a, b))
+        return _objects(np.frompyfunc(self._kept(apply), 2, 1)(a, b))
+
+    def _kept(self, apply: Callable[..., Expr]) -> Callable[..., Expr]:
+        """The function, its results watched."""
+        if not self.watched:
+            return apply
+
+        def watched(*operands: Expr) -> Expr:
+            made = apply(*operands)
+            self._watch(made, *operands)
+            return made
+
+        return watched
+
+    @contextmanager
+    def _unwatched(self, chooses: bool = True) -> Generator[None]:
+        """For ops that choose among their operands, which need not all have a value."""
+        before, self.watched = self.watched, self.watched and not chooses
+        try:
+            yield
+        finally:
+            self.watched = before
+
+    def _watch(self, made: Any, *operands: Any) -> None:
+        if not self.watched or self.lost:
+            return
+        leaves, table = self.table.leaves(made), self.table
+        for operand in operands:
+            if not table.leaves(operand) <= leaves:
+                self.lost = f"{table.show(operand)} may have no value where the result has one"
 
     def _plain(self, a: Array) -> Array:
         """An array of truth values that are all known becomes a numpy one."""

@@ -61,6 +61,8 @@ class Equality(Order):
         try:
             for other in bucket:
                 self._limit = self.made + FEW
+                if self.leaves(e) != self.leaves(other):
+                    continue
                 with suppress(LongError):
                     if self._zero(self.sub(e, other), 0):
                         return other

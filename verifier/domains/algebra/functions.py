@@ -1,7 +1,8 @@
 """Functions of expressions: reciprocals, roots, exp and its kin, logarithms.
 
 Where a law has a side condition, the condition is asked for with `need_*`, or the law is applied
-only where `sign` knows it.
+only where `sign` knows it. A function that may have no value is an atom of which nothing is known;
+below a choice it is chosen together with its condition, so that it is asked for where it is needed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ MASK = -(10**29)
 """A constant summand at or below this is a mask, where masks are minus infinity."""
 PLAIN = 10**9
 """A weight up to this is small beside a mask: `-10^30 + 10^30 [p > 0]` is none."""
+
+
+CHOSEN = "chosen"
+SELECTING = frozenset({"relu", "relu_grad", "sign"})
+"""Functions that floats have a value of where an operand is infinite, or none."""
+NOTHING: frozenset[int] = frozenset()
 
 
 class Functions(Signs):
@@ -40,20 +47,96 @@ class Functions(Signs):
     def __init__(self, budget: Budget | None = None) -> None:
         super().__init__(budget)
         self._made: dict[tuple[str, int], Expr] = {}
-        self._met: dict[int, Expr] = {}
+        self.opened = 0
+        """How often a function was taken of what may be outside of where it has values."""
+        self._loose: set[int] = set()
+        self._closed: set[int] = set()
+        self._leaves: dict[int, frozenset[int]] = {}
 
     def function(self, name: str, *args: Expr) -> Expr:
         """A function that nothing is known of, but that equal operands give equal values."""
         return self.of_atom(self.atom("fn", name, tuple(self.same(a) for a in args)))
 
+    # what may have no value
+
+    def loose(self, name: str, e: Expr) -> Expr:
+        """A function of what may be outside of where it has values."""
+        self.opened += 1
+        atom = self.atom("fn", f"{name}?", (self.same(e),))
+        self._loose.add(atom)
+        return self.of_atom(atom)
+
+    def leaves(self, e: Expr) -> frozenset[int]:
+        """Atoms in an expression that may have no value: it has one where all of them do."""
+        if not self._loose:
+            return NOTHING
+        found = self._leaves.get(e.id)
+        if found is None:
+            ids: set[int] = set()
+            for m in e.terms:
+                factors, h = self.monomials[m]
+                ids |= self.leaves(self.exprs[h])
+                for atom, _ in factors:
+                    ids |= self._leaves_of(atom)
+            found = self._leaves[e.id] = frozenset(ids)
+        return found
+
+    def _leaves_of(self, atom: int) -> frozenset[int]:
+        kind = self.atoms[atom]
+        if kind.name == CHOSEN:
+            return frozenset({atom}) | self.leaves(self.base(atom))
+        if atom in self._closed:
+            return frozenset({atom})
+        inner = [self.leaves(self.exprs[i]) for i in kind.args]
+        return frozenset({atom} & self._loose).union(*inner)
+
+    def closed(self, name: str, *args: Expr) -> Expr:
+        """A function that may have a value where an operand has none: nothing else is known."""
+        atom = self.atom("fn", f"{name}?", tuple(self.same(a) for a in args))
+        self._closed.add(atom)
+        return self.of_atom(atom)
+
+    def chosen(self, cond: Expr, e: Expr) -> Expr:
+        """`e` where a condition holds, else 0, whether `e` has a value there or not."""
+        if not self.leaves(e):
+            return self.mul(cond, e)
+        out: list[tuple[Number, Expr]] = []
+        for m, c in e.terms.items():
+            factors, h = self.monomials[m]
+            held = tuple(f for f in factors if self._leaves_of(f[0]))
+            under = h if self.leaves(self.exprs[h]) else 0
+            rest = tuple(f for f in factors if f not in held)
+            plain = self.single(self.monomial(rest, 0 if under else h))
+            if not held and not under:
+                out.append((c, self.mul(plain, cond)))
+                continue
+            kept = self._chosen(cond, self.single(self.monomial(held, under)))
+            out.append((c, self.mul(plain, kept)))
+        return self.total(out)
+
+    def _chosen(self, cond: Expr, e: Expr) -> Expr:
+        ((m, _),) = e.terms.items()
+        factors, h = self.monomials[m]
+        alone = len(factors) == 1 and factors[0][1] == 1 and not h
+        if alone and self.atoms[factors[0][0]].name == CHOSEN:
+            first, inner = (self.exprs[i] for i in self.atoms[factors[0][0]].args)
+            cond, e = self.both(cond, first), inner
+        if not cond.terms:
+            return self.zero
+        if cond is self.one:
+            return e
+        atom = self.atom("fn", CHOSEN, (cond, e))
+        self._loose.add(atom)
+        return self.of_atom(atom)
+
+    def both(self, a: Expr, b: Expr) -> Expr:
+        raise NotImplementedError
+
     def reciprocal(self, e: Expr) -> Expr:
-        self.need_nonzero(e)
-        return self.inverted(e)
+        return self.inverted(e) if self.need_nonzero(e) else self.loose("pow:-1", e)
 
     def inverted(self, e: Expr) -> Expr:
         c, m, p = self.primitive(e)
-        if not c:
-            return self.function("reciprocal", self.zero)
         factors, h = self.monomials[m]
         kept = [(a, -n) for a, n in factors if self.atoms[a].kind not in ("pos", "neg")]
         if p is not self.one:
@@ -66,7 +149,8 @@ class Functions(Signs):
         whole, part = divmod(exponent.numerator, exponent.denominator)
         if not part:
             return self.power(e if whole >= 0 else self.reciprocal(e), abs(whole))
-        self.need_positive(e, strict=exponent < 0)
+        if not self.need_positive(e, strict=exponent < 0):
+            return self.loose(f"pow:{exponent}", e)
         out = self.power(self.root(e, exponent.denominator), part)
         base = e if whole >= 0 else self.inverted(e)
         return self.mul(out, self.power(base, abs(whole)))
@@ -159,10 +243,9 @@ class Functions(Signs):
 
     def log(self, e: Expr) -> Expr:
         """`log(c exp(h) prod a_i^k_i p)`, the factors that are known to be positive apart."""
-        self.need_positive(e)
+        if not self.need_positive(e):
+            return self.loose("log", e)
         c, m, p = self.primitive(e)
-        if not c:
-            return self.function("log", self.zero)
         factors, h = self.monomials[m]
         out = self.add(self.exprs[h], self._log_of_number(Fraction(abs(c))))
         rest = p if c > 0 else self.neg(p)
@@ -252,6 +335,8 @@ class Functions(Signs):
             return self.raised(x, Fraction(name[4:]))
         if ":" in name:  # rounding, and functions of whole rows and of indices: nothing is known
             return self.function(name, x)
+        if name in SELECTING and self.leaves(x):
+            return self.closed(name, x)
         known = FUNCTIONS.get(name)
         return self.function(name, x) if known is None else known(self, x)
 

@@ -50,6 +50,8 @@ class Order(Functions):
         """The truth of a comparison, by the name programs use."""
         if a.id in self.truths and b.id in self.truths:
             return self._compare_truths(name, a, b)
+        if self.leaves(a) or self.leaves(b):
+            return self._compare_loose(name, a, b)
         above, below = self.signs(self.sub(a, b))
         either = self.add(above, below)
         made = {
@@ -61,6 +63,14 @@ class Order(Functions):
             "eq": self.sub(self.one, either),
         }
         return self._truth(made[name])
+
+    def _compare_loose(self, name: str, a: Expr, b: Expr) -> Expr:
+        """Of what may have no value neither `a > b` nor `a <= b` need hold."""
+        if name in ("eq", "ne"):
+            equal = self._truth(self.closed("eq", *sorted((a, b), key=lambda e: e.id)))
+            return equal if name == "eq" else self.negation(equal)
+        a, b = (a, b) if name in ("gt", "ge") else (b, a)
+        return self._truth(self.closed("gt" if name in ("gt", "lt") else "ge", a, b))
 
     def _compare_truths(self, name: str, a: Expr, b: Expr) -> Expr:
         both = self.mul(a, b)
@@ -86,8 +96,12 @@ class Order(Functions):
         return self._truth(self.sub(self.one, a))
 
     def choose(self, cond: Expr, a: Expr, b: Expr) -> Expr:
-        if a is b:
+        if a is b or cond is self.one:
             return a
+        if not cond.terms:
+            return b
+        if self.leaves(a) or self.leaves(b):
+            return self.add(self.chosen(cond, a), self.chosen(self.negation(cond), b))
         return self.add(b, self.mul(cond, self.sub(a, b)))
 
     # maxima
@@ -97,6 +111,10 @@ class Order(Functions):
 
     def largest(self, operands: Iterable[Expr]) -> Expr:
         """A maximum of a set of expressions; nested maxima are flat."""
+        operands = tuple(operands)
+        if any(map(self.leaves, operands)):
+            distinct = {e.id: e for e in operands}
+            return self.closed("max", *(distinct[i] for i in sorted(distinct)))
         ids = {i for e in operands for i in self._maxima.get(e.id, (e.id,))}
         best: dict[int, tuple[Number, int]] = {}
         for i in sorted(ids):

@@ -1,8 +1,8 @@
 """What is known of the signs of expressions, and what must be known for a program to be defined.
 
 A denominator must not be 0, the operand of `log` and `rsqrt` must be positive, that of `sqrt` not
-negative. What one device divides by is assumed (a proof covers inputs on which one device computes
-no undefined value); what a rank divides by must follow, and what does not is kept in `unmet`.
+negative. Where the outputs of one device need a value, as `verifier/needed.py` finds, it is assumed
+to be defined: a proof covers the inputs on which they are. Elsewhere it must follow from signs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Signs(Expressions):
         self.assume = False
         """Whether undefined values are excluded by assumption at present."""
         self.unmet: list[str] = []
-        """Conditions of definedness that did not follow from the assumptions."""
+        """Assumptions that hold for no value."""
         self._nonzero: set[int] = set()
         self._positive: set[int] = set()
         self._nonnegative: set[int] = set()
@@ -43,33 +43,36 @@ class Signs(Expressions):
 
     # what must hold
 
-    def need_nonzero(self, e: Expr) -> None:
-        """`e` is divided by."""
+    def need_nonzero(self, e: Expr) -> bool:
+        """Whether `e`, which is divided by, differs from 0: by assumption, or because it must."""
         c, m, p = self.primitive(e)
+        if not c:
+            if self.assume:
+                self.unmet.append("a division by 0")
+            return False
         atoms = [a for a, _ in self.monomials[m][0]]
         if p is not self.one:
             atoms.append(self.atom("sum", "", (self.same(p),)))
-        if not c:
-            self.unmet.append("a division by 0")
-        elif self.assume:
+        if self.assume:
             self._nonzero.update(atoms)
-        elif self.sign(e) == 0 and not all(self.nonzero(a) for a in atoms):
-            self.unmet.append(f"{self.show(e)} is not known to differ from 0")
+            if self.nonnegative(e):
+                self._positive.add(self._scaled(e).id)
+        return self.assume or self.sign(e) != 0 or all(self.nonzero(a) for a in atoms)
 
-    def need_positive(self, e: Expr, strict: bool = True) -> None:
-        """A logarithm or a root of `e` is taken."""
+    def need_positive(self, e: Expr, strict: bool = True) -> bool:
+        """Whether `e`, of which a logarithm or a root is taken, is as it must be."""
         value = self.value(e)
         if value is not None:
-            if value < 0 or (strict and value == 0):
+            fits = value > 0 or (not strict and value == 0)
+            if self.assume and not fits:
                 self.unmet.append(f"a root or logarithm of {value}")
-            return
+            return fits
         if self.assume:
             (self._positive if strict else self._nonnegative).add(self._scaled(e).id)
             if strict:
                 self.need_nonzero(e)
-        elif not (self.sign(e) > 0 if strict else self.nonnegative(e)):
-            what = "positive" if strict else "0 or more"
-            self.unmet.append(f"{self.show(e)} is not known to be {what}")
+            return True
+        return self.sign(e) > 0 if strict else self.nonnegative(e)
 
     def _scaled(self, e: Expr) -> Expr:
         """A positive multiple, the same for all positive multiples."""
@@ -77,9 +80,6 @@ class Signs(Expressions):
         if not c:
             return e
         return self.same(self.scale(e, Fraction(1) / abs(c)))
-
-    def show(self, e: Expr, limit: int = 6) -> str:
-        raise NotImplementedError
 
     # what is known
 
