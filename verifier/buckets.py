@@ -6,7 +6,8 @@ reduce_scatter(concat(g_i, 1) as [w n], 0), numbers of part i  =  reduce_scatter
 Both hold by what the collectives do with dim 0, whatever the numbers are. So does what is sent as a
 row of numbers and read as a tensor again: with x of shape [m, ...] on each of w ranks,
 reshape(all_gather(reshape(x, [n]), 0), [w m, ...])             =  all_gather(x, 0);
-reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0), g of [w m, ...].
+reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0), g of [w m, ...];
+and along any dim before which all extents are 1.
 """
 
 from __future__ import annotations
@@ -17,26 +18,61 @@ from verifier.rewrite import Rewriting, rewrite
 
 def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is."""
-    return rewrite(rewrite(program, {"slice": _part}), {"reshape": _whole})
+    program = rewrite(program, {"slice": _part})
+    return rewrite(program, {"reshape": _whole, "reduce_scatter": _whole})
 
 
 def _whole(r: Rewriting, node: Node) -> str | None:
+    """What is sent as the tensor that is read in the end, along the dim where its pieces join."""
     shape = r.type(node.outputs[0]).shape
-    sent = r.made(r.through(node.inputs[0], "reshape"), "all_gather", "reduce_scatter")
-    if sent is None or sent.attrs["dim"] != 0 or len(r.type(sent.inputs[0]).shape) != 1 or not shape:
+    sent = r.made(r.through(node.outputs[0], "reshape"), "all_gather", "reduce_scatter")
+    if sent is None or sent.attrs["dim"] != 0:
         return None
     before, after = r.type(sent.inputs[0]).size, r.type(sent.outputs[0]).size
-    if sent.op == "all_gather":
-        wanted = (shape[0] * before // after, *shape[1:])
-    else:
-        wanted = (shape[0] * (before // after), *shape[1:])
     value: str | None = sent.inputs[0]
-    while value is not None and r.type(value).shape != wanted:
+    while value is not None:
+        dim = _joins(r.type(value).shape, shape, before, after)
+        if dim == 0 and value == sent.inputs[0]:
+            return None if node is sent else sent.outputs[0]
+        if dim is not None:
+            return r.add(sent.op, value, **{**sent.attrs, "dim": dim})
         view = r.made(value, "reshape")
         value = view.inputs[0] if view is not None else None
-    if value is None or value == sent.inputs[0]:
-        return sent.outputs[0] if value is not None and shape == r.type(sent.outputs[0]).shape else None
-    return r.add(sent.op, value, **sent.attrs)
+    return _rows(r, node, sent)
+
+
+def _rows(r: Rewriting, node: Node, sent: Node) -> str | None:
+    """Rows of ranks that hold one line each, where what is read, or was, is one dim of all rows:
+    [1, n, ...] on w ranks are the rows of [w n, ...] or [1, w n, ...], not of [w, n, ...]."""
+    reduces = sent.op == "reduce_scatter"
+    line = r.type(sent.outputs[0] if reduces else sent.inputs[0]).shape
+    dim = next((d for d, n in enumerate(line) if n != 1), 0)
+    if not dim or (reduces and node is not sent):
+        return None
+    ranks = r.type(sent.inputs[0] if reduces else sent.outputs[0]).shape[0]
+    whole = (*line[:dim], ranks * line[dim], *line[dim + 1 :])
+    source = r.through(sent.inputs[0], "reshape") if reduces else node.outputs[0]
+    seen = r.type(source).shape
+    if not seen or (seen[0] != 1 and seen[0] % (ranks * line[dim])):
+        return None
+    if reduces:
+        return r.add(sent.op, r.reshape(source, whole), **{**sent.attrs, "dim": dim})
+    joined = r.add(sent.op, sent.inputs[0], **{**sent.attrs, "dim": dim})
+    return r.reshape(joined, seen)
+
+
+def _joins(
+    old: tuple[int, ...], new: tuple[int, ...], before: int, after: int
+) -> int | None:
+    """The dim along which pieces of shape `old` give `new`, in the order of the ranks: all extents
+    before it are 1. `before` and `after` count numbers."""
+    if len(old) != len(new):
+        return None
+    differ = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+    dim = differ[0] if differ else 0
+    if len(differ) > 1 or not old or any(n != 1 for n in old[:dim]):
+        return None
+    return dim if old[dim] * after == new[dim] * before else None
 
 
 def _part(r: Rewriting, node: Node) -> str | None:

@@ -19,6 +19,7 @@ from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.frontend.rolling.paths import Group, members
 from verifier.inline import live
 from verifier.ir.builder import Builder
+from verifier.ir.jsondata import Cursor
 from verifier.ir.jsonio import loads
 from verifier.ir.program import Output, Program
 from verifier.layout import Layout, whole
@@ -108,7 +109,9 @@ def read_patch(
             raise CaptureError(**json.loads(problem.read_text()))
         program = loads((folder / "distributed.json").read_text())
         found = json.loads((folder / "layouts.json").read_text())
-    layouts = {name: layout_from_json(data) for name, data in found["params"].items()}
+    layouts = {
+        name: layout_from_json(at) for name, at in Cursor(found, "layouts.json")["params"].entries()
+    }
     contract = _contract(sequential, planned, layouts, facts)
     program = _asked(program, sequential, plan)
     return Reading(program, contract, tuple(found["ranks"]), plan.mesh.size)

@@ -330,7 +330,7 @@ class Watch(TorchDispatchMode):
                 if self.modules:
                     self.modules.pop()
 
-            hooks.append(module.register_forward_pre_hook(enter, prepend=True))
+            hooks.append(module.register_forward_pre_hook(enter))
             hooks.append(module.register_forward_hook(leave))
         try:
             yield
