@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import events, outdir, summary, verdicts
+from agent.chat.state import Spent, spent_in
 from agent.errors import InputError
 from agent.execution import proved_again, reason_not_to_run
 from agent.machine import peak_memory, versions
@@ -19,8 +20,9 @@ from agent.run import Outcome, Run, completed
 from synthesis.emit import ModelFacts, Patch, emit
 from synthesis.emit.guarding import layouts
 from synthesis.execute import ExecuteError, execute
+from synthesis.judging import passed_over
 from synthesis.plan import to_json as plan_json
-from synthesis.planner import Synthesis, rejected
+from synthesis.planner import Synthesis
 from verifier.checker import Accepted, Rejected, check
 from verifier.frontend.captured import Captured
 from verifier.ir.jsonio import dumps
@@ -28,6 +30,7 @@ from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
     from agent.pipeline import Job
+    from agent.planning import Tried
 
 
 def finish(
@@ -37,11 +40,13 @@ def finish(
     facts: ModelFacts | None,
     made: Synthesis,
     verdict: Verdict,
-    counts: dict[str, dict[str, int]] | None = None,
+    tried: Tried | None = None,
+    spent: Spent | None = None,
 ) -> Outcome:
     """From a verdict to the out-directory: checked again, written as a patch, tried, reported.
 
-    Without `facts` of the source there is no patch. `counts` say how far each tactic came.
+    Without `facts` of the source there is no patch. `tried` is what else the search looked at;
+    `spent` what a language model took, by default what the events of this run say.
     """
     found = summary.Findings(
         target=job.request.target,
@@ -52,18 +57,28 @@ def finish(
         verdict=verdict,
         before=made.baseline,
         after=made.found.best.estimate,
-        candidates=[Candidate(name=name, reason=why) for name, why in rejected(made.found)],
+        stats=verdict.stats,
+        candidates=[
+            Candidate(
+                name=row.name,
+                reason=row.why,
+                step_seconds=row.step_s,
+                memory_bytes=row.memory_bytes,
+            )
+            for row in passed_over(made, tried.failed if tried else {})
+        ],
         versions=versions(),
         seconds=run.seconds,
+        model=summary.model_use(spent or spent_in(run.seen)),
     )
     if isinstance(verdict, Proof):
         _check(run, made, verdict, found)
     if isinstance(found.verdict, Proof) and facts is not None:
         _emit(run, job, facts, made, found)
-    outcome = verdicts.report(run, found.verdict)
+    outcome = verdicts.report(run, found.verdict, patch=summary.patch_standing(found))
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
-    return _write(run, job, found, made, outcome, counts)
+    return _write(run, job, found, made, outcome, tried)
 
 
 def _check(run: Run, made: Synthesis, proof: Proof, found: summary.Findings) -> None:
@@ -129,8 +144,8 @@ def _emit(run: Run, job: Job, facts: ModelFacts, made: Synthesis, found: summary
 def _reprove(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
     """Prove the patch itself. Only a difference speaks against it."""
     with run.phase("reprove") as phase:
-        again, found.again = proved_again(job.request, patch, made.plan)
-        phase.summary = found.again
+        found.read, found.again = proved_again(job.request, patch, made.plan)
+        again, phase.summary = found.read, found.again
         if isinstance(again, Counterexample):
             found.verdict = Unknown(
                 f"the plan is proved, but {found.again}",
@@ -148,23 +163,21 @@ def _write(
     found: summary.Findings,
     made: Synthesis,
     outcome: Outcome,
-    counts: dict[str, dict[str, int]] | None,
+    tried: Tried | None,
 ) -> Outcome:
     """The out-directory, whole or not at all."""
     lowered, verdict = made.lowered, found.verdict
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
         out.write("plan.json", plan_json(made.plan))
-        if counts is not None:
-            out.write("tactics.json", json.dumps(counts, indent=1) + "\n")
+        if tried is not None:
+            out.write("tactics.json", json.dumps(tried.counts, indent=1) + "\n")
         out.write("program.json", dumps(made.sequential))
         out.write("distributed.json", dumps(lowered.program))
         out.write("contract.json", json.dumps(lowered.contract.to_json(), indent=1) + "\n")
-        claims: dict[str, list[str]] = {}
         if isinstance(verdict, Proof):
             text = json.dumps(verdict.certificate, separators=(",", ":")) + "\n"
             found.certificate_sha256 = hashlib.sha256(text.encode()).hexdigest()
             out.write("certificate.json", text)
-            claims = {"scope": list(verdict.scope), "assumptions": list(verdict.assumptions)}
         if found.patch is not None:
             out.write("patch.diff", found.patch.diff)
         write_report(summary.build(found), out.staging)
@@ -178,7 +191,13 @@ def _write(
         out.write("events.jsonl", "\n".join(lines) + "\n")
         noted = {"patch": _noted(found)} if found.patch is not None else {}
         inputs = {"inputs": job.inputs} if job.inputs else {}
-        out.seal({"command": job.command, "verdict": outcome.verdict, **inputs, **claims, **noted})
+        recorded = {
+            "command": job.command,
+            "verdict": outcome.verdict,
+            "request": job.request.to_json(),
+            "assumptions": list(summary.assumptions(found)),
+        }
+        out.seal({**recorded, **inputs, **noted})
     run.emit(events.Written(directory=outcome.directory, report=outcome.report))
     return outcome
 
@@ -198,7 +217,13 @@ def _noted(found: summary.Findings) -> dict[str, object]:
         for f in files
         if roots and Path(f.location).is_relative_to(roots[0])
     }
-    return describe(found.patch.files, sources, isinstance(found.verdict, Proof))
+    return describe(
+        found.patch.files,
+        sources,
+        isinstance(found.verdict, Proof),
+        read=isinstance(found.read, Proof),
+        function=found.patch.function,
+    )
 
 
 def _same_code(found: summary.Findings, facts: ModelFacts) -> None:
@@ -221,7 +246,9 @@ def _answer(job: Job, found: summary.Findings) -> str:
             f"largest relative difference: {found.ran.max_rel_diff:.2e} "
             f"({found.ran.ranks} processes against one, float64)"
         )
+    standing = summary.patch_standing(found)
+    lines += [f"patch: {standing}"] if standing else []
     if found.patch is not None:
-        lines.append(f"patch: {job.out / 'patch.diff'}")
+        lines.append(f"diff: {job.out / 'patch.diff'}")
     lines.append(f"report: {job.out / 'report.html'}")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from pathlib import Path
 from agent import events, outdir, summary, verdicts
 from agent.errors import Exit, InputError
 from agent.finishing import finish
-from agent.planning import Planning
+from agent.planning import Planning, Tried
 from agent.repairing import asking
 from agent.run import Outcome, Phase, Run
 from agent.translation.trust import Bound
@@ -142,8 +142,8 @@ def parallelize(
     whole_loss = loss_obstacle(facts)
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
-    made, verdict, counts = settled(run, job, captured, facts, split_loss=whole_loss is None)
-    return finish(run, job, captured, facts, made, verdict, counts)
+    made, verdict, tried = settled(run, job, captured, facts, split_loss=whole_loss is None)
+    return finish(run, job, captured, facts, made, verdict, tried)
 
 
 def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) -> Outcome:
@@ -156,11 +156,11 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     axes(job.mesh)
     outdir.check_free(job.out, force=job.force)
     captured = Captured(bound.program, bound.consts, facts)
-    made, verdict, counts = settled(run, job, captured, None, split_loss=True)
+    made, verdict, tried = settled(run, job, captured, None, split_loss=True)
     if isinstance(verdict, Proof):
         verdict = replace(verdict, assumptions=(*verdict.assumptions, *bound.assumptions))
     run.warn("no patch: the plan is proved of a translation, whose source is not edited")
-    return finish(run, job, captured, None, made, verdict, counts)
+    return finish(run, job, captured, None, made, verdict, tried)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
@@ -182,9 +182,9 @@ def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthes
 
 def settled(
     run: Run, job: Job, captured: Captured, facts: ModelFacts | None, split_loss: bool
-) -> tuple[Synthesis, Verdict, dict[str, dict[str, int]]]:
+) -> tuple[Synthesis, Verdict, Tried]:
     """The first plan that can be written, fits and is proved; the first of all where none is
-    proved. With it, how far each tactic came."""
+    proved. With it, what else was tried."""
     asked = Asked(captured.program, job.mesh, job.cluster, kinds(captured), split_loss, job.wishes)
     model = asking(run, job.llm)
     try:
@@ -206,12 +206,12 @@ def settled(
                 priced(phase, again)
             chosen(run, again.plan)
             found = again, verified(run, captured, again)
-        counts = planning.counts(found[0], isinstance(found[1], Proof))
+        tried = planning.tried(found[0], isinstance(found[1], Proof))
     finally:
         if model is not None:
             model.close()
-    run.emit(events.TacticsCounted(counts=counts))
-    return *found, counts
+    run.emit(events.TacticsCounted(counts=tried.counts))
+    return *found, tried
 
 
 def priced(phase: Phase, made: Synthesis) -> None:

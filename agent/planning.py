@@ -48,6 +48,16 @@ class Failure:
     reason: str
 
 
+@dataclass(frozen=True)
+class Tried:
+    """What a search came by besides the plan that it ended with."""
+
+    counts: dict[str, dict[str, int]]
+    """How far the starting points of each tactic came, see `Planning.counts`."""
+    failed: dict[Point, str]
+    """Plans that did not hold, and what they failed at."""
+
+
 @dataclass
 class Planning:
     """The search of one run: `first` gives a plan, `other` the next after one that failed."""
@@ -244,9 +254,11 @@ class Planning:
             self.proposed["model"] += 1
             self.run.warn(f"no proposals: {reply}")
             return False
+        for why in reply.value.left_out:
+            self.run.warn(f"a proposal of the model is left out: {why}")
         tried = {point for _, point in self.seeds} | {f.point for f in self.failures}
-        fresh = [p for p in reply.value if p.point not in tried]
-        for proposal in reply.value:
+        fresh = [p for p in reply.value.points if p.point not in tried]
+        for proposal in reply.value.points:
             self.proposed[f"model: {proposal.tactic}"] += 1
         self.seeds += [(f"model: {p.tactic}", p.point) for p in fresh]
         return bool(fresh)
@@ -264,6 +276,13 @@ class Planning:
         if first.kind == "memory":
             return WishError(text, "memory", hint="a larger mesh, or a smaller batch")
         return PlanError(text)
+
+    def tried(self, made: Synthesis, proved: bool) -> Tried:
+        """What else was looked at; `made` is the plan that it ended with."""
+        failed = {
+            f.point: f"{WORDS[f.kind]}: {f.reason}" for f in self.failures if f.point is not None
+        }
+        return Tried(self.counts(made, proved), failed)
 
     def counts(self, made: Synthesis, proved: bool) -> dict[str, dict[str, int]]:
         """How far the starting points of each tactic came: proposed, fitted (it keeps every

@@ -86,7 +86,7 @@ def run_child(mode: str, job: Job, folder: Path, timeout: float) -> None:
     home.mkdir(exist_ok=True)
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "synthesis.execute.child", mode, str(folder)],
+            [sys.executable, "-P", "-m", "synthesis.execute.child", mode, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

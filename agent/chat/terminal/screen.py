@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 10
-COLOURS = {"proved": "green", "refuted": "red", "unknown": "yellow"}
+COLOURS = {
+    "proved": "green",
+    "accepted": "green",
+    "refuted": "red",
+    "rejected": "red",
+    "unknown": "yellow",
+}
 
 
 def dumb() -> bool:
