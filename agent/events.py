@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCHEMA_VERSION = 1
 
-VerdictWord = Literal["proved", "refuted", "unknown", "accepted", "rejected"]
+DecidedWord = Literal["proved", "refuted", "unknown"]
+VerdictWord = DecidedWord | Literal["accepted", "rejected"]
 """Of a directory that is checked again: `accepted`, its certificate holds and its patch was not
 read; `rejected`, one of its files is not what it says it is."""
 

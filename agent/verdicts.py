@@ -20,7 +20,7 @@ WIDE = 240
 """Characters of an op that are shown: a repeated block has dozens of operands."""
 
 
-def word(verdict: Verdict) -> events.VerdictWord:
+def word(verdict: Verdict) -> events.DecidedWord:
     match verdict:
         case Proof():
             return "proved"
