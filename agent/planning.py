@@ -20,9 +20,10 @@ from agent.llm.dialogue import Read
 from agent.llm.proposing import Task, propose
 from agent.run import Run
 from synthesis.assign import PlanError, Point
+from synthesis.cost import Estimate
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts
-from synthesis.judging import WORDS, Judge, Judgement, Status
+from synthesis.judging import WORDS, Judge, Judgement, PassedOver, Status
 from synthesis.planner import Asked, Synthesis, space
 from synthesis.scoring import Candidate
 from synthesis.search import ROOM, Search
@@ -46,6 +47,7 @@ class Failure:
     tactic: str
     kind: Status
     reason: str
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Tried:
 
     counts: dict[str, dict[str, int]]
     """How far the starting points of each tactic came, see `Planning.counts`."""
-    failed: dict[Point, str]
+    failed: dict[Point, PassedOver]
     """Plans that did not hold, and what they failed at."""
 
 
@@ -99,7 +101,8 @@ class Planning:
         """The next plan, after one that failed later on; None where none is left."""
         assert self._steps is not None
         best = made.found.best
-        self.failures.append(Failure(best.point, best.origin, best.tactic, kind, reason))
+        failure = Failure(best.point, best.origin, best.tactic, kind, reason, best.estimate)
+        self.failures.append(failure)
         return next(self._steps, None)
 
     def _search(self) -> Iterator[Synthesis]:
@@ -184,6 +187,7 @@ class Planning:
                 candidate.tactic,
                 judgement.status,
                 judgement.reason,
+                candidate.estimate,
             )
         )
 
@@ -279,9 +283,12 @@ class Planning:
 
     def tried(self, made: Synthesis, proved: bool) -> Tried:
         """What else was looked at; `made` is the plan that it ended with."""
-        failed = {
-            f.point: f"{WORDS[f.kind]}: {f.reason}" for f in self.failures if f.point is not None
-        }
+        failed: dict[Point, PassedOver] = {}
+        for each in self.failures:
+            if each.point is not None:
+                why, cost = f"{WORDS[each.kind]}: {each.reason}", each.estimate
+                priced = (cost.step_s, cost.memory_bytes) if cost is not None else (None, None)
+                failed[each.point] = PassedOver(each.name, why, *priced)
         return Tried(self.counts(made, proved), failed)
 
     def counts(self, made: Synthesis, proved: bool) -> dict[str, dict[str, int]]:

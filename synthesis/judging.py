@@ -203,22 +203,23 @@ class PassedOver:
 
 
 def passed_over(
-    made: Synthesis, failed: Mapping[Point, str], count: int = 5
+    made: Synthesis, failed: Mapping[Point, PassedOver], count: int = 5
 ) -> tuple[PassedOver, ...]:
-    """Why the next best candidates, those that `failed` (point: what at) and the tactics that are
-    no candidates were not chosen. Nothing is judged here."""
-    found, rows = made.found, list[PassedOver]()
+    """Why the next best candidates, those that `failed` when they were tried, and the tactics that
+    are no candidates were not chosen. Nothing is judged here."""
+    found = made.found
     limit = found.state.limit if found.state is not None else float("inf")
-    for at, other in enumerate(found.others):
-        why = failed.get(other.point, "")
-        if at < count or why:
-            cost = costs(found.best, other, limit)
-            needs = other.estimate.memory_bytes
-            rows.append(PassedOver(other.origin, why or cost, other.estimate.step_s, needs))
-    for name, _, result in found.starts:
-        if isinstance(result, Refusal):
-            rows.append(PassedOver(name, f"{WORDS[result.kind]}: {result.reason}"))
-    return tuple(rows)
+    rows = dict(failed)
+    rows.pop(found.best.point, None)
+    for other in [c for c in found.others if c.point not in failed][:count]:
+        why, needs = costs(found.best, other, limit), other.estimate.memory_bytes
+        rows[other.point] = PassedOver(other.origin, why, other.estimate.step_s, needs)
+    refused = [
+        PassedOver(name, f"{WORDS[result.kind]}: {result.reason}")
+        for name, _, result in found.starts
+        if isinstance(result, Refusal) and result.point not in rows
+    ]
+    return (*rows.values(), *refused)
 
 
 def differences(chosen: Point, other: Point) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent import events, patching
 from agent.chat.desk import key
+from agent.chat.state import Judged
 from agent.errors import Exit, InputError
 from agent.patching import tree
 from agent.run import Outcome
@@ -118,9 +119,13 @@ def _plan_directory(session: Session) -> tuple[Path, Path, str]:
 
 def _reached(session: Session) -> str:
     """The last verdict of this step in one line, with what was done with the patch."""
-    found = next(e for e in reversed(session.run.seen) if isinstance(e, events.VerdictReached))
+    found = _last_verdict(session)
     patch = f"; patch: {found.patch}" if found.patch else ""
     return f"{found.verdict}: {found.scope[0]}{patch}"
+
+
+def _last_verdict(session: Session) -> events.VerdictReached:
+    return next(e for e in reversed(session.run.seen) if isinstance(e, events.VerdictReached))
 
 
 def _program_directory(session: Session) -> tuple[Path, Path]:
@@ -177,7 +182,7 @@ def standing(session: Session) -> str:
     if judged is None or planned is None or judged.of != planned.of:
         return "not judged yet: /verify"
     if judged.verdict == "proved":
-        return f"proved: {judged.message.split('; ')[0]}"
+        return f"proved: {judged.message.split('; ')[0]}; patch: {judged.patch or 'not read'}"
     return f"{judged.verdict}: {judged.message.splitlines()[0]}; it cannot be applied"
 
 
@@ -216,10 +221,21 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     verdict = replace(session.desk.verdict(), relations=())
     if session.desk.facts() is None:
         session.run.warn("no patch: the plan is one of a translation, whose source is not edited")
-    facts = session.desk.facts()
-    return finish(
+    planned, facts = session.state.planned, session.desk.facts()
+    assert planned is not None
+    outcome = finish(
         session.run, job, session.desk.captured(), facts, made, verdict, spent=session.spent
     )
+    said = _last_verdict(session)
+    judged = Judged(
+        verdict=said.verdict,
+        of=planned.of,
+        message=said.message,
+        where=said.where,
+        patch=said.patch,
+    )
+    session.change(judged=judged, at=0)
+    return outcome
 
 
 def _job(session: Session, out: Path, force: bool) -> Job:

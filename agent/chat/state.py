@@ -97,6 +97,8 @@ class Judged(Part):
     of: str
     message: str
     where: str = ""
+    patch: str = ""
+    """What was done with the patch of the plan; empty where nothing was."""
 
 
 class Wish(Part):

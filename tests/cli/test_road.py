@@ -187,18 +187,21 @@ def test_a_patch_is_read_only_with_the_model_that_it_is_for(
     assert what in done.err
 
 
-def test_a_file_beside_the_model_hides_no_module_of_python(
-    command: Command, tmp_path: Path
-) -> None:
-    """A `glob.py` of the owner is his; neither capture nor a run of the patch imports it for
-    Python's own."""
+def test_a_file_beside_the_model_hides_no_module_of_python(tmp_path: Path) -> None:
+    """A `glob.py` of the owner is his; no process of ours imports it for Python's own."""
     (tmp_path / "net.py").write_text(MODEL)
-    for name in ("glob", "tempfile", "random"):
+    for name in ("glob", "random", "tempfile"):
         (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('{name}.py of the owner')\n")
     arguments = ("parallelize", "net.py:Net", "--mesh", "tp=2", "--out", "out", "--run")
-    done = command(*arguments, cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert "run on 2 processes, agrees" in done.out
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "agent", *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run on 2 processes, agrees" in done.stdout
 
 
 def _copy(road: tuple[Path, Done], tmp_path: Path) -> Path:
