@@ -75,7 +75,7 @@ def finish(
         _check(run, made, verdict, found)
     if isinstance(found.verdict, Proof) and facts is not None:
         _emit(run, job, facts, made, found)
-    outcome = verdicts.report(run, found.verdict, patch=summary.patch_standing(found))
+    outcome = verdicts.report(run, found.verdict, patch=found.patch_standing)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
     return _write(run, job, found, made, outcome, tried)
@@ -246,7 +246,7 @@ def _answer(job: Job, found: summary.Findings) -> str:
             f"largest relative difference: {found.ran.max_rel_diff:.2e} "
             f"({found.ran.ranks} processes against one, float64)"
         )
-    standing = summary.patch_standing(found)
+    standing = found.patch_standing
     lines += [f"patch: {standing}"] if standing else []
     if found.patch is not None:
         lines.append(f"diff: {job.out / 'patch.diff'}")

@@ -68,6 +68,12 @@ class Findings:
     peak_memory: int | None = None
     exit_code: int = 0
 
+    @property
+    def patch_standing(self) -> str:
+        """What was done with the patch itself; empty where there was none."""
+        made = self.patch is not None or self.ran is not None or self.read is not None
+        return patch_standing(self.read, self.ran, self.tolerance) if made else ""
+
 
 def strategy(plan: Plan) -> str:
     """The plan in plain words."""
@@ -94,7 +100,7 @@ def build(found: Findings) -> m.Report:
         title=f"{found.target} on {plan.mesh}",
         verdict=word(verdict),
         headline=_headline(verdict, captured.program),
-        patch_standing=patch_standing(found),
+        patch_standing=found.patch_standing,
         patch_notes=tuple(filter(None, (found.again, found.run_note))),
         command=found.command,
         created_with=dict(found.versions),
@@ -121,7 +127,7 @@ def build(found: Findings) -> m.Report:
         ),
         time=_time(found.after, found.cluster),
         proof=_proof(found, proof) if proof else None,
-        refuter=_refuter(verdict, found.stats),
+        refuter=refuter(verdict, found.stats),
         execution=_execution(found),
         patch=_patch(found.patch),
         obligations=found.patch.obligations if found.patch else plan.obligations,
@@ -141,11 +147,9 @@ def build(found: Findings) -> m.Report:
     )
 
 
-def patch_standing(found: Findings) -> str:
-    """What was done with the patch itself; empty where there was none."""
-    ran, read = found.ran, found.read
-    if found.patch is None and ran is None and read is None:
-        return ""
+def patch_standing(read: Verdict | None, ran: RunResult | None, tolerance: float) -> str:
+    """What was done with the patch itself: `read` is the verdict on its source, read again as the
+    ranks run it, and `ran` what came of running it; None where it was not."""
     parts: list[str] = []
     match read:
         case Proof():
@@ -157,7 +161,7 @@ def patch_standing(found: Findings) -> str:
         case None:
             pass
     if ran is not None:
-        how = "agrees" if ran.max_rel_diff <= found.tolerance else "differs"
+        how = "agrees" if ran.max_rel_diff <= tolerance else "differs"
         parts.append(f"run on {ran.ranks} processes, {how}")
     return " | ".join([*parts, *(["not read"] if read is None else [])])
 
@@ -304,7 +308,7 @@ def _segments(program: Program) -> str:
     return f"{len(lengths)} repeated blocks proved once each, by induction over {covered} layers"
 
 
-def _refuter(verdict: Verdict, stats: Mapping[str, float]) -> m.RefuterFacts:
+def refuter(verdict: Verdict, stats: Mapping[str, float]) -> m.RefuterFacts:
     if "refuter_ran" not in stats:
         return m.RefuterFacts(result="not run: it was decided before any value was looked at")
     if not stats["refuter_ran"]:
