@@ -27,18 +27,23 @@ def folder_again(run: Run, root: Path, recapture: bool = False, sources: Path = 
         rows = _rows(root)
         phase.summary = f"{len(recorded)} files, {len(rows)} jobs"
     lines = [f"changed since it was written: {name}" for name in changed]
-    every = not changed
+    written = {Path(name).parts[1] for name in recorded if name.startswith("jobs/")}
+    lines += [f"left out of summary.json: {name}" for name in sorted(written - set(rows))]
+    words: set[str] = {"rejected"} if lines else set() if rows else {"unknown"}
     for name, status in rows.items():
         found = status
         if status == "proved":
             again = recheck.directory_again(run, root / "jobs" / name, recapture, sources)
             found = again.verdict if again.exit is Exit.PROVED else "no longer proved"
-        every = every and found in ("accepted", "proved")
+            words.add(again.verdict)
+        else:
+            words.add("unknown")
         lines.append(f"{found:<10}  {name}")
+    every = words <= {"accepted", "proved"}
     whole = "proved" if recapture else "accepted"
     return Outcome(
         Exit.PROVED if every else Exit.NOT_PROVED,
-        whole if every else "rejected" if changed else "unknown",
+        whole if every else "rejected" if "rejected" in words else "unknown",
         directory=str(root),
         answer="\n".join(lines),
     )

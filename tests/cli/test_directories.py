@@ -13,7 +13,9 @@ import pytest
 
 from agent import events, outdir
 from agent.agreement import disagreement
-from agent.errors import Exit
+from agent.batch.again import folder_again
+from agent.batch.folder import Folder
+from agent.errors import Exit, InputError
 from agent.patching import describe
 from agent.recheck import NOT_READ, examined
 from agent.run import Run
@@ -247,3 +249,28 @@ def test_the_order_in_time_is_judged_again(tmp_path: Path, side: str, word: str)
     assert verdict.verdict == word, verdict.message
     if word == "rejected":
         assert verdict.message.startswith("distributed.json: ")
+
+
+def test_every_job_of_a_batch_is_checked_as_a_directory_is(out: Path, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    shutil.copytree(out, root / "jobs" / "a")
+    (root / "summary.json").write_text(json.dumps({"jobs": [{"name": "a", "status": "proved"}]}))
+    Folder(root).seal({}, ["summary.json"], ["a"])
+    run = Run([])
+    again = folder_again(run, root)
+    assert (again.exit, again.verdict, again.answer) == (Exit.PROVED, "accepted", "accepted    a")
+    edited(root / "jobs" / "a", "plan.json", lambda plan: plan["params"].clear())
+    Folder(root).seal({}, ["summary.json"], ["a"])
+    again = folder_again(run, root)
+    assert (again.exit, again.verdict) == (Exit.NOT_PROVED, "rejected")
+    assert again.answer == "no longer proved  a"
+    for rows in ([], [{"name": "b", "status": "proved"}]):
+        (root / "summary.json").write_text(json.dumps({"jobs": rows}))
+        Folder(root).seal({}, ["summary.json"], ["a"])
+        if not rows:
+            again = folder_again(run, root)
+            assert (again.exit, again.verdict) == (Exit.NOT_PROVED, "rejected")
+            assert again.answer == "left out of summary.json: a"
+        else:
+            with pytest.raises(InputError):
+                folder_again(run, root)
