@@ -10,13 +10,15 @@ from verifier.contract import Contract
 from verifier.ir.program import Program
 from verifier.layout import Layout, bound
 
+_SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
 _SPLIT = re.compile(r"S\((-?\d+)\)(?: in (\d+) parts)?")
 
 
 def disagreement(plan: Plan, sequential: Program, distributed: Program, contract: Contract) -> str:
     """Where a plan says otherwise than the programs and their contract; empty if nowhere.
 
-    A plan speaks of one layer; the program stacks the layers of a repeated block in leading dims.
+    A plan speaks of one layer for all that are alike; the program names each layer, or stacks those
+    of a repeated block in leading dims.
     """
     if plan.mesh.dims != distributed.mesh.dims:
         return f"it is for the mesh {plan.mesh}, distributed.json for {distributed.mesh}"
@@ -24,28 +26,40 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
         if name is not None and name not in plan.mesh:
             return f"it splits over {name}, which its mesh {plan.mesh} has not"
     params = {item.path: item for item in sequential.inputs if item.role == "param"}
-    unnamed, unknown = (
-        sorted(set(params) - set(plan.params)),
-        sorted(set(plan.params) - set(params)),
-    )
+    named = {path: [p for p in plan.params if p == path or _covers(p, path)] for path in params}
+    unnamed = next((path for path, by in named.items() if not by), "")
     if unnamed:
-        return f"it does not place {unnamed[0]}, a parameter of program.json"
+        return f"it does not place {unnamed}, a parameter of program.json"
+    unknown = sorted(set(plan.params) - {p for by in named.values() for p in by})
     if unknown:
         return f"it places {unknown[0]}, which is no parameter of program.json"
-    for path, item in params.items():
+    for path, item, said in ((path, params[path], p) for path, by in named.items() for p in by):
         stacked = sum(part == "*" or part.startswith("[") for part in path.split("."))
         layout = contract.inputs[item.name]
         layout = Layout(layout.dims[stacked:], layout.partial)
-        placed = plan.params[path]
+        placed = plan.params[said]
         if set(placed) != set(plan.mesh.names):
             return (
                 f"it places {path} over {', '.join(placed) or 'nothing'}, its mesh is {plan.mesh}"
             )
         for name in plan.mesh.names:
-            stated = _stated(plan, path, placed[name], len(layout.dims))
+            stated = _stated(plan, said, placed[name], len(layout.dims))
             if stated != _found(layout, name):
                 return f"it lays {path} out over {name} as {placed[name]}, contract.json does not"
     return ""
+
+
+def _covers(pattern: str, path: str) -> bool:
+    """Whether a path of a plan, with `*` or a slice for an index, stands for a parameter."""
+    parts, names = pattern.split("."), path.split(".")
+    return len(parts) == len(names) and all(map(_stands_for, parts, names))
+
+
+def _stands_for(part: str, name: str) -> bool:
+    if part == name or not name.isdecimal():
+        return part == name
+    found = _SLICE.fullmatch(part)
+    return part == "*" or (found is not None and int(name) in range(*map(int, found.groups())))
 
 
 def _stated(plan: Plan, path: str, placement: str, rank: int) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ from tests.synthesis import decoder
 from verifier.campaign.cases import read_case
 from verifier.certificate import certificate
 from verifier.checker import Accepted, check
+from verifier.contract import Contract
 from verifier.inline import inline
 from verifier.ir.jsonio import dumps
-from verifier.ir.types import Mesh
+from verifier.ir.program import Input, Program
+from verifier.ir.types import Mesh, TensorType
+from verifier.layout import from_placements
 from verifier.legality import stopped
 from verifier.relate import Rules, relate_peeled
 from verifier.verdict import Counterexample, Proof
@@ -214,6 +218,27 @@ def test_plans_agree_with_the_programs_that_they_were_made_with(mesh: Mesh, head
     made = synthesize(decoder.decoder(layers=2, kv=heads), mesh, decoder.CLUSTER)
     lowered = made.lowered
     assert not disagreement(made.plan, made.sequential, lowered.program, lowered.contract)
+
+
+def test_a_plan_of_one_layer_stands_for_layers_that_are_named() -> None:
+    layout = from_placements((4, 6), [("tp", 2, "S(0)")])
+    paths = ("h.0.up.weight", "h.1.up.weight", "h.2.norm.up.weight")
+    weight = TensorType((4, 6), "f32")
+    inputs = [Input(f"w{i}", weight, "param", path) for i, path in enumerate(paths)]
+    one = Program("m", tuple(inputs), (), (), {i.name: i.type for i in inputs})
+    many = replace(one, mesh=Mesh.of(tp=2))
+    contract = Contract({i.name: layout for i in inputs}, {})
+    split = {"tp": "S(0)"}
+
+    def found(params: dict[str, dict[str, str]]) -> str:
+        return disagreement(Plan(Mesh.of(tp=2), "tp", params=params), one, many, contract)
+
+    whole = {"h.[0:2:1].up.weight": split, "h.*.norm.up.weight": split}
+    assert not found(whole)
+    fewer = {"h.[0:2:2].up.weight": split, "h.*.norm.up.weight": split}
+    assert "does not place h.1.up.weight" in found(fewer)
+    assert "places h.*.down.weight" in found({**whole, "h.*.down.weight": split})
+    assert "lays h.2.norm.up.weight out" in found({**whole, "h.*.norm.up.weight": {"tp": "R"}})
 
 
 @pytest.mark.parametrize("name", ["program.json", "distributed.json"])
