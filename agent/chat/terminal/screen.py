@@ -144,6 +144,8 @@ class Screen:
             self._line("  at", event.where, "dim")
         for sentence in event.assumptions:
             self._line("  assumes", sentence, "dim")
+        if event.patch:
+            self._line("  patch", event.patch, "dim")
 
     def _problem(self, event: events.Problem) -> None:
         self._rest()
