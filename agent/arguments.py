@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,9 +67,16 @@ Constrain = Annotated[
 Timeout = Annotated[
     float | None, typer.Option(min=0.1, metavar="S", help="Seconds the whole command may take.")
 ]
+Root = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder that the patch's paths are relative to.")
+]
+Recapture = Annotated[
+    bool,
+    typer.Option("--recapture", help="Read the patched source again and prove what it computes."),
+]
 
 EXITS = (
-    "Exit codes: 0 done and proved, 1 refuted or unknown, 2 usage, config or input, 3 model "
-    "endpoint, 4 budget or time, 5 nothing selected, 6 alarm of the guard, 70 our own fault, "
-    "130 interrupted."
+    "Exit codes: 0 done and proved (verify DIRECTORY: accepted), 1 refuted, unknown or rejected, "
+    "2 usage, config or input, 3 model endpoint, 4 budget or time, 5 nothing selected, 6 alarm of "
+    "the guard, 70 our own fault, 130 interrupted."
 )

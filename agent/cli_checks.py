@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from agent.arguments import EXITS, Batch, Config, Inputs, Json, MeshDims, Seq, Timeout
+from agent.arguments import (
+    EXITS,
+    Batch,
+    Config,
+    Inputs,
+    Json,
+    MeshDims,
+    Recapture,
+    Root,
+    Seq,
+    Timeout,
+)
 
 
 def verify(
@@ -31,17 +42,22 @@ def verify(
             help="Prove an edited large program by what changed since a proof that was kept.",
         ),
     ] = True,
+    recapture: Recapture = False,
+    root: Root = Path(),
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
     """Check an out-directory again, or prove one IR program equal to another under a contract.
 
-    A directory is checked without search, network or torch: the hashes of its files, and its
-    certificate step by step.
+    A directory is checked without search, network or torch: the hashes of its files, its
+    certificate step by step, the order in time, and that the plan is that of the programs. It ends
+    accepted (0) or rejected (1): its patch is tied to all that by hashes alone. --recapture reads
+    the patched source and proves that; then the word is proved.
 
     \b
     Examples:
       shardproof verify out/
+      shardproof verify out/ --recapture
       shardproof verify --sequential s.txt --distributed d.txt --contract c.txt --relations
     """
     from agent.run import Outcome, Run, conduct
@@ -49,7 +65,9 @@ def verify(
     def work(run: Run) -> Outcome:
         from agent import recheck
 
-        return recheck.dispatch(run, path, sequential, distributed, contract, relations, cache)
+        return recheck.dispatch(
+            run, path, sequential, distributed, contract, relations, cache, recapture, root
+        )
 
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
 

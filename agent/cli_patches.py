@@ -8,15 +8,12 @@ from typing import Annotated
 
 import typer
 
-from agent.arguments import Json
+from agent.arguments import Json, Recapture, Root
 
-Root = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder that the patch's paths are relative to.")
-]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A directory that parallelize wrote.")]
 PATCH_EXITS = (
-    "Exit codes: 0 done, 1 not applied (diff: does not fit), 2 refused and nothing written, "
-    "70 our own fault, 130 interrupted."
+    "Exit codes: 0 done, 1 not applied (diff: does not fit; apply: rejected, or not proved), "
+    "2 refused and nothing written, 70 our own fault, 130 interrupted."
 )
 
 
@@ -46,16 +43,17 @@ def apply(
         typer.Option("--unsafe", help="Also where a program was bound to the code by trials only."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    recapture: Recapture = False,
     json: Json = False,
 ) -> int:
     """Apply a proved patch to your files: all of them or none. `shardproof undo` takes it back.
 
     The certificate is checked again, every file must be as it was when the patch was made, and
-    no git command is run on your tree.
+    no git command is run on your tree. With --recapture the patch itself is read and proved first.
 
     \b
     Examples:
-      shardproof apply out/
+      shardproof apply out/ --recapture
       shardproof apply out/ --root ~/project --yes
     """
     from agent.run import Outcome, Run, conduct
@@ -63,7 +61,7 @@ def apply(
     def work(run: Run) -> Outcome:
         from agent.patching import command
 
-        return command.apply(run, out, root, unsafe=unsafe, yes=yes)
+        return command.apply(run, out, root, unsafe=unsafe, yes=yes, recapture=recapture)
 
     return conduct("apply", sys.argv[1:], work, json=json)
 

@@ -136,12 +136,17 @@ class Console:
         self._rest()
 
     def _verdict(self, event: events.VerdictReached) -> None:
-        colour = {"proved": "32", "refuted": "31", "unknown": "33"}[event.verdict]
+        good, bad = ("proved", "accepted"), ("refuted", "rejected")
+        colour = "32" if event.verdict in good else "31" if event.verdict in bad else "33"
         self._say(event.verdict, event.message, colour)
         if event.where:
             self._say("  at", event.where)
         for assumption in counted_up(event.assumptions):
             self._say("  given", assumption, "")
+        for assumption in counted_up(event.recorded):
+            self._say("  given", f"{assumption} (recorded by the run, not checked here)", "")
+        if event.patch:
+            self._say("  patch", event.patch, "")
         for relation in event.relations:
             self._say("  is", relation, "")
 

@@ -17,9 +17,9 @@ class Exit(IntEnum):
     """Exit codes of every command, with and without `--json`."""
 
     PROVED = 0
-    """Done, and proved where there was something to prove."""
+    """Done, and proved where there was something to prove; a directory that was accepted."""
     NOT_PROVED = 1
-    """Done: refuted or unknown."""
+    """Done: refuted, unknown or rejected."""
     INPUT = 2
     """Usage, config or input."""
     ENDPOINT = 3

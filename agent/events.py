@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCHEMA_VERSION = 1
 
-VerdictWord = Literal["proved", "refuted", "unknown"]
+DecidedWord = Literal["proved", "refuted", "unknown"]
+VerdictWord = DecidedWord | Literal["accepted", "rejected"]
+"""Of a directory that is checked again: `accepted`, its certificate holds and its patch was not
+read; `rejected`, one of its files is not what it says it is."""
 
 
 class _Event(BaseModel):
@@ -62,6 +65,11 @@ class VerdictReached(_Event):
     assumptions: list[str] = []
     relations: list[str] = []
     """What each value was found to be, where that was asked for."""
+    recorded: list[str] = []
+    """What a directory that was checked again says that it rests on, besides: nothing that could be
+    checked from its files."""
+    patch: str = ""
+    """Whether the patch itself was read, in words, where there is one."""
 
 
 class ContractStated(_Event):

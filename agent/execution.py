@@ -8,18 +8,20 @@ from synthesis.emit import EmitError, Patch
 from synthesis.execute import ExecuteError
 from synthesis.execute.reading import Reading, read_patch
 from synthesis.plan import Plan
-from synthesis.planner import Synthesis
-from verifier.contract import ContractError
+from verifier.contract import Contract, ContractError
 from verifier.frontend.captured import Captured
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.request import CaptureRequest
 from verifier.ir.errors import IRError
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
+from verifier.ir.program import Program
+from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 from verifier.verify import verify
 
 PARAMETERS = 50_000_000
 PROCESSES = 8
 """A model with more parameters, or a mesh with more ranks, is run only where that is asked for."""
+
+UNREAD = "the plan is proved; its patch was not read"
 
 
 def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan) -> str:
@@ -34,21 +36,23 @@ def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan) -> str
 
 
 def read_again(
-    request: CaptureRequest, captured: Captured, made: Synthesis, patch: Patch
+    request: CaptureRequest,
+    captured: Captured,
+    plan: Plan,
+    sequential: Program,
+    planned: Contract,
+    patch: Patch,
 ) -> tuple[Reading | None, Verdict]:
     """What the ranks of the patched source run, and the verdict on that: the word about the patch.
 
-    Unknown, with no reading, where the patched source could not be traced.
+    `sequential` is what was captured, in primitives; inputs and outputs are laid out as `planned`
+    says. Unknown, with no reading, where the patched source could not be traced.
     """
     try:
-        reading = read_patch(
-            request, patch, made.plan, captured.facts, made.sequential, made.lowered.contract
-        )
-        verdict = verify(
-            made.sequential, reading.program, reading.contract, consts=captured.consts
-        )
+        reading = read_patch(request, patch, plan, captured.facts, sequential, planned)
+        verdict = verify(sequential, reading.program, reading.contract, consts=captured.consts)
     except (EmitError, ExecuteError, CaptureError, ContractError, IRError) as error:
-        return None, Unknown(f"the plan is proved; its patch was not read: {_last(error)}")
+        return None, Unknown(f"{UNREAD}: {_last(error)}")
     if isinstance(verdict, Proof):
         assumptions = (*verdict.assumptions, *reading.assumptions)
         verdict = replace(verdict, assumptions=tuple(dict.fromkeys(assumptions)))
@@ -63,16 +67,18 @@ def _last(error: Exception) -> str:
 def not_proved(verdict: Verdict) -> Verdict:
     """The verdict on a patch that is no proof, told as what it is: the plan was proved."""
     match verdict:
-        case Counterexample(witness=w) if isinstance(w, Trace):
-            said = f"cannot run: {w.message}"
-        case Counterexample(witness=w):
-            said = f"differs from one device: {w.output} is {w.got:.6g}, expected {w.expected:.6g}"
-        case Unknown(reason=reason):
-            if reason.startswith("the plan is proved;"):
-                return verdict
-            said = f"is not proved: {reason}"
         case Proof():
             return verdict
+        case Counterexample(witness=Trace(message=message)):
+            said = f"cannot run: {message}"
+        case Counterexample(witness=Witness(output=output, got=got, expected=expected)):
+            said = f"differs from one device: {output} is {got:.6g}, expected {expected:.6g}"
+        case Counterexample():
+            said = "differs from one device"
+        case Unknown(reason=reason):
+            if reason.startswith(UNREAD):
+                return verdict
+            said = f"is not proved: {reason}"
     return Unknown(
         f"the plan is proved, but its patch {said}",
         verdict.location,

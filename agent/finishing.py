@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import events, outdir, summary, verdicts
+from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
@@ -18,9 +19,10 @@ from agent.run import Outcome, Run, completed
 from agent.writing import Written, told, write
 from synthesis.emit import ModelFacts, Patch
 from synthesis.execute import ExecuteError, execute
+from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.plan import to_json as plan_json
-from synthesis.planner import Synthesis, rejected
+from synthesis.planner import Synthesis
 from verifier.checker import Accepted, Rejected, check
 from verifier.contract import Contract
 from verifier.frontend.captured import Captured
@@ -30,6 +32,7 @@ from verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
     from agent.pipeline import Job
+    from agent.planning import Tried
 
 
 def finish(
@@ -39,13 +42,15 @@ def finish(
     facts: ModelFacts | None,
     made: Synthesis,
     verdict: Verdict,
-    counts: dict[str, dict[str, int]] | None = None,
+    tried: Tried | None = None,
+    spent: Spent | None = None,
     written: Written | None = None,
 ) -> Outcome:
-    """From a verdict to the out-directory: written as a patch, read again, checked, tried, reported.
+    """From a verdict to the out-directory: a patch, read again, checked, run, reported.
 
     `verdict` is that on the plan; where there is a patch the word is that on the patch. Without
-    `facts` of the source there is none. `counts` say how far each tactic came.
+    `facts` of the source there is none. `tried` is what else the search looked at; `spent` what a
+    language model took, by default what the events of this run say.
     """
     if written is None and isinstance(verdict, Proof) and facts is not None:
         written = write(run, job, captured, facts, made)
@@ -60,20 +65,33 @@ def finish(
         verdict=verdict,
         before=made.baseline,
         after=made.found.best.estimate,
-        candidates=[Candidate(name=name, reason=why) for name, why in rejected(made.found)],
+        stats=verdict.stats,
+        candidates=[
+            Candidate(
+                name=row.name,
+                reason=row.why,
+                step_seconds=row.step_s,
+                memory_bytes=row.memory_bytes,
+            )
+            for row in passed_over(made, tried.failed if tried else {})
+        ],
         versions=versions(),
         seconds=run.seconds,
+        model=summary.model_use(spent or spent_in(run.seen)),
     )
+    if written is not None:
+        found.again = told(written.reading, written.judged)
+        found.read = written.judged if written.reading is not None else None
     judged = _judged(made, written)
     if isinstance(verdict, Proof):
         _check(run, judged, verdict, found)
     if isinstance(found.verdict, Proof) and written is not None:
-        found.patch, found.again = written.patch, told(written.reading, written.judged)
+        found.patch = written.patch
         _try(run, job, made, found, written.patch)
-    outcome = verdicts.report(run, found.verdict)
+    outcome = verdicts.report(run, found.verdict, patch=found.patch_standing)
     found.exit_code = int(outcome.exit)
     found.peak_memory = max(peak_memory(), captured.peak_bytes)
-    return _write(run, job, found, judged, outcome, counts)
+    return _write(run, job, found, judged, outcome, tried)
 
 
 @dataclass(frozen=True)
@@ -97,9 +115,7 @@ def _judged(made: Synthesis, written: Written | None) -> Judged:
 def _check(run: Run, judged: Judged, proof: Proof, found: summary.Findings) -> None:
     """The second opinion. A certificate that it rejects is no proof."""
     with run.phase("check") as phase:
-        result = check(
-            proof.certificate, judged.sequential, judged.distributed, judged.contract
-        )
+        result = check(proof.certificate, judged.sequential, judged.distributed, judged.contract)
         match result:
             case Accepted(claims=claims):
                 phase.summary = f"certificate accepted, {claims} claims"
@@ -149,23 +165,21 @@ def _write(
     found: summary.Findings,
     judged: Judged,
     outcome: Outcome,
-    counts: dict[str, dict[str, int]] | None,
+    tried: Tried | None,
 ) -> Outcome:
     """The out-directory, whole or not at all."""
     verdict = found.verdict
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
         out.write("plan.json", plan_json(judged.plan))
-        if counts is not None:
-            out.write("tactics.json", json.dumps(counts, indent=1) + "\n")
+        if tried is not None:
+            out.write("tactics.json", json.dumps(tried.counts, indent=1) + "\n")
         out.write("program.json", dumps(judged.sequential))
         out.write("distributed.json", dumps(judged.distributed))
         out.write("contract.json", json.dumps(judged.contract.to_json(), indent=1) + "\n")
-        claims: dict[str, list[str]] = {}
         if isinstance(verdict, Proof):
             text = json.dumps(verdict.certificate, separators=(",", ":")) + "\n"
             found.certificate_sha256 = hashlib.sha256(text.encode()).hexdigest()
             out.write("certificate.json", text)
-            claims = {"scope": list(verdict.scope), "assumptions": list(verdict.assumptions)}
         if found.patch is not None:
             out.write("patch.diff", found.patch.diff)
         write_report(summary.build(found), out.staging)
@@ -179,7 +193,13 @@ def _write(
         out.write("events.jsonl", "\n".join(lines) + "\n")
         noted = {"patch": _noted(found)} if found.patch is not None else {}
         inputs = {"inputs": job.inputs} if job.inputs else {}
-        out.seal({"command": job.command, "verdict": outcome.verdict, **inputs, **claims, **noted})
+        recorded = {
+            "command": job.command,
+            "verdict": outcome.verdict,
+            "request": job.request.to_json(),
+            "assumptions": list(summary.assumptions(found)),
+        }
+        out.seal({**recorded, **inputs, **noted})
     run.emit(events.Written(directory=outcome.directory, report=outcome.report))
     return outcome
 
@@ -199,7 +219,13 @@ def _noted(found: summary.Findings) -> dict[str, object]:
         for f in files
         if roots and Path(f.location).is_relative_to(roots[0])
     }
-    return describe(found.patch.files, sources, isinstance(found.verdict, Proof))
+    return describe(
+        found.patch.files,
+        sources,
+        isinstance(found.verdict, Proof),
+        read=isinstance(found.read, Proof),
+        function=found.patch.function,
+    )
 
 
 def _answer(job: Job, found: summary.Findings) -> str:
@@ -210,7 +236,9 @@ def _answer(job: Job, found: summary.Findings) -> str:
             f"largest relative difference: {found.ran.max_rel_diff:.2e} "
             f"({found.ran.ranks} processes against one, float64)"
         )
+    standing = found.patch_standing
+    lines += [f"patch: {standing}"] if standing else []
     if found.patch is not None:
-        lines.append(f"patch: {job.out / 'patch.diff'}")
+        lines.append(f"diff: {job.out / 'patch.diff'}")
     lines.append(f"report: {job.out / 'report.html'}")
     return "\n".join(lines)

@@ -17,7 +17,13 @@ from agent import __version__
 from agent.errors import InputError
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+ENTRIES = frozenset(
+    {"format", "shardproof", "command", "verdict", "inputs", "request", "assumptions", "patch"}
+    | {"files"}
+)
+"""All that the manifest of one model may hold. What it says of a proof is what the run said: who
+checks a directory works scope, assumptions and verdict out anew."""
 
 
 @dataclass(frozen=True)

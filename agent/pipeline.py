@@ -11,7 +11,7 @@ from pathlib import Path
 from agent import events, outdir, summary, verdicts
 from agent.errors import Exit, InputError
 from agent.finishing import finish
-from agent.planning import Planning
+from agent.planning import Planning, Tried
 from agent.repairing import asking
 from agent.run import Outcome, Phase, Run
 from agent.translation.trust import Bound
@@ -144,7 +144,9 @@ def parallelize(
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
     found = settled(run, job, captured, facts, split_loss=whole_loss is None)
-    return finish(run, job, captured, facts, found.made, found.verdict, found.counts, found.written)
+    return finish(
+        run, job, captured, facts, found.made, found.verdict, found.tried, written=found.written
+    )
 
 
 def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) -> Outcome:
@@ -162,7 +164,7 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     if isinstance(verdict, Proof):
         verdict = replace(verdict, assumptions=(*verdict.assumptions, *bound.assumptions))
     run.warn("no patch: the plan is proved of a translation, whose source is not edited")
-    return finish(run, job, captured, None, found.made, verdict, found.counts)
+    return finish(run, job, captured, None, found.made, verdict, found.tried)
 
 
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
@@ -191,8 +193,8 @@ class Settled:
     """On the plan."""
     written: Written | None = None
     """Its patch, with the verdict on that."""
-    counts: dict[str, dict[str, int]] | None = None
-    """How far each tactic came."""
+    tried: Tried | None = None
+    """What else the search looked at."""
 
     @property
     def word(self) -> Verdict:
@@ -225,12 +227,12 @@ def settled(
                 priced(phase, again)
             chosen(run, again.plan)
             found = _judged(run, job, captured, facts, again)
-        counts = planning.counts(found.made, isinstance(found.word, Proof))
+        tried = planning.tried(found.made, isinstance(found.word, Proof))
     finally:
         if model is not None:
             model.close()
-    run.emit(events.TacticsCounted(counts=counts))
-    return replace(found, counts=counts)
+    run.emit(events.TacticsCounted(counts=tried.counts))
+    return replace(found, tried=tried)
 
 
 def _judged(

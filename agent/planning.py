@@ -20,9 +20,10 @@ from agent.llm.dialogue import Read
 from agent.llm.proposing import Task, propose
 from agent.run import Run
 from synthesis.assign import PlanError, Point
+from synthesis.cost import Estimate
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts
-from synthesis.judging import WORDS, Judge, Judgement, Status
+from synthesis.judging import WORDS, Judge, Judgement, PassedOver, Status
 from synthesis.planner import Asked, Synthesis, space
 from synthesis.scoring import Candidate
 from synthesis.search import ROOM, Search
@@ -46,6 +47,17 @@ class Failure:
     tactic: str
     kind: Status
     reason: str
+    estimate: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a search came by besides the plan that it ended with."""
+
+    counts: dict[str, dict[str, int]]
+    """How far the starting points of each tactic came, see `Planning.counts`."""
+    failed: dict[Point, PassedOver]
+    """Plans that did not hold, and what they failed at."""
 
 
 @dataclass
@@ -89,7 +101,8 @@ class Planning:
         """The next plan, after one that failed later on; None where none is left."""
         assert self._steps is not None
         best = made.found.best
-        self.failures.append(Failure(best.point, best.origin, best.tactic, kind, reason))
+        failure = Failure(best.point, best.origin, best.tactic, kind, reason, best.estimate)
+        self.failures.append(failure)
         return next(self._steps, None)
 
     def _search(self) -> Iterator[Synthesis]:
@@ -183,6 +196,7 @@ class Planning:
                 candidate.tactic,
                 judgement.status,
                 judgement.reason,
+                candidate.estimate,
             )
         )
 
@@ -253,9 +267,11 @@ class Planning:
             self.proposed["model"] += 1
             self.run.warn(f"no proposals: {reply}")
             return False
+        for why in reply.value.left_out:
+            self.run.warn(f"a proposal of the model is left out: {why}")
         tried = {point for _, point in self.seeds} | {f.point for f in self.failures}
-        fresh = [p for p in reply.value if p.point not in tried]
-        for proposal in reply.value:
+        fresh = [p for p in reply.value.points if p.point not in tried]
+        for proposal in reply.value.points:
             self.proposed[f"model: {proposal.tactic}"] += 1
         self.seeds += [(f"model: {p.tactic}", p.point) for p in fresh]
         return bool(fresh)
@@ -273,6 +289,16 @@ class Planning:
         if first.kind == "memory":
             return WishError(text, "memory", hint="a larger mesh, or a smaller batch")
         return PlanError(text)
+
+    def tried(self, made: Synthesis, proved: bool) -> Tried:
+        """What else was looked at; `made` is the plan that it ended with."""
+        failed: dict[Point, PassedOver] = {}
+        for each in self.failures:
+            if each.point is not None:
+                why, cost = f"{WORDS[each.kind]}: {each.reason}", each.estimate
+                priced = (cost.step_s, cost.memory_bytes) if cost is not None else (None, None)
+                failed[each.point] = PassedOver(each.name, why, *priced)
+        return Tried(self.counts(made, proved), failed)
 
     def counts(self, made: Synthesis, proved: bool) -> dict[str, dict[str, int]]:
         """How far the starting points of each tactic came: proposed, fitted (it keeps every

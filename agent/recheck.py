@@ -1,27 +1,28 @@
 """`shardproof verify`: checks an out-directory again, or two IR files under a contract.
 
-Needs numpy alone: no torch, no search, no network, and for a directory no solver either.
+Needs numpy alone: no torch, no search, no network, and for a directory no solver either. Only
+`--recapture` runs the owner's code.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from agent import events, outdir
+from agent import events, outdir, verdicts
+from agent.agreement import disagreement
 from agent.errors import Exit, InputError
+from agent.patching import record
 from agent.run import Outcome, Run
 from synthesis import plan as plans
 from verifier.checker import Accepted, Rejected, check
 from verifier.contract import Contract
 from verifier.contract_text import compose, load_contract
 from verifier.ir.files import load
-from verifier.ir.program import Program
-from verifier.layout import bound
-from verifier.verdict import Proof
+from verifier.legality import stopped
+from verifier.verdict import Counterexample, Proof
 
 if TYPE_CHECKING:
     from verifier.incremental import Base
@@ -37,6 +38,8 @@ def dispatch(
     contract: Path | None,
     relations: bool = False,
     cache: bool = True,
+    recapture: bool = False,
+    root: Path = Path(),
 ) -> Outcome:
     """Check whichever was given.
 
@@ -50,98 +53,145 @@ def dispatch(
         if is_batch(directory):
             from agent.batch import again
 
-            return again.folder_again(run, directory)
-        return directory_again(run, directory)
-    if directory is None and sequential and distributed and contract:
+            return again.folder_again(run, directory, recapture, root)
+        return directory_again(run, directory, recapture, root)
+    if directory is None and sequential and distributed and contract and not recapture:
         return programs(run, sequential, distributed, contract, relations, cache)
     raise InputError(
         "nothing to verify, or too much",
-        expected="a DIRECTORY, or --sequential, --distributed and --contract together",
+        expected="a DIRECTORY (--recapture reads its patch), or --sequential, --distributed and "
+        "--contract together",
     )
 
 
-def directory_again(run: Run, directory: Path) -> Outcome:
-    """Hashes, then the certificate, then that plan and contract agree.
+def directory_again(
+    run: Run, directory: Path, recapture: bool = False, root: Path = Path()
+) -> Outcome:
+    """Hashes, the certificate, the order in time, the plan, and what patch.diff would touch.
+
+    What is said of the proof is worked out from the files that were checked. With `recapture`, the
+    patched source (paths of the patch are relative to `root`) is read and proved as well.
 
     Raises:
         InputError: not an out-directory, or a file of it that cannot be read.
     """
+    return examined(run, directory, recapture, root)[0]
+
+
+def examined(
+    run: Run, directory: Path, recapture: bool = False, root: Path = Path()
+) -> tuple[Outcome, tuple[str, ...]]:
+    """The same, with all that what was found rests on, one sentence each."""
     with run.phase("files") as phase:
         recorded = outdir.manifest(directory)
         strangers = sorted(outdir.changed(directory))
         phase.summary = f"{len(recorded['files'])} files"
     if strangers:
-        return _open(run, "changed since they were written: " + ", ".join(strangers))
-    if recorded.get("verdict") != "proved":
-        return _open(run, f"that run ended {recorded.get('verdict')}: it holds no certificate")
+        what = "changed since it was written" if len(strangers) == 1 else "changed since"
+        return _rejected(run, ", ".join(strangers), what), ()
+    unknown = sorted(set(recorded) - outdir.ENTRIES)
+    if unknown:
+        return _rejected(run, outdir.MANIFEST, f"no run writes an entry {unknown[0]!r}"), ()
+    said = recorded.get("verdict")
+    if CERTIFICATE not in recorded["files"]:
+        return _open(run, f"there is no certificate: that run ended {said}"), ()
+    if said != "proved":
+        reason = f"it says that the run ended {said}, and such a run writes no certificate"
+        return _rejected(run, outdir.MANIFEST, reason), ()
     with run.phase("load") as phase:
         sequential = load(directory / "program.json")
         distributed = load(directory / "distributed.json")
         contract = read_contract(directory / "contract.json")
         plan = _read(directory / "plan.json", plans.from_json)
-        certificate = _read(directory / "certificate.json", _object)
+        certificate = _read(directory / CERTIFICATE, _object)
         phase.summary = f"{len(sequential.nodes)} and {len(distributed.nodes)} ops"
     with run.phase("check") as phase:
         result = check(certificate, sequential, distributed, contract)
-        if isinstance(result, Accepted):
-            phase.summary = f"certificate accepted, {result.claims} claims"
+        late = stopped(distributed, contract) if isinstance(result, Accepted) else None
+        if isinstance(result, Accepted) and late is None:
+            phase.summary = f"certificate accepted, {result.claims} claims; its order in time holds"
             phase.facts["claims"] = result.claims
     if isinstance(result, Rejected):
-        return _open(run, f"certificate rejected: {result.reason}", result.where)
-    differing = disagreement(plan, sequential, contract)
+        return _rejected(run, CERTIFICATE, result.reason, result.where), ()
+    if isinstance(late, Counterexample):
+        return _rejected(run, "distributed.json", verdicts.message(late), verdicts.place(late)), ()
+    if late is not None:
+        return _open(run, late.reason), ()
+    try:
+        differing = disagreement(plan, sequential, distributed, contract)
+    except ValueError as error:
+        differing = str(error)
     if differing:
-        return _open(run, differing)
-    stated: dict[str, list[str]] = {
-        key: [str(line) for line in recorded.get(key, ())] for key in ("scope", "assumptions")
-    }
-    stated["assumptions"] += [
-        a for a in _assumed(contract, certificate) if a not in stated["assumptions"]
-    ]
+        return _rejected(run, "plan.json", differing), ()
+    patched = record.NAME in recorded["files"]
+    if patched != ("patch" in recorded):
+        return _rejected(run, outdir.MANIFEST, f"it does not say what {record.NAME} is for"), ()
+    touched = _touched(directory) if patched else ""
+    if touched:
+        return _rejected(run, record.NAME, touched), ()
+    if recapture and not patched:
+        raise InputError("the directory holds no patch to read", where=f"--recapture {directory}")
+    rests = result.assumptions
+    told = tuple(str(line) for line in recorded.get("assumptions", ()))
+    more = tuple(line for line in told if line not in rests)
+    word: events.VerdictWord = "accepted"
+    scope, message = (
+        result.scope,
+        "; ".join(("distributed.json computes program.json", *result.scope)),
+    )
+    patch = ""
+    if recapture:
+        from agent.rereading import patch_again
+
+        with run.phase("recapture") as phase:
+            found, patch = patch_again(directory, recorded, plan, sequential, contract, root)
+            phase.summary = patch
+        if isinstance(found, Counterexample):
+            return _rejected(run, record.NAME, patch, verdicts.place(found)), ()
+        if not isinstance(found, Proof):
+            return _open(run, patch), ()
+        word, scope, message = "proved", found.scope, "; ".join(found.scope)
+        rests = tuple(dict.fromkeys((*found.assumptions, *rests)))
+    elif patched:
+        patch = NOT_READ + (READ_BEFORE if record.read(directory).read else "")
     run.emit(
         events.VerdictReached(
-            verdict="proved",
-            message="; ".join(stated["scope"]),
-            scope=stated["scope"],
-            assumptions=stated["assumptions"],
+            verdict=word,
+            message=message,
+            scope=list(scope),
+            assumptions=list(rests),
+            recorded=list(more),
+            patch=patch,
         )
     )
-    return Outcome(Exit.PROVED, "proved", directory=str(directory), answer="proved")
+    outcome = Outcome(Exit.PROVED, word, directory=str(directory), answer=word)
+    return outcome, (*rests, *more)
 
 
-def _assumed(contract: Contract, certificate: Mapping[str, Any]) -> list[str]:
-    """What the proof takes for granted, whatever the manifest says of it."""
-    compared = certificate.get("assumptions", ())
-    return [*contract.assumptions, *map(str, contract.balanced), *map(str, compared)]
+CERTIFICATE = "certificate.json"
+NOT_READ = (
+    "the patch itself was not read again (--recapture does): the certificate is about "
+    "distributed.json, and nothing but the hashes in manifest.json ties patch.diff to it"
+)
+READ_BEFORE = "; the run that wrote it says that it read the patch and proved it"
 
 
-def disagreement(plan: plans.Plan, program: Program, contract: Contract) -> str:
-    """Where the plan lays a parameter out otherwise than the contract; empty if nowhere.
+def _touched(directory: Path) -> str:
+    """What is wrong with the files that patch.diff would touch; empty where nothing is."""
+    from agent.patching.diffs import counts
+    from agent.patching.disk import check_name
 
-    A plan speaks of one layer; the program stacks the layers of a repeated block in leading dims.
-    """
-    for item in program.inputs:
-        placements = plan.params.get(item.path)
-        if item.role != "param" or placements is None:
-            continue
-        stacked = sum(part == "*" or part.startswith("[") for part in item.path.split("."))
-        rank = len(item.type.shape) - stacked
-        layout = contract.inputs[item.name]
-        for name, _ in plan.mesh.dims:
-            split = _split_dim(placements.get(name, "R"), rank)
-            found = [d - stacked for d, dim in enumerate(layout.dims) if name in bound(dim)]
-            if found != ([] if split is None else [split]):
-                return f"plan.json and contract.json lay {item.path} out differently over {name}"
+    try:
+        stated = record.read(directory)
+        touched = counts(stated.diff)
+        for name in (*stated.files, *touched, *stated.sources):
+            check_name(name)
+    except InputError as error:
+        return ": ".join(part for part in (error.what, error.where, error.got.strip()) if part)
+    if set(touched) != set(stated.files):
+        listed = ", ".join(sorted(touched))
+        return f"it touches {listed}, manifest.json records {', '.join(sorted(stated.files))}"
     return ""
-
-
-def _split_dim(placement: str, rank: int) -> int | None:
-    """The dim that `S(d)` or `S(d) in n parts` splits; None for `R`. Raises ValueError."""
-    if placement == "R":
-        return None
-    found = re.fullmatch(r"S\((-?\d+)\)( in \d+ parts)?", placement)
-    if found is None:
-        raise ValueError(f"a parameter cannot be placed {placement!r}")
-    return int(found[1]) % rank
 
 
 def programs(
@@ -160,7 +210,7 @@ def programs(
     Raises:
         InputError, IRError, ContractError: files that cannot be read, or that do not fit.
     """
-    from agent import remembered, verdicts
+    from agent import remembered
     from verifier.verify import verify
 
     files = remembered.read(sequential, distributed, contract) if cache else None
@@ -219,6 +269,12 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         raise InputError("an entry is missing", where=str(path), expected=str(error)) from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError("file cannot be read", where=str(path), got=str(error)) from None
+
+
+def _rejected(run: Run, file: str, reason: str, where: str = "") -> Outcome:
+    """A file of a directory is not what it says it is."""
+    run.emit(events.VerdictReached(verdict="rejected", message=f"{file}: {reason}", where=where))
+    return Outcome(Exit.NOT_PROVED, "rejected", answer="rejected")
 
 
 def _open(run: Run, reason: str, where: str = "") -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from agent.run import Run
 from verifier.incremental import Base, proved_again
 from verifier.incremental.reading import reread
-from verifier.incremental.store import Entry, Kept, Store
+from verifier.incremental.store import Kept, Store
 from verifier.ir.program import Program
 from verifier.ir.text import Spans, parse_text
 from verifier.verdict import Proof
@@ -51,13 +50,12 @@ def read(sequential: Path, distributed: Path, contract: Path) -> Files | None:
 
 def recall(run: Run, files: Files) -> tuple[Proof, str] | None:
     """A proof by what was proved before, and what to say of it; None where there is none."""
-    store = Store(directory())
     with run.phase("recall") as phase:
-        entry = store.entry(store.key(files.sequential, files.contract))
-        if entry is None:
+        kept = Store(directory()).kept(files.sequential, files.contract)
+        if kept is None:
             phase.summary = "nothing kept for these files"
             return None
-        proof, said = _recalled(store, entry, files)
+        proof, said = _recalled(*kept, files)
         phase.summary = said
         if proof is None:
             return None
@@ -65,23 +63,19 @@ def recall(run: Run, files: Files) -> tuple[Proof, str] | None:
     return proof, said
 
 
-def _recalled(store: Store, entry: Entry, files: Files) -> tuple[Proof | None, str]:
-    text = files.text
+def _recalled(kept: Kept, name: str, files: Files) -> tuple[Proof | None, str]:
+    text, base = files.text, kept.base
     assert text is not None
-    scope, assumptions = tuple(entry.scope), tuple(entry.assumptions)
-    name = entry.object[:12]
-    if entry.distributed == hashlib.sha256(text.encode()).hexdigest():
-        said = f"the same as proved before ({name}, {entry.claims} claims accepted)"
-        return Proof(scope, assumptions, {}, {"again": 0.0}), said
-    kept = store.kept(entry)
-    if kept is None:
-        return None, "what was kept is gone or damaged"
-    program = reread(text, kept.text, kept.base.written, kept.spans)
-    proof = None if program is None else proved_again(kept.base, program)
+    if text == kept.text:
+        said = f"the same as proved before ({name[:12]}, {kept.claims} claims accepted)"
+        return Proof(base.scope, base.assumptions, {}, {"again": 0.0}), said
+    program = reread(text, kept.text, base.written, kept.spans)
+    proof = None if program is None else proved_again(base, program)
     if proof is None:
         return None, "the change reaches too far, or breaks the proof; proving all of it"
     again, nodes = int(proof.stats["again"]), int(proof.stats["nodes"])
-    return proof, f"{again} of {nodes} ops proved again, the others as proved before ({name})"
+    said = f"{again} of {nodes} ops proved again, the others as proved before ({name[:12]})"
+    return proof, said
 
 
 def parse(files: Files, name: str) -> tuple[Program, Spans]:
@@ -97,7 +91,6 @@ def remember(run: Run, files: Files, base: Base, spans: Spans, claims: int) -> N
     assert text is not None
     try:
         with run.phase("keep"):
-            key = store.key(files.sequential, files.contract)
-            store.keep(key, Kept(base, text, spans), claims)
+            store.keep(Kept(base, files.sequential, files.contract, text, spans, claims))
     except OSError as error:
         run.warn(f"the proof is not kept for later: {error}")

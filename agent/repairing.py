@@ -88,7 +88,7 @@ def command(run: Run, files: Files, choice: Choice) -> Outcome:
             phase.facts["rounds"] = ended.rounds
             phase.summary = f"{ended.rounds} rounds, {tried} edits tried"
             if model is not None:
-                phase.summary += f", {model.spent.calls} calls of the model"
+                phase.summary += f"; the model: {model.spent.words()}"
     finally:
         if model is not None:
             model.close()

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from agent.chat.state import Spent
 from agent.report import model as m
 from agent.verdicts import message, word
 from synthesis.cost import Estimate
@@ -21,6 +22,7 @@ from verifier.checker import Accepted, Result
 from verifier.frontend.captured import Captured
 from verifier.ir.program import Program
 from verifier.ir.types import Source
+from verifier.refute import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 NOT_PROVED = (
@@ -51,13 +53,25 @@ class Findings:
     ran: RunResult | None = None
     run_note: str = ""
     again: str = ""
-    """What came of proving the patch itself."""
+    """What came of proving the patch itself, in words."""
+    read: Verdict | None = None
+    """The verdict on the patched source, read again as its ranks run it; None where it was not."""
+    stats: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of the verdict on the plan, whatever became of its patch."""
+    model: m.ModelUse | None = None
+    """None where no language model was asked."""
     tolerance: float = 1e-9
     candidates: Sequence[m.Candidate] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     peak_memory: int | None = None
     exit_code: int = 0
+
+    @property
+    def patch_standing(self) -> str:
+        """What was done with the patch itself; empty where there was none."""
+        made = self.patch is not None or self.ran is not None or self.read is not None
+        return patch_standing(self.read, self.ran, self.tolerance) if made else ""
 
 
 def strategy(plan: Plan) -> str:
@@ -85,12 +99,14 @@ def build(found: Findings) -> m.Report:
         title=f"{found.target} on {plan.mesh}",
         verdict=word(verdict),
         headline=_headline(verdict, captured.program),
+        patch_standing=found.patch_standing,
+        patch_notes=tuple(filter(None, (found.again, found.run_note))),
         command=found.command,
         created_with=dict(found.versions),
         strategy=strategy(plan),
         mesh=tuple(_mesh_dim(plan, name, size) for name, size in plan.mesh.dims),
         scope=proof.scope if proof else (),
-        assumptions=(*(proof.assumptions if proof else ()), *captured.assumptions),
+        assumptions=assumptions(found),
         not_proved=NOT_PROVED,
         plan=tuple(_module_rows(plan, captured)),
         collectives=tuple(
@@ -110,7 +126,7 @@ def build(found: Findings) -> m.Report:
         ),
         time=_time(found.after, found.cluster),
         proof=_proof(found, proof) if proof else None,
-        refuter=_refuter(verdict),
+        refuter=refuter(verdict, found.stats),
         execution=_execution(found),
         patch=_patch(found.patch),
         obligations=found.patch.obligations if found.patch else plan.obligations,
@@ -125,8 +141,43 @@ def build(found: Findings) -> m.Report:
             versions=dict(found.versions),
             hashes={f.path: f.sha256 for f in captured.facts.files if f.location},
         ),
+        model_use=found.model,
         exit_code=found.exit_code,
     )
+
+
+def patch_standing(read: Verdict | None, ran: RunResult | None, tolerance: float) -> str:
+    """What was done with the patch itself: `read` is the verdict on its source, read again as the
+    ranks run it, and `ran` what came of running it; None where it was not."""
+    parts: list[str] = []
+    match read:
+        case Proof():
+            parts.append("read again and proved")
+        case Counterexample():
+            parts.append("read again and refuted")
+        case Unknown():
+            parts.append("read again, not proved")
+        case None:
+            pass
+    if ran is not None:
+        how = "agrees" if ran.max_rel_diff <= tolerance else "differs"
+        parts.append(f"run on {ran.ranks} processes, {how}")
+    return " | ".join([*parts, *(["not read"] if read is None else [])])
+
+
+def model_use(spent: Spent) -> m.ModelUse | None:
+    """What a language model took; None where none was asked."""
+    if not spent.calls:
+        return None
+    cost = "cost not known" if spent.usd is None else f"{spent.usd:.4f} USD"
+    tokens = spent.prompt_tokens + spent.completion_tokens
+    return m.ModelUse(calls=spent.calls, tokens=tokens, models=tuple(spent.models), cost=cost)
+
+
+def assumptions(found: Findings) -> tuple[str, ...]:
+    """All that the verdict rests on: what the proof assumes, and what capture took for granted."""
+    proof = found.verdict.assumptions if isinstance(found.verdict, Proof) else ()
+    return tuple(dict.fromkeys((*proof, *found.captured.assumptions)))
 
 
 def _headline(verdict: Verdict, program: Program) -> str:
@@ -256,10 +307,13 @@ def _segments(program: Program) -> str:
     return f"{len(lengths)} repeated blocks proved once each, by induction over {covered} layers"
 
 
-def _refuter(verdict: Verdict) -> m.RefuterFacts:
-    stats = verdict.stats
-    if not stats.get("refuter_ran"):
-        return m.RefuterFacts(result="not run: the programs are too large to evaluate")
+def refuter(verdict: Verdict, stats: Mapping[str, float]) -> m.RefuterFacts:
+    if "refuter_ran" not in stats:
+        return m.RefuterFacts(result="not run: it was decided before any value was looked at")
+    if not stats["refuter_ran"]:
+        held = f"{stats['refuter_elements']:,.0f} numbers over all ranks"
+        limit = f"it runs at most {MAX_ELEMENTS:,}"
+        return m.RefuterFacts(result=f"not run: one run of both programs holds {held}, {limit}")
     return m.RefuterFacts(
         result=_where(verdict) if isinstance(verdict, Counterexample) else "no difference",
         prime="two primes of 31 bits",
@@ -282,8 +336,6 @@ def _execution(found: Findings) -> m.Execution | None:
         differences=tuple(m.Difference(d.name, d.relative, d.kind) for d in found.ran.differences),
         dtype="float64",
         seconds=found.ran.seconds,
-        note=found.run_note,
-        again=found.again,
     )
 
 

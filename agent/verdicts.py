@@ -20,7 +20,7 @@ WIDE = 240
 """Characters of an op that are shown: a repeated block has dozens of operands."""
 
 
-def word(verdict: Verdict) -> events.VerdictWord:
+def word(verdict: Verdict) -> events.DecidedWord:
     match verdict:
         case Proof():
             return "proved"
@@ -85,7 +85,7 @@ def place(verdict: Verdict) -> str:
     return "   ".join(part for part in (str(source), source.text) if part)
 
 
-def report(run: Run, verdict: Verdict, said: str = "") -> Outcome:
+def report(run: Run, verdict: Verdict, said: str = "", patch: str = "") -> Outcome:
     """Emit the verdict, with what else is to be said of it, and end with its exit code."""
     run.emit(
         events.VerdictReached(
@@ -95,6 +95,7 @@ def report(run: Run, verdict: Verdict, said: str = "") -> Outcome:
             scope=list(verdict.scope) if isinstance(verdict, Proof) else [],
             assumptions=list(verdict.assumptions) if isinstance(verdict, Proof) else [],
             relations=[shown(relation) for relation in verdict.relations],
+            patch=patch,
         )
     )
     return Outcome(exit_of(verdict), word(verdict), answer=word(verdict))

@@ -64,21 +64,15 @@ def _added_up(captured: Captured, written: Written) -> bool:
     if reading is None or plan.dp is None or plan.dp_size == 1 or plan.loss == "sum":
         return False
     sequential = written.made.sequential
-    alone = [outputs_alone(p, "loss") for p in (sequential, added_up(reading.program, plan.dp))]
-    if not alone[0].outputs:
-        return False
-    keys = {output_key(o) for o in alone[0].outputs}
-    contract = replace(
-        reading.contract,
-        inputs={i.name: reading.contract.inputs[i.name] for i in alone[0].inputs},
-        outputs={k: v for k, v in reading.contract.outputs.items() if k in keys},
-    )
-    return isinstance(verify(*alone, contract, consts=captured.consts), Proof)
+    one = outputs_alone(sequential, "loss")
+    ranks = outputs_alone(added_up(reading.program, plan.dp), "loss")
+    keys = {output_key(o) for o in one.outputs}
+    outputs = {k: v for k, v in reading.contract.outputs.items() if k in keys}
+    contract = replace(reading.contract, outputs=outputs)
+    return bool(keys) and isinstance(verify(one, ranks, contract, consts=captured.consts), Proof)
 
 
-def _attempt(
-    run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis
-) -> Written:
+def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis) -> Written:
     with run.phase("emit") as phase:
         _same_code(captured, facts)
         lowered = made.lowered
@@ -89,7 +83,9 @@ def _attempt(
         )
         phase.summary = f"{added} lines added, git apply --check passes"
     with run.phase("read") as phase:
-        reading, judged = read_again(job.request, captured, made, patch)
+        reading, judged = read_again(
+            job.request, captured, made.plan, made.sequential, lowered.contract, patch
+        )
         phase.summary = told(reading, judged)
     return Written(made, patch, reading, judged)
 

@@ -165,21 +165,61 @@ def against(best: Candidate, other: Candidate, judgement: Judgement) -> str:
     """Why `other` is not the better choice, in one clause."""
     if judgement.status != "proved":
         return f"{WORDS[judgement.status]}: {judgement.reason}"
+    return costs(best, other, float("inf"))
+
+
+def costs(best: Candidate, other: Candidate, limit: float) -> str:
+    """What `other` costs more than the chosen plan: parameters, memory beyond `limit` bytes per
+    rank, time. The first two count before time: the mesh is there to split the model."""
     kept, least = other.estimate.parameters, best.estimate.parameters
+    needed = other.estimate.memory_bytes
+    parts: list[str] = []
     if kept > least * ROOM:
-        more = kept - least
-        return f"keeps {show_bytes(more)} more of parameters on every rank; {_dearer(best, other)}"
-    return _dearer(best, other)
+        more = show_bytes(kept - least)
+        parts.append(f"keeps {more} more of parameters on every rank, which the mesh is to split")
+    if needed > limit:
+        parts.append(f"needs {show_bytes(needed)} per rank, and there are {show_bytes(limit)}")
+    return "; ".join([*parts, _slower(best.estimate.step_s, other.estimate.step_s)])
 
 
-def _dearer(best: Candidate, other: Candidate) -> str:
-    ratio = other.score / best.score
-    mine, its = best.estimate.step_s, other.estimate.step_s
-    if ratio < 0.9995:
-        return f"cheaper by {100 * (1 - ratio):.1f} % as estimated"
-    if ratio < 1.0005:
-        return "costs as much as the chosen plan"
-    return f"dearer by {100 * (ratio - 1):.1f} %: step {its * 1e3:.3f} ms against {mine * 1e3:.3f}"
+def _slower(mine: float, its: float) -> str:
+    ratio = its / mine if mine else 1.0
+    if abs(ratio - 1) < 0.0005:
+        return "a step takes as long as in the chosen plan"
+    how = "slower" if ratio > 1 else "faster"
+    percent = 100 * abs(ratio - 1)
+    return f"a step is {how} by {percent:.1f} %: {its * 1e3:.3f} ms against {mine * 1e3:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A plan that a search came by and that was not chosen."""
+
+    name: str
+    why: str
+    step_s: float | None = None
+    """None where it was refused before it was priced."""
+    memory_bytes: int | None = None
+
+
+def passed_over(
+    made: Synthesis, failed: Mapping[Point, PassedOver], count: int = 5
+) -> tuple[PassedOver, ...]:
+    """Why the next best candidates, those that `failed` when they were tried, and the tactics that
+    are no candidates were not chosen. Nothing is judged here."""
+    found = made.found
+    limit = found.state.limit if found.state is not None else float("inf")
+    rows = dict(failed)
+    rows.pop(found.best.point, None)
+    for other in [c for c in found.others if c.point not in failed][:count]:
+        why, needs = costs(found.best, other, limit), other.estimate.memory_bytes
+        rows[other.point] = PassedOver(other.origin, why, other.estimate.step_s, needs)
+    refused = [
+        PassedOver(name, f"{WORDS[result.kind]}: {result.reason}")
+        for name, _, result in found.starts
+        if isinstance(result, Refusal) and result.point not in rows
+    ]
+    return (*rows.values(), *refused)
 
 
 def differences(chosen: Point, other: Point) -> tuple[str, ...]:

@@ -159,19 +159,6 @@ def _base(module: Module) -> str:
     return "Embedding" if module.use == "embedding" else module.kind
 
 
-def rejected(found: Found, count: int = 5) -> list[tuple[str, str]]:
-    """(what, why) of the next best candidates and of the tactics that failed."""
-    best = found.best.score
-    rows = [
-        (
-            c.origin,
-            f"step {c.estimate.step_s * 1e3:.3f} ms, {c.score / best:.2f} times the chosen score",
-        )
-        for c in found.others[:count]
-    ]
-    return [*rows, *found.failed.items()]
-
-
 __all__ = [
     "PlanError",
     "Synthesis",
@@ -179,6 +166,5 @@ __all__ = [
     "WishError",
     "Wishes",
     "describe",
-    "rejected",
     "synthesize",
 ]

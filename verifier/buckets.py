@@ -4,9 +4,10 @@ With parts p_i of n_i numbers and w ranks:
 all_gather(concat(p_i, 0), 0) as [w, n], columns of part i  =  all_gather(p_i, 0) as [w, n_i];
 reduce_scatter(concat(g_i, 1) as [w n], 0), numbers of part i  =  reduce_scatter(g_i as [w n_i], 0).
 Both hold by what the collectives do with dim 0, whatever the numbers are. So does what is sent as a
-row of numbers and read as a tensor again: with x of shape [m, ...] on each of w ranks,
+row of numbers and read as a tensor again: with x of shape [m, ...] on each of w ranks, and g of
+shape [w m, ...],
 reshape(all_gather(reshape(x, [n]), 0), [w m, ...])             =  all_gather(x, 0);
-reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0), g of [w m, ...];
+reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0);
 and along any dim before which all extents are 1.
 """
 
@@ -61,9 +62,7 @@ def _rows(r: Rewriting, node: Node, sent: Node) -> str | None:
     return r.reshape(joined, seen)
 
 
-def _joins(
-    old: tuple[int, ...], new: tuple[int, ...], before: int, after: int
-) -> int | None:
+def _joins(old: tuple[int, ...], new: tuple[int, ...], before: int, after: int) -> int | None:
     """The dim along which pieces of shape `old` give `new`, in the order of the ranks: all extents
     before it are 1. `before` and `after` count numbers."""
     if len(old) != len(new):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verifier.contract import Contract, output_key
 from verifier.explain import show
+from verifier.inline import inline
 from verifier.ir.errors import IRError
 from verifier.ir.program import IN_ORDER, Program
 from verifier.ir.types import NOWHERE
@@ -11,6 +12,7 @@ from verifier.ir.where import EVERYWHERE, within
 from verifier.ir.where import show as ranks
 from verifier.regions import regions
 from verifier.verdict import Counterexample, Location, Trace, Unknown
+from verifier.wellformed import shared, well_formed
 
 
 def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
@@ -77,6 +79,17 @@ def late(distributed: Program) -> Counterexample | Unknown | None:
         Trace(first.check.replace("_", " "), first.message, steps),
         Location(first.check, text, first.message, source, events),
     )
+
+
+def stopped(distributed: Program, contract: Contract) -> Counterexample | Unknown | None:
+    """What speaks against running a program as it was written, its values aside: a rank that waits
+    for ever, a read that comes too early, or an order that could not be judged.
+
+    Raises:
+        IRError: it is not well formed.
+    """
+    plain = inline(well_formed(shared(distributed)))
+    return illegal(plain, contract) or late(plain)
 
 
 def in_order(program: Program) -> bool:

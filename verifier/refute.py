@@ -90,9 +90,14 @@ def elements(program: Program, copies: int = 1) -> int:
     return total * copies
 
 
+def elements_of(sequential: Program, distributed: Program) -> int:
+    """Numbers that one run of both programs holds, on all ranks."""
+    return elements(sequential) + held_elements(distributed)
+
+
 def too_large(sequential: Program, distributed: Program) -> bool:
     """Whether running both programs would take too long or too much memory."""
-    return elements(sequential) + held_elements(distributed) > MAX_ELEMENTS
+    return elements_of(sequential, distributed) > MAX_ELEMENTS
 
 
 def held_elements(program: Program) -> int:

@@ -17,10 +17,11 @@ from verifier.fallback import Unrelated, decide_small, refute_large, smallest
 from verifier.inline import inline
 from verifier.ir.program import Program
 from verifier.legality import illegal, late
-from verifier.refute import Difference, refute, too_large
+from verifier.refute import MAX_ELEMENTS, Difference, elements_of, refute
 from verifier.relate import Rules, lawful, relate_peeled, satisfied
 from verifier.repair import repairs
-from verifier.verdict import SCOPE, Counterexample, Location, Proof, Relation, Unknown, Verdict
+from verifier.scope import scope_of
+from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 from verifier.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
@@ -111,11 +112,13 @@ def _decide(
         return stuck
     start = time.perf_counter()
     difference: Difference | None = None
-    ran = not too_large(sequential, distributed)
+    size = elements_of(sequential, distributed)
+    ran = size <= MAX_ELEMENTS
     if ran:
         tell("refute")
         difference = refute(sequential, distributed, contract, consts, simpler=simpler)
     stats["refute_s"] = time.perf_counter() - start
+    stats["refuter_elements"] = float(size)
     stats["refuter_ran"] = float(ran)
     tell("relate")
     start = time.perf_counter()
@@ -143,7 +146,7 @@ def _decide(
         proof = certificate(sequential, distributed, contract, one, related, peels, equal)
         stats["certificate_s"] = time.perf_counter() - start
         stats["outputs"] = len({output_key(o) for o in distributed.outputs})
-        scope = _scope(sequential, distributed)
+        scope = scope_of(sequential, distributed)
         if remember is not None and not peels and not equal:
             from verifier.incremental.base import base
 
@@ -228,7 +231,7 @@ def _widened(sequential: Program, distributed: Program, contract: Contract) -> P
         return None
     assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
     proof = certificate(sequential, distributed, contract, one, related, peels, equal)
-    return Proof(_scope(sequential, distributed), assumed, proof)
+    return Proof(scope_of(sequential, distributed), assumed, proof)
 
 
 def _may_be_copies(distributed: Program, found: Location | None) -> bool:
@@ -283,20 +286,8 @@ def _labelled(
     proof = certificate(
         sequential, distributed, contract, one, related, peels, equal, opened=opened
     )
-    return Proof(_scope(sequential, distributed), assumed, proof)
+    return Proof(scope_of(sequential, distributed), assumed, proof)
 
 
 FEW_OPS = 80
 """Programs of more ops are not related in further ways to place a difference."""
-NAMED = 6
-"""Inputs whose extents a scope names; the programs hold them all."""
-
-
-def _scope(sequential: Program, distributed: Program) -> tuple[str, ...]:
-    sizes = [f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"]
-    more = [f"and {len(sizes) - NAMED} more"] if len(sizes) > NAMED else []
-    return (
-        f"mesh {distributed.mesh or 'of one device'}",
-        f"the extents of the captured program: {', '.join([*sizes[:NAMED], *more])}",
-        SCOPE,
-    )

@@ -13,9 +13,10 @@ from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 
 
-def folder_again(run: Run, root: Path) -> Outcome:
+def folder_again(run: Run, root: Path, recapture: bool = False, sources: Path = Path()) -> Outcome:
     """Hashes of the summaries, then each job's directory. Zero only where every job of the batch
-    is proved, and its certificate is accepted again.
+    is proved, and its certificate is accepted again; with `recapture`, its patch is read and proved
+    (paths of patches are relative to `sources`).
 
     Raises:
         InputError: no folder of a batch, or a summary that cannot be read.
@@ -26,17 +27,23 @@ def folder_again(run: Run, root: Path) -> Outcome:
         rows = _rows(root)
         phase.summary = f"{len(recorded)} files, {len(rows)} jobs"
     lines = [f"changed since it was written: {name}" for name in changed]
-    every = not changed
+    written = {Path(name).parts[1] for name in recorded if name.startswith("jobs/")}
+    lines += [f"left out of summary.json: {name}" for name in sorted(written - set(rows))]
+    words: set[str] = {"rejected"} if lines else set() if rows else {"unknown"}
     for name, status in rows.items():
         found = status
         if status == "proved":
-            again = recheck.directory_again(run, root / "jobs" / name)
-            found = "proved" if again.exit is Exit.PROVED else "no longer proved"
-        every = every and found == "proved"
+            again = recheck.directory_again(run, root / "jobs" / name, recapture, sources)
+            found = again.verdict if again.exit is Exit.PROVED else "no longer proved"
+            words.add(again.verdict)
+        else:
+            words.add("unknown")
         lines.append(f"{found:<10}  {name}")
+    every = words <= {"accepted", "proved"}
+    whole = "proved" if recapture else "accepted"
     return Outcome(
         Exit.PROVED if every else Exit.NOT_PROVED,
-        "proved" if every else "unknown",
+        whole if every else "rejected" if "rejected" in words else "unknown",
         directory=str(root),
         answer="\n".join(lines),
     )

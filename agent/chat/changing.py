@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent import events, patching
 from agent.chat.desk import key
+from agent.chat.state import Judged
 from agent.errors import Exit, InputError
 from agent.patching import tree
 from agent.run import Outcome
@@ -26,8 +27,9 @@ def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
     """
     if session.state.subject == "programs":
         place, root = _program_directory(session)
+        stands = standing(session)
     else:
-        place, root = _plan_directory(session)
+        place, root, stands = _plan_directory(session)
     stopped = patching.recover(root, session.state_dir)  # before it is read what files hold
     if stopped is not None:
         session.run.warn(str(stopped))
@@ -35,7 +37,7 @@ def apply(session: Session, *, yes: bool, unsafe: bool) -> Outcome:
         seen = patching.preview(place, root)
         phase.summary = ", ".join(f"{f.path} +{f.added} -{f.removed}" for f in seen.files)
     tree.check_ready(seen, unsafe=unsafe)
-    session.run.emit(events.PatchShown(diff=seen.diff, standing=standing(session)))
+    session.run.emit(events.PatchShown(diff=seen.diff, standing=stands))
     if not session.agreed(f"write {', '.join(f.path for f in seen.files)} in {root}?", yes):
         session.say("not applied")
         return Outcome(Exit.NOT_PROVED)
@@ -95,21 +97,35 @@ def _root(session: Session) -> Path:
     return Path(path).parent if Path(path).is_absolute() else session.root
 
 
-def _plan_directory(session: Session) -> tuple[Path, Path]:
-    """An out-directory of the plan, proved, checked and tried on local processes."""
-    from agent import outdir
+def _plan_directory(session: Session) -> tuple[Path, Path, str]:
+    """An out-directory of the plan, proved, checked and tried on local processes, the root of its
+    paths, and what it rests on."""
+    from agent import outdir, recheck
 
     session.desk.patch()
     planned, settings = session.state.planned, session.state.settings
     assert planned is not None
     place = session.journal.folder / "changes" / key(planned.of, settings.run)[:16]
-    whole = place.is_dir() and not outdir.changed(place)
-    if not whole:
-        place.parent.mkdir(mode=0o700, exist_ok=True)
-        outcome = _written(session, place, force=True)
-        if outcome.verdict != "proved":
-            raise InputError("the plan is not proved", where="/apply", got=outcome.verdict)
-    return place, _root(session)
+    if place.is_dir() and not outdir.changed(place):
+        outcome, _ = recheck.examined(session.run, place)
+        if outcome.exit is Exit.PROVED:
+            return place, _root(session), f"proved before; now {_reached(session)}"
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    outcome = _written(session, place, force=True)
+    if outcome.verdict != "proved":
+        raise InputError("the plan is not proved", where="/apply", got=outcome.verdict)
+    return place, _root(session), _reached(session)
+
+
+def _reached(session: Session) -> str:
+    """The last verdict of this step in one line, with what was done with the patch."""
+    found = _last_verdict(session)
+    patch = f"; patch: {found.patch}" if found.patch else ""
+    return f"{found.verdict}: {found.scope[0]}{patch}"
+
+
+def _last_verdict(session: Session) -> events.VerdictReached:
+    return next(e for e in reversed(session.run.seen) if isinstance(e, events.VerdictReached))
 
 
 def _program_directory(session: Session) -> tuple[Path, Path]:
@@ -166,7 +182,7 @@ def standing(session: Session) -> str:
     if judged is None or planned is None or judged.of != planned.of:
         return "not judged yet: /verify"
     if judged.verdict == "proved":
-        return f"proved: {judged.message.split('; ')[0]}"
+        return f"proved: {judged.message.split('; ')[0]}; patch: {judged.patch or 'not read'}"
     return f"{judged.verdict}: {judged.message.splitlines()[0]}; it cannot be applied"
 
 
@@ -205,7 +221,21 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     verdict = replace(session.desk.verdict(), relations=())
     if session.desk.facts() is None:
         session.run.warn("no patch: the plan is one of a translation, whose source is not edited")
-    return finish(session.run, job, session.desk.captured(), session.desk.facts(), made, verdict)
+    planned, facts = session.state.planned, session.desk.facts()
+    assert planned is not None
+    outcome = finish(
+        session.run, job, session.desk.captured(), facts, made, verdict, spent=session.spent
+    )
+    said = _last_verdict(session)
+    judged = Judged(
+        verdict=said.verdict,
+        of=planned.of,
+        message=said.message,
+        where=said.where,
+        patch=said.patch,
+    )
+    session.change(judged=judged, at=0)
+    return outcome
 
 
 def _job(session: Session, out: Path, force: bool) -> Job:

@@ -44,8 +44,6 @@ def mend(session: Session, words: Words) -> Outcome:
     message = f"not repaired: {found.reason}"
     if found.best.edits:
         message += f"; nearest: {found.best}"
-    if found.answer is not None:
-        session.run.warn(str(found.answer))
     session.run.emit(events.VerdictReached(verdict="unknown", message=message))
     return Outcome(Exit.NOT_PROVED)
 

@@ -6,6 +6,7 @@ named here. A step changes fields; the new values stand in its `step.completed` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -96,6 +97,8 @@ class Judged(Part):
     of: str
     message: str
     where: str = ""
+    patch: str = ""
+    """What was done with the patch of the plan; empty where nothing was."""
 
 
 class Wish(Part):
@@ -132,6 +135,16 @@ class Spent(Part):
     seconds: float = 0.0
     usd: float | None = 0.0
     """None where a price was not known."""
+    models: list[str] = []
+    """Those that answered, as their endpoints name them."""
+
+    def words(self) -> str:
+        """Calls, tokens and money in one line."""
+        about = "about " if self.estimated else ""
+        usd = "cost not known" if self.usd is None else f"{self.usd:.4f} USD"
+        calls = f"{self.calls} call{'s' * (self.calls != 1)}"
+        tokens = f"{about}{self.prompt_tokens:,} tokens in, {self.completion_tokens:,} out"
+        return f"{calls}, {tokens}, {usd}"
 
     def plus(self, answer: events.ModelAnswered) -> Spent:
         known = self.usd is not None and (answer.usd is not None or not answer.calls)
@@ -142,7 +155,17 @@ class Spent(Part):
             estimated=self.estimated or answer.estimated,
             seconds=self.seconds + answer.seconds,
             usd=(self.usd or 0.0) + (answer.usd or 0.0) if known else None,
+            models=list(dict.fromkeys([*self.models, *([answer.model] if answer.model else [])])),
         )
+
+
+def spent_in(seen: Iterable[events.Event]) -> Spent:
+    """What the events of a run say that a model took."""
+    total = Spent()
+    for event in seen:
+        if isinstance(event, events.ModelAnswered):
+            total = total.plus(event)
+    return total
 
 
 class Budget(Part):

@@ -38,6 +38,8 @@ def answer(session: Session, line: str) -> Outcome:
     session.run.emit(events.Said(by="model", text=said.answer))
     turn = Turn(asked=line[:2000], answered=said.answer)
     session.change(said=[*session.state.said, turn][-REMEMBERED:])
+    for why in said.left_out:
+        session.run.warn(f"a proposal of the model is left out: {why}")
     if searched is None or not said.proposed:
         return _backed(session)
     return _judged(session, searched, said.proposed)

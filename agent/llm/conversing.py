@@ -24,6 +24,8 @@ class Answered:
 
     answer: str
     proposed: tuple[Proposed, ...]
+    left_out: tuple[str, ...] = ()
+    """What is wrong with the proposals that are no points."""
 
 
 def converse(
@@ -59,7 +61,7 @@ def _read(task: Task | None, text: str) -> Answered:
     if not reply.answer:
         raise ReplyError(["answer: empty"])
     if task is None:
-        if reply.proposals:
-            raise ReplyError(["proposals: there is nothing to place; leave the list empty"])
-        return Answered(reply.answer, ())
-    return Answered(reply.answer, points(task, reply.proposals))
+        dropped = ("there is nothing to place here",) if reply.proposals else ()
+        return Answered(reply.answer, (), dropped)
+    found = points(task, reply.proposals)
+    return Answered(reply.answer, found.points, found.left_out)

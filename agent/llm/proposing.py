@@ -41,7 +41,15 @@ class Proposed:
     reason: str
 
 
-def propose(model: Model, task: Task) -> Result[tuple[Proposed, ...]]:
+@dataclass(frozen=True)
+class Sorted:
+    """Proposals that are points of the search, and what is wrong with the others."""
+
+    points: tuple[Proposed, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def propose(model: Model, task: Task) -> Result[Sorted]:
     """Ask for points. They are prices and proofs away from a plan."""
     form = Form(
         "proposals",
@@ -80,31 +88,31 @@ def row(module: Module, tp: int) -> dict[str, str]:
     }
 
 
-def _read(task: Task, text: str) -> tuple[Proposed, ...]:
+def _read(task: Task, text: str) -> Sorted:
     reply = read(Proposals, text)
     if not reply.proposals:
         raise ReplyError(["proposals: empty"])
     return points(task, reply.proposals)
 
 
-def points(task: Task, proposals: Sequence[Proposal]) -> tuple[Proposed, ...]:
-    """Proposals as points of the search.
+def points(task: Task, proposals: Sequence[Proposal]) -> Sorted:
+    """Proposals as points of the search. One that is none is left out; the others stand.
 
     Raises:
-        ReplyError: a module, style, tactic or stream that there is not, or too many.
+        ReplyError: none is a point: a module, style, tactic or stream that there is not.
     """
     problems: list[str] = []
-    if len(proposals) > task.most:
-        problems.append(f"proposals: {len(proposals)}; at most {task.most}")
     found: list[Proposed] = []
     for index, proposal in enumerate(proposals[: task.most]):
         wrong = _problems(task, proposal, f"proposals[{index}]")
         problems += wrong
         if not wrong:
             found.append(_point(task, proposal))
-    if problems:
+    if len(proposals) > task.most:
+        problems.append(f"proposals: {len(proposals)}; at most {task.most}")
+    if problems and not found:
         raise ReplyError(problems[:8])
-    return tuple(found)
+    return Sorted(tuple(found), tuple(problems[:8]))
 
 
 def _problems(task: Task, proposal: Proposal, where: str) -> list[str]:

@@ -199,6 +199,7 @@ class _Loop:
             case _:
                 self.answer, self.model = found, None
                 self.reason = str(found)
+                self.tell(events.Warned(message=f"the model is not asked again: {found}"))
         return None
 
     def _judged(self, edits: tuple[Edit, ...]) -> Candidate | None:

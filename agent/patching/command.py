@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,9 +36,16 @@ def show(run: Run, patch: Path, root: Path) -> Outcome:
 
 
 def apply(
-    run: Run, patch: Path, root: Path, *, unsafe: bool, yes: bool, state_dir: Path | None = None
+    run: Run,
+    patch: Path,
+    root: Path,
+    *,
+    unsafe: bool,
+    yes: bool,
+    recapture: bool = False,
+    state_dir: Path | None = None,
 ) -> Outcome:
-    """Show a patch, check its certificate, ask, and apply it.
+    """Show a patch, check its certificate (with `recapture`, the patch itself), ask, and apply it.
 
     Raises:
         InputError: it may not be applied, or not to this tree, or nobody said yes.
@@ -45,13 +54,15 @@ def apply(
     seen = tree.preview(patch, root)
     _emit(run, seen, "preview")
     tree.check_ready(seen, unsafe=unsafe)
-    checked = recheck.directory_again(run, seen.patch.parent)
+    checked, rests = recheck.examined(run, seen.patch.parent, recapture, root)
     if checked.exit is not Exit.PROVED:
         return checked
-    if not yes and not _agreed(run, seen):
+    if not yes and not _agreed(seen, rests, read=recapture):
         return Outcome(Exit.NOT_PROVED, answer="not applied")
     done = tree.apply_patch(patch, root, state_dir, unsafe=unsafe)
-    return _done(run, done, f"applied; shardproof undo{_root(root)} takes it back")
+    read = "read again and proved" if recapture else "not read again"
+    outcome = _done(run, done, f"applied, {read}; shardproof undo{_root(root)} takes it back")
+    return replace(outcome, verdict=checked.verdict)
 
 
 def undo(run: Run, root: Path, state_dir: Path | None = None) -> Outcome:
@@ -79,8 +90,8 @@ def _root(root: Path) -> str:
     return "" if root == Path() else f" --root {root}"
 
 
-def _agreed(run: Run, seen: Preview) -> bool:
-    """Show the diff and ask on the terminal."""
+def _agreed(seen: Preview, rests: Sequence[str], *, read: bool) -> bool:
+    """Show the diff and what it rests on, and ask on the terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError(
             "nobody is there to say yes",
@@ -90,8 +101,10 @@ def _agreed(run: Run, seen: Preview) -> bool:
     from agent.console import printable
 
     sys.stderr.write(printable(seen.diff))
-    for line in seen.assumptions:
+    for line in rests:
         sys.stderr.write(f"assumes: {printable(line)}\n")
+    if not read:
+        sys.stderr.write(f"{recheck.NOT_READ}\n")
     sys.stderr.write(f"apply to {seen.root}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -122,4 +135,4 @@ def _done(run: Run, done: Applied, answer: str) -> Outcome:
             files=[events.PatchedFile(path=path) for path in done.files],
         )
     )
-    return Outcome(Exit.PROVED, "proved" if done.doing != "undo" else "unknown", answer=answer)
+    return Outcome(Exit.PROVED, answer=answer)

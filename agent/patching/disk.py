@@ -41,17 +41,7 @@ def place(root: Path, name: str) -> Path:
     Raises:
         InputError: absolute, with `..`, in `.git`, or led out of the root by a symbolic link.
     """
-    parts = PurePosixPath(name).parts
-    plain = name and name.isprintable() and "\\" not in name and "/".join(parts) == name
-    if not plain or name.startswith("/") or ".." in parts:
-        raise InputError(
-            "a path of the patch leaves the root",
-            where=ascii(name),
-            expected="a plain path relative to the root",
-        )
-    if any(part.lower() == ".git" for part in parts):
-        raise InputError("a path of the patch lies in .git", where=name)
-    path = root.joinpath(*parts)
+    path = root.joinpath(*check_name(name))
     parent = path.parent
     while not os.path.lexists(parent):
         parent = parent.parent
@@ -69,6 +59,25 @@ def place(root: Path, name: str) -> Path:
     if not real.is_dir():
         raise InputError("a folder of the path is a file", where=str(parent))
     return path
+
+
+def check_name(name: str) -> tuple[str, ...]:
+    """The parts of a path of a patch, whatever the tree.
+
+    Raises:
+        InputError: absolute, with `..`, or in `.git`.
+    """
+    parts = PurePosixPath(name).parts
+    plain = name and name.isprintable() and "\\" not in name and "/".join(parts) == name
+    if not plain or name.startswith("/") or ".." in parts:
+        raise InputError(
+            "a path of the patch leaves the root",
+            where=ascii(name),
+            expected="a plain path relative to the root",
+        )
+    if any(part.lower() == ".git" for part in parts):
+        raise InputError("a path of the patch lies in .git", where=name)
+    return parts
 
 
 def look(path: Path) -> Content | None:

@@ -40,8 +40,6 @@ class Preview:
     applicability: Applicability
     because: tuple[str, ...] = ()
     """Why it is not safe."""
-    verdict: str = "unknown"
-    assumptions: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     """Files that the model was captured from and that the patch leaves alone, but that changed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -36,7 +36,11 @@ class Recorded:
     applicability: Applicability
     because: tuple[str, ...]
     verdict: str
-    assumptions: tuple[str, ...]
+    read: bool = False
+    """Whether the run that wrote the directory says that it read the patched source and proved
+    that. A record, and no proof of anything."""
+    function: str = "parallelize"
+    """What the patch calls the function that parallelizes a model."""
 
 
 def sha256(data: bytes) -> str:
@@ -60,12 +64,20 @@ def describe(
     sources: Mapping[str, str],
     proved: bool,
     origin: Origin = "captured",
+    *,
+    read: bool = False,
+    function: str = "parallelize",
 ) -> dict[str, Any]:
-    """What a manifest records of a patch. `files`: {path: (text before or None, text after)}."""
+    """What a manifest records of a patch. `files`: {path: (text before or None, text after)}.
+
+    `read`: the patched source was read again, and the other files are of what it said.
+    """
     level, because = judge(proved, origin)
     return {
         "applicability": level,
         "because": list(because),
+        "read": read,
+        "function": function,
         "files": {
             path: {
                 "before": None if old is None else sha256(old.encode()),
@@ -119,7 +131,10 @@ def read(patch: Path) -> Recorded:
     facts = cast(dict[str, Any], noted)
     try:
         level, files, sources = facts["applicability"], _files(facts["files"]), facts["sources"]
-        because = _texts(facts["because"])
+        because = tuple(str(line) for line in facts["because"])
+        was_read, function = facts["read"], facts["function"]
+        if not isinstance(was_read, bool) or not str(function).isidentifier():
+            raise ValueError(f"read {was_read!r}, function {function!r}")
         other = {str(path): _digest(digest) for path, digest in sources.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
@@ -137,7 +152,8 @@ def read(patch: Path) -> Recorded:
         level,
         because,
         verdict,
-        _texts(stated.get("assumptions", ())),
+        was_read,
+        str(function),
     )
 
 
@@ -155,7 +171,3 @@ def _digest(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
         raise ValueError(f"{value!r} is no SHA-256")
     return value
-
-
-def _texts(value: Sequence[object]) -> tuple[str, ...]:
-    return tuple(str(line) for line in value)

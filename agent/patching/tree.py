@@ -53,8 +53,6 @@ def _preview(stated: Recorded, base: Path) -> Preview:
         tuple(files),
         stated.applicability,
         stated.because,
-        stated.verdict,
-        stated.assumptions,
         tuple(p for p, digest in sorted(stated.sources.items()) if _other(base, p, digest)),
     )
 
@@ -108,13 +106,7 @@ def apply_patch(
         stated = read(patch)
         seen = _preview(stated, base)
         check_ready(seen, unsafe=unsafe)
-        bases = {f.path: look(place(base, f.path)) for f in seen.files}
-        after = diffs.results(
-            stated.diff, {p: None if c is None else c.data for p, c in bases.items()}
-        )
-        for path, (_, digest) in stated.files.items():
-            if sha256(after[path]) != digest:
-                raise InputError("git made another text than was proved", where=path)
+        bases, after = _carried_out(stated, seen, base)
         records = store.records()
         number = max((r.number for r in records), default=0) + 1
         record, contents = _record(store, stated, bases, after, number)
@@ -124,6 +116,38 @@ def apply_patch(
             if old.state == "undone":
                 store.save(replace(old, state="dropped"))
         return _applied(store, record.number, "apply", recovered)
+
+
+def _carried_out(
+    stated: Recorded, seen: Preview, base: Path
+) -> tuple[dict[str, Content | None], dict[str, bytes]]:
+    """The files before, as they are on the tree, and after.
+
+    Raises:
+        InputError: git does not apply the diff, or makes other files than are recorded.
+    """
+    bases = {f.path: look(place(base, f.path)) for f in seen.files}
+    after = diffs.results(stated.diff, {p: None if c is None else c.data for p, c in bases.items()})
+    for path, (_, digest) in stated.files.items():
+        if sha256(after[path]) != digest:
+            raise InputError("git makes another text than was recorded", where=path)
+    return bases, after
+
+
+def texts(patch: Path, root: Path) -> dict[str, tuple[str | None, str]]:
+    """The files of a patch on a tree that it fits: text before (None: there is none) and after.
+
+    Raises:
+        InputError: no patch of ours, or it does not fit the tree; nothing was written.
+    """
+    base, stated = resolved_root(root), read(patch)
+    seen = _preview(stated, base)
+    check_ready(seen, unsafe=True)
+    bases, after = _carried_out(stated, seen, base)
+    return {
+        path: (None if old is None else old.data.decode("utf-8"), after[path].decode("utf-8"))
+        for path, old in bases.items()
+    }
 
 
 def check_ready(seen: Preview, *, unsafe: bool) -> None:

@@ -31,7 +31,7 @@ def sections(report: Report) -> tuple[Section, ...]:
     proved = report.verdict == "proved"
     claimed = report.scope or report.assumptions or report.not_proved
     pictured = report.mesh or report.plan or report.memory or report.time
-    evidence = report.proof or report.refuter or report.execution
+    evidence = report.proof or report.refuter or report.execution or report.patch_standing
     possible = (
         ("missing", "What was missing", report.missing),
         ("counterexample", "Counterexample", report.counterexample),

@@ -186,9 +186,6 @@ class Execution:
     backend: str = "gloo"
     dtype: str = ""
     seconds: float | None = None
-    note: str = ""
-    again: str = ""
-    """What came of capturing the patched model on each rank and proving that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +205,13 @@ class Patch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A plan that was considered and not taken, or the round of a repair."""
+    """A plan that was considered and not taken."""
 
     name: str
     reason: str
-    verdict: VerdictWord | None = None
+    """Why not."""
     step_seconds: float | None = None
+    """None where it was refused before it was priced."""
     memory_bytes: int | None = None
 
 
@@ -306,10 +304,11 @@ class ModelUse:
     """Calls of a language model; absent when none was asked."""
 
     calls: int
+    """Those that failed as well."""
     tokens: int
     models: tuple[str, ...] = ()
+    """Those that answered."""
     cost: str = ""
-    transcript: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +317,10 @@ class Report:
     verdict: VerdictWord
     headline: str
     """One line below the verdict."""
+    patch_standing: str = ""
+    """What was done with the patch itself: read again and proved, run, not read."""
+    patch_notes: tuple[str, ...] = ()
+    """What came of reading it, and why it was not run."""
     command: str = ""
     created_with: dict[str, str] = field(default_factory=dict[str, str])
     """Program to version."""
@@ -339,7 +342,7 @@ class Report:
     obligations: tuple[str, ...] = ()
     """What the caller of the patched model must see to."""
     candidates: tuple[Candidate, ...] = ()
-    """Rejected plans, and the rounds of a repair in order."""
+    """Rejected plans."""
     counterexample: Counterexample | None = None
     missing: Missing | None = None
     capture: Capture | None = None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from verifier.frontend.worker import explain
 from synthesis.execute.job import Job, job_from_json
+from verifier.frontend.worker import explain
 
 
 def fork(work: Callable[[], None]) -> int:

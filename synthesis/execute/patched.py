@@ -44,14 +44,14 @@ from verifier.frontend.ranks.session import known_groups
 from verifier.frontend.ranks.sharded import refuse_uncovered
 from verifier.frontend.ranks.tracing import Order as Trace
 from verifier.frontend.ranks.tracing import cotangents, follow
+from verifier.frontend.rolling.recompute import VIEWS
 from verifier.frontend.session import block_lists, roll_program
 from verifier.frontend.target import TORCH_DTYPES
 from verifier.frontend.unwritten import refuse_unwritten
 from verifier.frontend.worker import explain
 from verifier.inline import inline, live
 from verifier.ir.jsonio import dumps, loads
-from verifier.frontend.rolling.recompute import VIEWS
-from verifier.ir.program import Node, Program
+from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.ranks import FewRanksError, gathers_by_dim, join
 from verifier.windows import read_windows
@@ -170,8 +170,10 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     (folder / f"rank-{rank}.json").write_text(dumps(program))
 
 
-MOVES = VIEWS | {"slice", "concat", "pad", "cast", "mul_scalar"}
-MOVES |= {"all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"}
+MOVES = VIEWS.union(
+    ("slice", "concat", "pad", "cast", "mul_scalar"),
+    ("all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"),
+)
 """Ops that bring a parameter to where it is used, and its gradient back."""
 
 
@@ -238,4 +240,3 @@ def _rolled(program: Program, facts: Mapping[str, Any], depth: depths.Depth | No
     later = program.nodes[at:] if at is not None else ()
     backward = frozenset(v for n in later for v in n.outputs)
     return roll_program(_owned(program), backward, facts["lists"], depth).program
-

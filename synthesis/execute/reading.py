@@ -24,6 +24,7 @@ from verifier.ir.jsonio import loads
 from verifier.ir.program import Output, Program
 from verifier.layout import Layout, whole
 
+
 @dataclass(frozen=True)
 class Order:
     """What of a patched model is read."""
@@ -40,7 +41,7 @@ class Order:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Order:
         return cls(
-            tuple(InputSpec(**{**i, "shape": tuple(i["shape"])}) for i in data["inputs"]),
+            tuple(InputSpec.from_json(i) for i in data["inputs"]),
             tuple(tuple(group) for group in data["tied"]),
             tuple(Group(**group) for group in data["groups"]),
         )

@@ -91,9 +91,9 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
     checked = run("verify", "runs")
     assert checked.returncode == 1, checked.stderr
     assert sorted(checked.stdout.splitlines()) == [
+        "accepted    mlp-dp2-tp2",
+        "accepted    mlp-tp2",
         "failed      shot",
-        "proved      mlp-dp2-tp2",
-        "proved      mlp-tp2",
         "refused     branches-dp2-tp2",
         "refused     branches-tp2",
     ]

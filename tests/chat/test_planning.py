@@ -107,10 +107,24 @@ def test_a_resumed_session_comes_to_the_same_plan_and_verdict(talk: Callable[...
     again("/diff")
     found = heard.of(events.PatchShown)[-1]
     assert (found.diff, found.standing) == (diff.diff, diff.standing)
-    assert found.standing == "proved: mesh tp=2"
+    assert found.standing == "proved: mesh tp=2; patch: not read"
     again("/explain up")
     assert "column, R -> S(-1)" in again.said
     again.session.close()
+
+
+def test_what_apply_shows_stands_as_it_was_just_found(talk: Callable[..., Talk]) -> None:
+    """/apply proves and writes the plan before it asks, also where /verify was never said."""
+    chat = talk()
+    chat("/plan")
+    chat("/diff")
+    assert chat.heard.of(events.PatchShown)[-1].standing == "not judged yet: /verify"
+    for begins in ("proved: mesh tp=2; patch: ", "proved before; now accepted: mesh tp=2; patch: "):
+        chat.session.agree = lambda _: False
+        assert chat("/apply").outcome.exit is Exit.NOT_PROVED
+        assert chat.heard.of(events.PatchShown)[-1].standing.startswith(begins)
+    chat("/diff")
+    assert chat.heard.of(events.PatchShown)[-1].standing.startswith("proved: mesh tp=2; patch: ")
 
 
 def _proposal(tactic: str, **styles: str) -> dict[str, object]:

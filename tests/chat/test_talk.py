@@ -135,7 +135,7 @@ def test_what_is_spent_counts_and_stays(talk: Talk, server: Server) -> None:
     server.answers(says(f"```json\n{reply('fine')}\n```"))
     talk("hello")
     talk("/cost")
-    assert "1 calls, 11 tokens in, 7 out, cost not known" in talk.said
+    assert "1 call, 11 tokens in, 7 out, cost not known" in talk.said
     talk("/budget calls=1")
     assert talk("again").outcome.exit is Exit.LIMIT
     assert server.calls == 1
@@ -144,7 +144,7 @@ def test_what_is_spent_counts_and_stays(talk: Talk, server: Server) -> None:
     heard = Heard()
     again = Talk(Session.resumed(session.journal.folder, [heard], Asker(Source.USER)), heard)
     again("/cost")
-    assert "1 calls, 11 tokens in" in again.said
+    assert "1 call, 11 tokens in" in again.said
     assert again("once more").outcome.exit is Exit.LIMIT
     assert again("/budget none").outcome.exit is Exit.PROVED
     assert again("once more").outcome.exit is Exit.PROVED

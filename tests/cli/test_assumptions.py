@@ -44,12 +44,13 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
         out.write("distributed.json", dumps(many))
         out.write("contract.json", json.dumps(contract.to_json()))
         out.write("certificate.json", json.dumps(proof.certificate))
-        out.seal({"verdict": "proved", "scope": [], "assumptions": told})
+        out.seal({"verdict": "proved", "assumptions": told})
     run = Run([])
     found = directory_again(run, tmp_path / "out")
-    assert found.exit is Exit.PROVED
+    assert (found.exit, found.verdict) == (Exit.PROVED, "accepted")
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
-    assert verdict.assumptions == [*told, "dry", str(balance)]
+    assert verdict.assumptions == ["dry", str(balance)]
+    assert verdict.recorded == told
 
 
 def test_a_proof_of_a_step_names_what_capture_took_for_granted(

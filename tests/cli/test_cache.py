@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from synthesis.training.scale import PLANS
 from synthesis.training.step import training_step
 from synthesis.training.warm import collective_edited, op_edited
-from tests.cli.conftest import Command
+from tests.cli.conftest import ROOT, Command
+from verifier.incremental.store import Store
 from verifier.ir.text import to_text
 
 
@@ -68,3 +70,27 @@ def test_a_wrong_edit_is_not_proved_by_what_was_kept(
     assert done.code == 1
     assert "breaks the proof; proving all of it" in done.err
     assert done.out != "proved\n"
+
+
+def test_an_entry_without_its_object_is_not_believed(command: Command, tmp_path: Path) -> None:
+    """An entry that names the wrong program as proved, in either form, with no object behind it."""
+    root, kept = ROOT / "examples" / "verify", tmp_path / "kept"
+    one, wrong, contract = (root / f"{n}.txt" for n in ("one", "wrong", "contract"))
+    store = Store(kept / "shardproof" / "proofs")
+    entry = store.directory / "entries"
+    entry.mkdir(parents=True)
+    forged = {
+        "object": "0" * 64,
+        "distributed": hashlib.sha256(wrong.read_bytes()).hexdigest(),
+        "claims": 1,
+        "scope": ["every mesh"],
+        "assumptions": [],
+    }
+    key = store.key(one.read_bytes(), contract.read_bytes())
+    (entry / f"{key}.json").write_text(json.dumps(forged))
+    files = ("--sequential", one, "--distributed", wrong, "--contract", contract)
+    done = command("verify", *map(str, files), XDG_CACHE_HOME=str(kept))
+    assert (done.code, done.out) == (1, "refuted\n"), done.err
+    assert "every mesh" not in done.err
+    right = ("--sequential", one, "--distributed", root / "right.txt", "--contract", contract)
+    assert command("verify", *map(str, right), XDG_CACHE_HOME=str(kept)).out == "proved\n"

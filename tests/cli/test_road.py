@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent import events, outdir
+from agent.patching import describe
+from synthesis.emit.patch import patch
 from tests.cli.conftest import COMMAND, ROOT, Command, Done, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo]
@@ -98,7 +101,107 @@ def test_verify_accepts_it_without_torch_or_z3(road: tuple[Path, Done]) -> None:
     assert done.returncode == 0, done.stdout
     *stream, loaded = done.stdout.splitlines()
     assert loaded == "[]"
-    assert json.loads(stream[-1])["verdict"] == "proved"
+    assert json.loads(stream[-1])["verdict"] == "accepted"
+
+
+def test_the_last_lines_and_the_report_say_what_was_done_with_the_patch(
+    road: tuple[Path, Done],
+) -> None:
+    folder, done = road
+    (verdict,) = (e for e in done.events if e["event"] == "verdict")
+    assert verdict["patch"] == "read again and proved | run on 2 processes, agrees"
+    for name in ("report.md", "report.html"):
+        text = (folder / "out" / name).read_text().replace("\\|", "|")
+        assert verdict["patch"] in text
+        assert "o language model was asked" in text
+
+
+def _patched(road: tuple[Path, Done], tmp_path: Path) -> str:
+    """The owner's file as the patch leaves it."""
+    folder = tmp_path / "patched"
+    folder.mkdir()
+    shutil.copy(road[0] / "net.py", folder)
+    subprocess.run(["git", "apply", road[0] / "out" / "patch.diff"], cwd=folder, check=True)
+    return (folder / "net.py").read_text()
+
+
+def test_the_patch_is_read_again_where_that_is_asked_for(
+    road: tuple[Path, Done], command: Command
+) -> None:
+    right = command("verify", "out", "--recapture", cwd=road[0])
+    assert (right.code, right.out) == (0, "proved\n"), right.err
+    assert "captured again on each of 2 ranks" in right.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("torch.relu(", "2 * torch.relu(", "rejected"),
+        ('"down": RowwiseParallel()', '"down": ColwiseParallel()', "unknown"),
+    ],
+    ids=["computes something else", "does not run"],
+)
+def test_a_forged_patch_is_found_out_where_it_is_read(
+    road: tuple[Path, Done], command: Command, tmp_path: Path, old: str, new: str, word: str
+) -> None:
+    """Its hashes fit: without reading it the directory is accepted, and nothing more is said."""
+    out, tree = _copy(road, tmp_path), tmp_path / "tree"
+    tree.mkdir()
+    shutil.copy(road[0] / "net.py", tree)
+    right = _patched(road, tmp_path)
+    wrong = right.replace(old, new)
+    assert wrong != right
+    (out / "patch.diff").write_text(patch({"net.py": (MODEL, wrong)}, (), "").diff)
+    manifest = json.loads((out / outdir.MANIFEST).read_text())
+    manifest["patch"] |= describe({"net.py": (MODEL, wrong)}, {}, proved=True, read=True)
+    (out / outdir.MANIFEST).write_text(json.dumps(manifest))
+    _reseal(out)
+    quick = command("verify", str(out), cwd=tree)
+    assert quick.out == "accepted\n"
+    assert "not read again" in quick.err
+    done = command("apply", str(out), "--recapture", "--yes", "--json", cwd=tree)
+    assert (done.code, done.last["verdict"]) == (1, word), done.out
+    (verdict,) = (e for e in done.events if e["event"] == "verdict")
+    assert verdict["message"].startswith("patch.diff: ") is (word == "rejected")
+    assert (tree / "net.py").read_text() == MODEL
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [(None, "does not say what was captured"), ("other.py:Net", "that the patch does not change")],
+)
+def test_a_patch_is_read_only_with_the_model_that_it_is_for(
+    road: tuple[Path, Done], command: Command, tmp_path: Path, request_: str | None, what: str
+) -> None:
+    out = _copy(road, tmp_path)
+    manifest = json.loads((out / outdir.MANIFEST).read_text())
+    if request_ is None:
+        del manifest["request"]
+    else:
+        manifest["request"]["target"] = request_
+        (tmp_path / "other.py").write_text("raise SystemExit('it was run')\n")
+    (out / outdir.MANIFEST).write_text(json.dumps(manifest))
+    shutil.copy(road[0] / "net.py", tmp_path)
+    done = command("verify", str(out), "--recapture", cwd=tmp_path)
+    assert done.code == 2, done.err
+    assert what in done.err
+
+
+def test_a_file_beside_the_model_hides_no_module_of_python(tmp_path: Path) -> None:
+    """A `glob.py` of the owner is his; no process of ours imports it for Python's own."""
+    (tmp_path / "net.py").write_text(MODEL)
+    for name in ("glob", "random", "tempfile"):
+        (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('{name}.py of the owner')\n")
+    arguments = ("parallelize", "net.py:Net", "--mesh", "tp=2", "--out", "out", "--run")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "agent", *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run on 2 processes, agrees" in done.stdout
 
 
 def _copy(road: tuple[Path, Done], tmp_path: Path) -> Path:
@@ -113,7 +216,7 @@ def test_verify_notices_a_changed_file(
     (out / name).write_bytes((out / name).read_bytes() + b" ")
     done = command("verify", str(out), "--json")
     assert done.code == 1
-    assert done.last["verdict"] == "unknown"
+    assert done.last["verdict"] == "rejected"
     assert name in done.out
 
 
@@ -131,8 +234,6 @@ def test_verify_notices_a_missing_and_an_added_file(
 def _reseal(out: Path) -> None:
     """What a forger would do: hashes that fit the changed files."""
     manifest = json.loads((out / outdir.MANIFEST).read_text())
-    import hashlib
-
     for name in manifest["files"]:
         manifest["files"][name] = hashlib.sha256((out / name).read_bytes()).hexdigest()
     (out / outdir.MANIFEST).write_text(json.dumps(manifest))
@@ -155,7 +256,7 @@ def test_verify_rejects_a_forged_directory(
     (out / name).write_text(text.replace(old, new, 1))
     _reseal(out)
     done = command("verify", str(out))
-    assert done.code == 1, done.err
+    assert (done.code, done.out) == (1, "rejected\n"), done.err
 
 
 def test_force_replaces_an_earlier_run_but_no_changed_file(

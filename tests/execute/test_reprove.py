@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthesis.execute.reprove import reprove
 
 from synthesis.emit import emit
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute import ExecuteError, collect_facts
-from synthesis.execute.reprove import reprove
 from synthesis.plan import ModulePlan, Plan
 from verifier.frontend.request import CaptureRequest, InputSpec
 from verifier.ir.types import Mesh

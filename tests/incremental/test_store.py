@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import multiprocessing
 import os
 import pickle
@@ -30,19 +31,18 @@ def kept() -> Kept:
     text, spans, found = to_text(step.distributed), Spans(), list[Base]()
     program = parse_text(text, "d.txt", spans)
     verify(step.sequential, program, step.contract, consts=step.preconditions, remember=found)
-    return Kept(found[0], text, spans)
+    return Kept(found[0], b"s", b"c", text, spans, 7)
 
 
 def test_what_was_kept_comes_back_and_proves(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    key = store.key(b"s", b"c")
-    assert store.entry(key) is None
-    store.keep(key, kept(), 7)
-    entry = store.entry(key)
-    assert entry is not None
-    assert entry.claims == 7
-    again = store.kept(entry)
-    assert again is not None
+    assert store.kept(b"s", b"c") is None
+    store.keep(kept())
+    found = store.kept(b"s", b"c")
+    assert found is not None
+    again, name = found
+    assert (again.claims, again.text) == (7, kept().text)
+    assert (tmp_path / "objects" / name).is_file()
     lines = again.text.splitlines(keepends=True)
     at = next(i for i, line in enumerate(lines) if " = mul " in line and "%x" not in line)
     head, _, rest = lines[at].partition(" = mul ")
@@ -53,35 +53,46 @@ def test_what_was_kept_comes_back_and_proves(tmp_path: Path) -> None:
     assert edited is not None
     proof = proved_again(again.base, edited)
     assert proof is not None
-    assert proof.scope == tuple(entry.scope)
+    assert proof.scope == kept().base.scope
 
 
 def test_other_bytes_or_another_verifier_find_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    store.keep(store.key(b"s", b"c"), kept(), 1)
-    assert store.entry(store.key(b"s", b"d")) is None
-    assert store.entry(store.key(b"sc", b"")) is None
+    store.keep(kept())
+    assert store.kept(b"s", b"c") is not None
+    assert store.kept(b"s", b"d") is None
+    assert store.kept(b"sc", b"") is None
     monkeypatch.setattr("verifier.incremental.store.version", lambda: "another")
-    assert store.entry(store.key(b"s", b"c")) is None
+    assert store.kept(b"s", b"c") is None
 
 
 def test_a_damaged_object_is_none(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    key = store.key(b"s", b"c")
-    store.keep(key, kept(), 1)
+    store.keep(kept())
     (path,) = (tmp_path / "objects").iterdir()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    entry = store.entry(key)
-    assert entry is not None
-    assert store.kept(entry) is None
+    assert store.kept(b"s", b"c") is None
     path.unlink()
-    assert store.kept(entry) is None
-    (tmp_path / "entries" / f"{key}.json").write_text('{"object": ')
-    assert store.entry(key) is None
+    assert store.kept(b"s", b"c") is None
+    (entry,) = (tmp_path / "entries").iterdir()
+    entry.write_text('{"object": ')
+    assert store.kept(b"s", b"c") is None
+
+
+def test_an_entry_is_believed_with_the_object_that_is_about_its_files_alone(tmp_path: Path) -> None:
+    """Entries are forged: of no object, of a path, and of the proof of other files."""
+    store = Store(tmp_path)
+    store.keep(kept())
+    (path,) = (tmp_path / "objects").iterdir()
+    other = tmp_path / "entries" / f"{store.key(b'other', b'c')}.json"
+    for name in (path.name, "0" * 64, "../objects/" + path.name, 7, None):
+        other.write_text(json.dumps({"object": name, "distributed": "0" * 64, "claims": 1}))
+        assert store.kept(b"other", b"c") is None
+    assert store.kept(b"s", b"c") is not None
 
 
 class _Runs:
@@ -95,14 +106,13 @@ def test_nothing_but_data_is_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path)
-    key = store.key(b"s", b"c")
-    store.keep(key, kept(), 1)
-    entry = store.entry(key)
-    assert entry is not None
+    store.keep(kept())
     data = pickle.dumps(thing)
     name = hashlib.sha256(data).hexdigest()
     (tmp_path / "objects" / name).write_bytes(data)
-    assert store.kept(replace(entry, object=name)) is None
+    (entry,) = (tmp_path / "entries").iterdir()
+    entry.write_text(json.dumps({"object": name}))
+    assert store.kept(b"s", b"c") is None
     assert not (tmp_path / "ran").exists()
 
 
@@ -111,7 +121,7 @@ def _write_for_ever(directory: Path, number: int) -> None:
     texts = [f"{mine.text}# {number} {n}\n" for n in range(3)]
     n = 0
     while True:
-        store.keep(store.key(b"s", b"c"), replace(mine, text=texts[n % 3]), n)
+        store.keep(replace(mine, text=texts[n % 3], claims=n))
         n += 1
 
 
@@ -124,21 +134,18 @@ def test_writers_that_race_and_are_killed_leave_it_whole(tmp_path: Path) -> None
     for writer in writers:
         writer.start()
     store, found = Store(tmp_path), 0
-    key = store.key(b"s", b"c")
     end = time.monotonic() + 60
     while found < 12 and time.monotonic() < end:
-        entry = store.entry(key)
-        again = store.kept(entry) if entry is not None else None
-        if again is not None and entry is not None:
+        again = store.kept(b"s", b"c")
+        if again is not None:
             found += 1
-            assert hashlib.sha256(again.text.encode()).hexdigest() == entry.distributed
+            assert again[0].text.startswith(kept().text)
     for writer in writers:
         assert writer.pid is not None
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
     assert found >= 12
-    store.keep(key, kept(), 99)
-    entry = store.entry(key)
-    assert entry is not None
-    assert entry.claims == 99
-    assert store.kept(entry) is not None
+    store.keep(replace(kept(), claims=99))
+    again = store.kept(b"s", b"c")
+    assert again is not None
+    assert again[0].claims == 99

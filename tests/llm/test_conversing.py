@@ -44,13 +44,23 @@ def test_a_reply_of_another_form_is_thrown_away(more: dict[str, object]) -> None
     assert isinstance(converse(Scripted([bad, bad]), "x", FACTS, tasks.planning()), Malformed)
 
 
-def test_without_a_search_there_is_nothing_to_propose() -> None:
+def test_without_a_search_an_answer_outlives_its_proposals() -> None:
     proposals = json.loads(tasks.proposed())["proposals"]
-    script = Scripted([_reply(proposals=proposals), _reply()])
+    script = Scripted([_reply(proposals=proposals)])
     found = converse(script, "how?", FACTS, None)
     assert isinstance(found, Read)
-    assert found.corrected
-    assert "there is nothing to place" in script.heard[1][-1]["content"]
+    assert not found.corrected
+    assert (found.value.answer, found.value.proposed) == ("So.", ())
+    assert found.value.left_out == ("there is nothing to place here",)
+
+
+def test_one_proposal_that_is_none_loses_neither_the_answer_nor_the_others() -> None:
+    right = json.loads(tasks.proposed())["proposals"][0]
+    proposals = [right, right | {"tactic": "rm"}]
+    found = converse(Scripted([_reply(proposals=proposals)]), "how?", FACTS, tasks.planning())
+    assert isinstance(found, Read)
+    assert (found.value.answer, len(found.value.proposed)) == ("So.", 1)
+    assert "proposals[1].tactic" in found.value.left_out[0]
 
 
 def test_facts_questions_and_earlier_words_are_between_boundaries() -> None:

@@ -185,7 +185,7 @@ def test_source_that_is_not_python_is_not_sent() -> None:
 def test_the_proposal_is_a_point_of_the_search() -> None:
     found = propose(Scripted([tasks.proposed()]), tasks.planning())
     assert isinstance(found, Read)
-    (proposal,) = found.value
+    (proposal,) = found.value.points
     assert dict(proposal.point.styles) == {"layers.*.up": "replicate", "layers.*.down": "row"}
     assert (proposal.point.stream, proposal.tactic) == ("R", "column_row")
 
@@ -222,9 +222,23 @@ def test_a_wrong_proposal_is_a_located_error(case: str) -> None:
 
 def test_more_or_fewer_proposals_than_asked_for() -> None:
     one = json.loads(tasks.proposed())["proposals"]
-    for many, message in ((0, "empty"), (9, "at most 3")):
-        bad = json.dumps({"proposals": one * many})
-        assert message in str(propose(Scripted([bad, bad]), tasks.planning()))
+    bad = json.dumps({"proposals": []})
+    assert "empty" in str(propose(Scripted([bad, bad]), tasks.planning()))
+    found = propose(Scripted([json.dumps({"proposals": one * 9})]), tasks.planning())
+    assert isinstance(found, Read)
+    assert (len(found.value.points), found.value.left_out) == (3, ("proposals: 9; at most 3",))
+
+
+def test_a_wrong_proposal_takes_no_right_one_with_it() -> None:
+    right = json.loads(tasks.proposed())["proposals"][0]
+    wrong = right | {"placements": [{"module": "lm_head", "style": "column"}]}
+    for order in ([right, wrong], [wrong, right]):
+        found = propose(Scripted([json.dumps({"proposals": order})]), tasks.planning())
+        assert isinstance(found, Read)
+        assert len(found.value.points) == 1
+        (why,) = found.value.left_out
+        assert f"proposals[{order.index(wrong)}]" in why
+        assert "'lm_head' does not fit" in why
 
 
 def test_the_repair_is_judged_by_the_verifier() -> None:

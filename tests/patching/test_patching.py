@@ -218,7 +218,7 @@ def test_a_record_that_differs_from_the_diff_is_refused(make: Make, tmp_path: Pa
     with outdir.staged(tmp_path / "forged") as out:
         out.write("patch.diff", patch({"m.py": ("a\n", "b\n")}, (), "").diff)
         out.seal({"verdict": "proved", "patch": describe(files, {}, proved=True)})
-    refused("git made another text", Tree(tree.root, tmp_path / "forged", tree.state))
+    refused("git makes another text", Tree(tree.root, tmp_path / "forged", tree.state))
     with outdir.staged(tmp_path / "more") as out:
         out.write("patch.diff", patch({"m.py": ("a\n", "b\n"), "n.py": (None, "x\n")}, (), "").diff)
         out.seal({"verdict": "proved", "patch": describe(files, {}, proved=True)})

@@ -19,6 +19,7 @@ from synthesis import judging
 from synthesis.assign import PlanError
 from synthesis.emit import EmitError, ModelFacts
 from synthesis.hardware import Cluster
+from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.planner import synthesize
 from synthesis.wishes import NO_WISHES, WishError, Wishes
@@ -220,6 +221,29 @@ def test_without_proposals_the_search_goes_on_and_says_so(
     assert made.found.best.tactic == "column_row"
     assert len(seen.warnings) == 1
     assert seen.warnings[0].startswith("no proposals: ")
+
+
+def test_a_wrong_proposal_is_left_out_with_a_word(seen: Seen, emitter: Rule) -> None:
+    """and the right one beside it is a starting point all the same."""
+    both = json.loads(reply("R", **{"layers.*.mlp.up": "column", "layers.*.mlp.down": "row"}))
+    both["proposals"] += json.loads(reply("R", nowhere="column"))["proposals"]
+    loop = planning(seen, model=Scripted([json.dumps(both)]))
+    assert "model: replicate" in {name for name, _, _ in loop.first().found.starts}
+    (warning,) = seen.warnings
+    assert "proposals[1].placements[0].module: 'nowhere'" in warning
+
+
+def test_a_cheaper_plan_that_was_refused_says_by_what(seen: Seen, emitter: Rule) -> None:
+    path = "layers.*.mlp.down"
+    emitter(lambda plan: f"{path}: no row" if style(plan, path) == "row" else "")
+    loop = planning(seen)
+    made = loop.first()
+    rows = passed_over(made, loop.tried(made, proved=True).failed)
+    assert "refused by the emitter: layers.*.mlp.down: no row" in {row.why for row in rows}
+    chosen = made.found.best.estimate
+    for row in rows:
+        if row.step_s is not None and row.step_s < chosen.step_s * 0.99:
+            assert "refused by" in row.why or "more of parameters" in row.why, row
 
 
 def test_wishes_of_the_owner_are_not_bent(seen: Seen, emitter: Rule) -> None:

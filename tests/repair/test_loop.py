@@ -244,9 +244,11 @@ def test_a_budget_ends_the_questions(limits: Limits) -> None:
     ids=["cancelled", "failed", "none"],
 )
 def test_a_model_that_goes_silent_ends_in_a_value(answer: Cancelled | Failed | NoModel) -> None:
-    ended, _ = heard(Scripted([answer, reply(FIRST, SECOND)]))
+    ended, seen = heard(Scripted([answer, reply(FIRST, SECOND)]))
     assert isinstance(ended, NotMended)
     assert ended.answer == answer
+    (warned,) = [e.message for e in seen if isinstance(e, events.Warned)]
+    assert str(answer) in warned
 
 
 def test_a_cancelled_question_ends_the_loop_at_once() -> None:

@@ -77,6 +77,7 @@ def proved() -> Report:
         title="LlamaForCausalLM on dp = 2, tp = 2",
         verdict="proved",
         headline="The parallel program computes the logits, loss and 39 gradients of one device.",
+        patch_standing="read again and proved | run on 4 processes, agrees",
         command=command,
         created_with=VERSIONS,
         strategy="Tensor parallel on heads, hidden units and vocabulary with the sequence split "
@@ -191,21 +192,18 @@ def proved() -> Report:
             Candidate(
                 name="tp = 2 without sequence parallel",
                 reason="Proved, 9 % slower: activations between blocks are replicated.",
-                verdict="proved",
                 step_seconds=0.000453,
                 memory_bytes=1_210_000,
             ),
             Candidate(
                 name="tp = 4",
                 reason="Proved, 31 % slower: 4 kv heads leave one per rank, with short messages.",
-                verdict="proved",
                 step_seconds=0.000545,
                 memory_bytes=1_050_000,
             ),
             Candidate(
                 name="o_proj row without reduction",
                 reason="Pending sum reaches the residual; rank 0 has 1 where one device has 2.",
-                verdict="refuted",
             ),
         ),
         capture=Capture(

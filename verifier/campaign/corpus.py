@@ -54,11 +54,14 @@ def cases(root: Path = ROOT, names: Sequence[str] = ()) -> Iterator[Case]:
 
 
 def replays(judged: Judged) -> bool:
-    """Whether the certificate of a proof is accepted by the checker (true where there is none)."""
-    if not isinstance(judged.verdict, Proof):
+    """Whether the certificate of a proof is accepted by the checker, for the same and under the
+    same assumptions (true where there is none)."""
+    verdict = judged.verdict
+    if not isinstance(verdict, Proof):
         return True
-    programs = judged.case.programs(judged.side)
-    return isinstance(check(judged.verdict.certificate, *programs), Accepted)
+    found = check(verdict.certificate, *judged.case.programs(judged.side))
+    same = verdict.scope, verdict.assumptions
+    return isinstance(found, Accepted) and (found.scope, found.assumptions) == same
 
 
 def main(names: Sequence[str]) -> int:

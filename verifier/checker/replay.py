@@ -39,6 +39,7 @@ from verifier.ops.control import scan_parts
 from verifier.peel import Peel, PeelError, peeled
 from verifier.regions import Regions, regions
 from verifier.relate import Sequential, as_terms
+from verifier.scope import scope_of
 from verifier.segments import same_terms
 from verifier.terms import Ref
 from verifier.wellformed import shared, well_formed
@@ -49,6 +50,10 @@ class Accepted:
     """Every claim follows, and every output is as the contract asks."""
 
     claims: int
+    scope: tuple[str, ...] = ()
+    """What was shown, worked out from the programs and not read from the certificate."""
+    assumptions: tuple[str, ...] = ()
+    """All that it rests on: what the contract assumes, and what the steps assume besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +91,14 @@ def check(
             return _again(certificate, sequential, distributed, contract)
         at = Cursor(certificate, "certificate")
         _header(at, sequential, distributed, contract)
-        one = as_terms(_cut(at, _opened(at, sequential)))
+        opened, labels = _opened(at, sequential)
+        one = as_terms(_cut(at, opened))
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
         laws = {item.text() for item in at["laws"].items()} if "laws" in at else set[str]()
         _outputs(at["outputs"], one, distributed, contract, known, laws)
-        return Accepted(walk.count)
+        assumed = *_assumed(contract), *labels
+        return Accepted(walk.count, scope_of(sequential, distributed), assumed)
     except _BrokenError as broken:
         return broken.rejected
     except NotShownError as error:
@@ -119,7 +126,11 @@ def _again(
         found = replay(certificate, sequential, distributed, contract)
     except ReplayError as error:
         return Rejected(str(error), "the comparison")
-    return Accepted(len(found.forms))
+    return Accepted(len(found.forms), found.scope, (*_assumed(contract), *found.assumptions))
+
+
+def _assumed(contract: Contract) -> tuple[str, ...]:
+    return *contract.assumptions, *map(str, contract.balanced)
 
 
 def _prepared(program: Program) -> Program:
@@ -164,16 +175,17 @@ def _header(at: Cursor, sequential: Program, distributed: Program, contract: Con
         raise _BrokenError("the certificate was changed after it was written", "seal")
 
 
-def _opened(at: Cursor, sequential: Program) -> Program:
-    """The one-device program, its cross entropies opened up where the certificate says so."""
+def _opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
+    """The one-device program, its cross entropies opened up where the certificate says so, and
+    what that assumes of the labels."""
     if "opened" not in at:
-        return sequential
+        return sequential, ()
     from verifier.entropy import open_entropy
 
     for bare in (False, True):
-        opened = open_entropy(sequential, unmarked=True, bare=bare)[0]
+        opened, labels = open_entropy(sequential, unmarked=True, bare=bare)
         if at["opened"].text() == digest(opened):
-            return _prepared(opened)
+            return _prepared(opened), labels
     raise _BrokenError("the one-device program is opened up otherwise", "opened")
 
 

@@ -4,10 +4,11 @@ What is kept is found by the bytes of the one-device program and of the contract
 of the verifier: its files, Python, numpy. An object is named by the SHA-256 of its bytes, written
 aside and renamed; an entry that names it is replaced in one step. Who reads sees a whole entry or
 none, whoever else writes or was killed. Objects hold data of the listed classes and nothing that
-runs. An object that is damaged is no object.
+runs. An entry says nothing but which object: the object holds the files that its proof is about,
+and they are compared in full. An object that is damaged, or about other files, is no object.
 
-The directory is the owner's: what is found there is believed as far as its owner is. Delete it,
-or leave it out, and everything is proved anew.
+The directory is the owner's: that the facts in an object were once found by the verifier is
+believed as far as its owner is. Delete it, or leave it out, and everything is proved anew.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import io
 import json
 import os
 import pickle
+import re
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import numpy as np
 from verifier.incremental.base import Base
 from verifier.ir.text import Spans
 
+_NAME = re.compile("[0-9a-f]{64}")
 MOST_BYTES = 2**30
 """Older objects go when all together are larger."""
 CLASSES = frozenset(
@@ -71,25 +74,16 @@ CLASSES = frozenset(
 
 @dataclass(frozen=True)
 class Kept:
-    """A proof and the text of the distributed program that it is about."""
+    """A proof, and all of the three files that it is about."""
 
     base: Base
+    sequential: bytes
+    contract: bytes
     text: str
+    """Of the distributed program."""
     spans: Spans
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What is known without opening the object."""
-
-    object: str
-    """SHA-256 of its bytes."""
-    distributed: str
-    """SHA-256 of the text of the distributed program."""
     claims: int
     """Of the certificate, which the checker accepted."""
-    scope: list[str]
-    assumptions: list[str]
 
 
 class Store:
@@ -103,29 +97,19 @@ class Store:
         parts = (version().encode(), sequential, contract)
         return hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
 
-    def entry(self, key: str) -> Entry | None:
-        """What was proved last under this key."""
-        try:
-            found: Any = json.loads(self._entry(key).read_bytes())
-            name, text = found["object"], found["distributed"]
-            scope, assumptions = list(found["scope"]), list(found["assumptions"])
-            claims = int(found["claims"])
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        if not all(isinstance(w, str) for w in (name, text, *scope, *assumptions)):
-            return None
-        return Entry(name, text, claims, scope, assumptions)
+    def kept(self, sequential: bytes, contract: bytes) -> tuple[Kept, str] | None:
+        """What was proved last of a one-device program under a contract, and the name of the object
+        that it was read from.
 
-    def kept(self, entry: Entry) -> Kept | None:
-        """The object of an entry; None where it is gone or damaged.
-
-        Garbage collection waits meanwhile: with it, reading takes three times as long.
+        None where there is nothing, where the object is gone or damaged, or where it is about other
+        files. Garbage collection waits meanwhile: with it, reading takes three times as long.
         """
+        name = self._named(self.key(sequential, contract))
         try:
-            data = self._object(entry.object).read_bytes()
+            data = self._object(name).read_bytes() if name else b""
         except OSError:
             return None
-        if hashlib.sha256(data).hexdigest() != entry.object:
+        if not name or hashlib.sha256(data).hexdigest() != name:
             return None
         collecting = gc.isenabled()
         gc.disable()
@@ -145,27 +129,37 @@ class Store:
         finally:
             if collecting:
                 gc.enable()
-        return found if isinstance(found, Kept) else None
+        if not isinstance(found, Kept):
+            return None
+        return (
+            (found, name) if (found.sequential, found.contract) == (sequential, contract) else None
+        )
 
-    def keep(self, key: str, kept: Kept, claims: int) -> None:
+    def keep(self, kept: Kept) -> None:
         """Write an object, then the entry that names it.
 
         Raises:
             OSError: the directory cannot be written.
         """
+        key = self.key(kept.sequential, kept.contract)
         data = pickle.dumps(kept, protocol=5)
         name = hashlib.sha256(data).hexdigest()
-        before = self.entry(key)
+        before = self._named(key)
         target = self._object(name)
         if not target.exists():
             _write(target, data)
-        text = hashlib.sha256(kept.text.encode()).hexdigest()
-        scope, assumptions = list(kept.base.scope), list(kept.base.assumptions)
-        entry = Entry(name, text, claims, scope, assumptions)
-        _write(self._entry(key), json.dumps(asdict(entry)).encode())
-        if before is not None and before.object != name:
-            self._object(before.object).unlink(missing_ok=True)
+        _write(self._entry(key), json.dumps({"object": name}).encode())
+        if before and before != name:
+            self._object(before).unlink(missing_ok=True)
         self._prune(name)
+
+    def _named(self, key: str) -> str:
+        """The object that an entry names; empty where there is none."""
+        try:
+            name: Any = json.loads(self._entry(key).read_bytes())["object"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return ""
+        return name if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
     def _prune(self, newest: str) -> None:
         """Remove the oldest objects where there are too many bytes of them."""

@@ -114,12 +114,7 @@ def _sent(session: Session, shown: Shown) -> str:
 def cost(session: Session, words: Words) -> Outcome:
     """Say what the model has cost in this session: calls, tokens, money, seconds."""
     spent, limits = session.spent, session.state.budget
-    about = "about " if spent.estimated else ""
-    usd = "cost not known" if spent.usd is None else f"{spent.usd:.4f} USD"
-    lines = [
-        f"{spent.calls} calls, {about}{spent.prompt_tokens:,} tokens in, "
-        f"{spent.completion_tokens:,} out, {usd}"
-    ]
+    lines = [spent.words()]
     stated = {k: v for k, v in limits.model_dump().items() if v is not None}
     if stated:
         lines.append("budget: " + ", ".join(f"{k} {v:g}" for k, v in stated.items()))

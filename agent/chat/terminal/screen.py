@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 10
-COLOURS = {"proved": "green", "refuted": "red", "unknown": "yellow"}
+COLOURS = {
+    "proved": "green",
+    "accepted": "green",
+    "refuted": "red",
+    "rejected": "red",
+    "unknown": "yellow",
+}
 
 
 def dumb() -> bool:
@@ -138,6 +144,8 @@ class Screen:
             self._line("  at", event.where, "dim")
         for sentence in event.assumptions:
             self._line("  assumes", sentence, "dim")
+        if event.patch:
+            self._line("  patch", event.patch, "dim")
 
     def _problem(self, event: events.Problem) -> None:
         self._rest()

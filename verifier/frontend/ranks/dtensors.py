@@ -1,5 +1,5 @@
-"""Parameters that are DTensors, those of fully_shard among them: the piece that a rank holds, and the
-layout that its placements say."""
+"""Parameters that are DTensors, those of fully_shard among them: the piece that a rank holds, and
+the layout that its placements say."""
 
 # pyright: basic
 # (PyTorch has no types for what is used here.)

@@ -186,9 +186,8 @@ def _gradients(
 
 def _grad(leaf: Any) -> torch.Tensor:
     """The gradient; zeros where there is none, as an optimizer takes it."""
-    if leaf.grad is None:
-        return torch.zeros_like(dtensors.local(leaf))
-    return dtensors.gradient(leaf)
+    grad = dtensors.gradient(leaf)
+    return torch.zeros_like(dtensors.local(leaf)) if grad is None else grad
 
 
 def _plain(name: str, value: Any) -> torch.Tensor:

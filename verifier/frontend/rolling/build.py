@@ -116,9 +116,7 @@ class Roll:
         self, side: bool, saved: list[Ref], wanted: Mapping[int, list[tuple[int, str]]]
     ) -> Node:
         entries: tuple[Entry, ...] = self.wiring.backward if side else self.wiring.forward
-        b = Builder(
-            f"{self.group.prefix}.{'backward' if side else 'forward'}", self.program.mesh
-        )
+        b = Builder(f"{self.group.prefix}.{'backward' if side else 'forward'}", self.program.mesh)
         names = self.names[side]
         types = self.program.types
         nodes = self.first.backward if side else self.first.forward

@@ -1,0 +1,84 @@
+"""Whether a plan and the programs that are said to carry it out speak of the same thing."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from synthesis.plan import Plan
+from verifier.contract import Contract
+from verifier.ir.program import Program
+from verifier.layout import Layout, bound
+
+_SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
+_SPLIT = re.compile(r"S\((-?\d+)\)(?: in (\d+) parts)?")
+
+
+def disagreement(plan: Plan, sequential: Program, distributed: Program, contract: Contract) -> str:
+    """Where a plan says otherwise than the programs and their contract; empty if nowhere.
+
+    A plan speaks of one layer for all that are alike; the program names each layer, or stacks those
+    of a repeated block in leading dims.
+    """
+    if plan.mesh.dims != distributed.mesh.dims:
+        return f"it is for the mesh {plan.mesh}, distributed.json for {distributed.mesh}"
+    for name in (plan.tp, plan.dp):
+        if name is not None and name not in plan.mesh:
+            return f"it splits over {name}, which its mesh {plan.mesh} has not"
+    params = {item.path: item for item in sequential.inputs if item.role == "param"}
+    named = {path: [p for p in plan.params if p == path or _covers(p, path)] for path in params}
+    unnamed = next((path for path, by in named.items() if not by), "")
+    if unnamed:
+        return f"it does not place {unnamed}, a parameter of program.json"
+    unknown = sorted(set(plan.params) - {p for by in named.values() for p in by})
+    if unknown:
+        return f"it places {unknown[0]}, which is no parameter of program.json"
+    for path, item, said in ((path, params[path], p) for path, by in named.items() for p in by):
+        stacked = sum(part == "*" or part.startswith("[") for part in path.split("."))
+        layout = contract.inputs[item.name]
+        layout = Layout(layout.dims[stacked:], layout.partial)
+        placed = plan.params[said]
+        if set(placed) != set(plan.mesh.names):
+            return (
+                f"it places {path} over {', '.join(placed) or 'nothing'}, its mesh is {plan.mesh}"
+            )
+        for name in plan.mesh.names:
+            stated = _stated(plan, said, placed[name], len(layout.dims))
+            if stated != _found(layout, name):
+                return f"it lays {path} out over {name} as {placed[name]}, contract.json does not"
+    return ""
+
+
+def _covers(pattern: str, path: str) -> bool:
+    """Whether a path of a plan, with `*` or a slice for an index, stands for a parameter."""
+    parts, names = pattern.split("."), path.split(".")
+    return len(parts) == len(names) and all(map(_stands_for, parts, names))
+
+
+def _stands_for(part: str, name: str) -> bool:
+    if part == name or not name.isdecimal():
+        return part == name
+    found = _SLICE.fullmatch(part)
+    return part == "*" or (found is not None and int(name) in range(*map(int, found.groups())))
+
+
+def _stated(plan: Plan, path: str, placement: str, rank: int) -> tuple[int, int] | None:
+    """(dim, parts) that a placement splits: each of `parts` equal blocks of the dim by itself; None
+    for `R`. Raises ValueError."""
+    if placement == "R":
+        return None
+    found = _SPLIT.fullmatch(placement)
+    if found is None or not rank:
+        raise ValueError(f"a parameter of {rank} dims cannot be placed {placement!r}")
+    owner, _, own = path.rpartition(".")
+    module = plan.module(owner)
+    parts = {name: n for name, _, n in module.splits} if module is not None else {}
+    return int(found[1]) % rank, int(found[2] or parts.get(own, 1))
+
+
+def _found(layout: Layout, mesh_dim: str) -> tuple[int, int] | None:
+    for index, dim in enumerate(layout.dims):
+        if mesh_dim in bound(dim):
+            at = next(i for i, atom in enumerate(dim) if atom.mesh_dim == mesh_dim)
+            return index, math.prod(a.size for a in dim[:at] if a.mesh_dim is None)
+    return None

@@ -1,0 +1,83 @@
+"""`--recapture`: the patched source of an out-directory, read again and proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from agent import verdicts
+from agent.errors import InputError
+from agent.execution import read_again
+from agent.patching import record, tree
+from agent.writing import told
+from synthesis.emit import Patch
+from synthesis.plan import Plan
+from verifier.contract import Contract
+from verifier.frontend.capture import capture
+from verifier.frontend.request import CaptureRequest, Limits, split_target
+from verifier.inline import inline, live
+from verifier.ir.program import Program
+from verifier.verdict import Proof, Unknown, Verdict
+from verifier.wellformed import shared
+
+
+def patch_again(
+    directory: Path,
+    recorded: Mapping[str, Any],
+    plan: Plan,
+    sequential: Program,
+    planned: Contract,
+    root: Path,
+) -> tuple[Verdict, str]:
+    """The verdict on the patch of a directory as its ranks run it, and a sentence on it.
+
+    The owner's code is captured again, and must be `sequential`; then the patched code is read.
+    Inputs and outputs are laid out as `planned` says.
+
+    Raises:
+        InputError: the owner's files are not as they were when the patch was made, the manifest
+            does not say what was captured, or names a file that the patch does not change.
+        CaptureError: the owner's code cannot be captured.
+    """
+    request = _request(directory, recorded)
+    files = tree.texts(directory, root)
+    kind, _ = split_target(request.target)
+    changed = [root / path for path, (old, _) in files.items() if old is not None]
+    if kind != "hf" and not any(p.is_file() and p.samefile(kind) for p in changed):
+        raise InputError(
+            "the manifest names a model in a file that the patch does not change",
+            where=str(directory),
+            expected=", ".join(files),
+            got=request.target,
+        )
+    captured = capture(request)
+    if shared(live(inline(captured.program))) != shared(sequential):
+        return Unknown("program.json is not what the code computes now"), "not read"
+    stated = record.read(directory)
+    patch = Patch(files, stated.diff.decode("utf-8"), plan.obligations, "", stated.function)
+    reading, verdict = read_again(request, captured, plan, sequential, planned, patch)
+    said = told(reading, verdict)
+    if not isinstance(verdict, Proof):
+        said = f"{said}; {verdicts.message(verdict).splitlines()[0]}"
+    return verdict, said
+
+
+def _request(directory: Path, recorded: Mapping[str, Any]) -> CaptureRequest:
+    stated = recorded.get("request")
+    if not isinstance(stated, dict):
+        raise InputError(
+            "the manifest does not say what was captured",
+            where=str(directory),
+            hint="run parallelize again",
+        )
+    try:
+        found = CaptureRequest.from_json(cast("dict[str, Any]", stated))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            "the manifest does not say what was captured",
+            where=f"{directory}: request",
+            got=f"{type(error).__name__}: {error}",
+        ) from None
+    return replace(found, limits=Limits())

@@ -1,0 +1,20 @@
+"""What a proof by relations is about, worked out from the two programs."""
+
+from __future__ import annotations
+
+from verifier.ir.program import Program
+from verifier.verdict import SCOPE
+
+NAMED = 6
+"""Inputs whose extents a scope names; the programs hold them all."""
+
+
+def scope_of(sequential: Program, distributed: Program) -> tuple[str, ...]:
+    """The mesh, the extents of the inputs, and the inputs that equality holds for."""
+    sizes = [f"{i.path} {i.type}" for i in sequential.inputs if i.role == "input"]
+    more = [f"and {len(sizes) - NAMED} more"] if len(sizes) > NAMED else []
+    return (
+        f"mesh {distributed.mesh or 'of one device'}",
+        f"the extents of the captured program: {', '.join([*sizes[:NAMED], *more])}",
+        SCOPE,
+    )
