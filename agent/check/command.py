@@ -102,8 +102,9 @@ def run_check(run: Run, asked: Asked) -> Outcome:
 
 
 def said(modes: Sequence[str]) -> str:
-    """`train mode and eval mode`."""
-    return " and ".join(SAID[m] for m in modes)
+    """`eval mode and train mode`."""
+    words = [SAID[m] for m in modes]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
@@ -111,10 +112,12 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
     every = [m for found in captured for m in found.modes]
     out: list[str] = []
     for found in captured:
-        dropped = list(dict.fromkeys(str(d) for d in found.one.draws))
-        with_dropout = f", with dropout at {', '.join(dropped)}" if dropped else ", without dropout"
-        verb = "run the same ops" if len(found.modes) > 1 else "is judged on its own"
-        out.append(f"In {said(found.modes)} the modules {verb}{with_dropout}.")
+        lines = ", ".join(dict.fromkeys(str(d) for d in found.one.draws))
+        dropped = f"with dropout at {lines}" if lines else "without dropout"
+        same = "the same ops" if len(found.modes) > 1 else "ops of its own"
+        if len(captured) == len(found.modes) == 1:
+            same = "the ops that are judged"
+        out.append(f"The modules run {same} in {said(found.modes)}, {dropped}.")
     if TRAIN not in every:
         out.append("Nothing is said of training: train mode was not asked for.")
     elif EVAL not in every and INFERENCE not in every:

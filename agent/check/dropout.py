@@ -109,9 +109,7 @@ def assumed(captured: RanksCaptured, masks: Masks, mesh: Mesh) -> list[str]:
                 "draw masks of their own (different random states)."
             )
     if out:
-        out.append(
-            "Results with dropout are equal in distribution: for every mask."
-        )
+        out.append("Results with dropout are equal in distribution: for every mask.")
     return out
 
 

@@ -25,6 +25,8 @@ from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from verifier.frontend.errors import CaptureError
+
 Stack = tuple[tuple[str, int], ...]
 """Files and lines of the user's code, outermost first."""
 _OURS = str(Path(__file__).resolve().parent)
@@ -77,7 +79,9 @@ class Place:
     line: int = 0
     text: str = ""
     op: str = ""
-    """The op that only one of two calls has there."""
+    """The op."""
+    caller: str = ""
+    """Where two calls part, if that is further out: `file:line`."""
 
 
 def _hash(*parts: Any) -> str:
@@ -100,6 +104,7 @@ class Digest(TorchDispatchMode):
         self.log = Log()
         self._held: dict[int, tuple[Any, str]] = {}
         self._draws = 0
+        self._wrote: dict[int, Step] = {}
         self._codes: dict[Any, str] = {}
 
     def start(self) -> None:
@@ -116,6 +121,11 @@ class Digest(TorchDispatchMode):
         """The name of what a tensor holds."""
         more = (t.requires_grad,) if self.tracked else ()
         return _hash(self._content(t), _shape(t), *more)
+
+    def wrote(self, t: torch.Tensor, root: str) -> Place:
+        """The op that wrote last into a tensor."""
+        step = self._wrote.get(t.untyped_storage()._cdata)
+        return _placed(step, (), root) if step is not None else Place()
 
     def _content(self, t: torch.Tensor) -> str:
         if not isinstance(t, FakeTensor) and t.device.type != "meta":
@@ -147,6 +157,7 @@ class Digest(TorchDispatchMode):
         for number, t in enumerate(written):
             held = t.untyped_storage()
             self._held[held._cdata] = (held, _hash(key, "write", number))
+            self._wrote[held._cdata] = self.log.steps[-1]
         for number, t in enumerate(pytree.tree_leaves(result)):
             if isinstance(t, FakeTensor):
                 held = t.untyped_storage()
@@ -201,6 +212,15 @@ def _shape(t: torch.Tensor) -> Any:
     return (tuple(t.shape), t.stride(), t.storage_offset(), str(t.dtype))
 
 
+def parted(message: str, at: Place, more: str, hint: str) -> CaptureError:
+    """The error for two calls that differ."""
+    what = f": {at.op}" if at.op else ""
+    called = f", called at {at.caller}" if at.caller else ""
+    return CaptureError(
+        f"{message}{what}{called}{more}", file=at.file, line=at.line, text=at.text, hint=hint
+    )
+
+
 def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     if not func._schema.is_mutable:
         return []
@@ -214,8 +234,8 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def difference(first: Log, second: Log, root: str) -> Place:
-    """The user's line at which two calls part: the innermost that both do not share; empty where
-    they run the same ops, and return others of them."""
+    """The first op that only one of two calls has; empty where they run the same ops, and return
+    others of them."""
     a, b = first.steps, second.steps
     at = next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x.key != y.key),
@@ -224,15 +244,23 @@ def difference(first: Log, second: Log, root: str) -> Place:
     step, other = _aligned(a[at : at + _NEAR], b[at : at + _NEAR])
     if step is None:
         return Place()
-    shared = other.stack if other is not None else ()
+    return _placed(step, other.stack if other is not None else (), root)
+
+
+def _placed(step: Step, other: Stack, root: str) -> Place:
+    """Where an op is: the innermost line of the user's."""
     mine = [frame for frame in step.stack if not root or _inside(frame[0], root)] or step.stack
-    chosen = next((frame for frame in mine if frame not in shared), None)
-    if chosen is None and not mine:
+    if not mine:
         return Place(op=step.op)
-    file, line = chosen or mine[-1]
+    parted = next((frame for frame in mine if frame not in other), mine[-1])
+    file, line = mine[-1]
     text = linecache.getline(file, line).strip()
-    shown = str(Path(file).relative_to(root)) if root and _inside(file, root) else file
-    return Place(shown, line, text, step.op)
+    caller = "" if parted == mine[-1] else f"{_shown(parted[0], root)}:{parted[1]}"
+    return Place(_shown(file, root), line, text, step.op, caller if other else "")
+
+
+def _shown(file: str, root: str) -> str:
+    return str(Path(file).relative_to(root)) if root and _inside(file, root) else file
 
 
 def _inside(file: str, root: str) -> bool:
@@ -251,6 +279,17 @@ def _aligned(a: Sequence[Step], b: Sequence[Step]) -> tuple[Step | None, Step | 
             return theirs, ours
         return ours, theirs
     return (a[0] if a else None), (b[0] if b else None)
+
+
+def unsteady(name: str, first: Log, second: Log, moved: Sequence[str], root: str) -> CaptureError:
+    """The error for a module whose second call differs; `moved` is what the calls changed."""
+    return parted(
+        f"the second call of {name} does something else than the first",
+        difference(first, second, root),
+        f" ({', '.join(moved[:3])} changed)" if moved else "",
+        "what a call computes may depend on its arguments, parameters and buffers alone, not on "
+        "what earlier calls left behind",
+    )
 
 
 _PLAIN = (bool, int, float, str, type(None))

@@ -18,7 +18,7 @@ from typing import Any
 from torch.fx.traceback import preserve_node_meta
 
 from verifier.frontend.apart import apart
-from verifier.frontend.digest import Digest, Log, changed, difference, plain_state
+from verifier.frontend.digest import Digest, Log, changed, plain_state, unsteady
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks.request import EVAL, INFERENCE, SAID, TRAIN
 from verifier.frontend.ranks.tracing import Followed, Order, follow, run
@@ -105,7 +105,7 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
     moved = changed(before, plain_state(order.model, module))
     root = order.watch.places.root
     if not second.alike(first):
-        raise _unsteady(order, first, second, moved, root)
+        raise unsteady(type(order.model).__name__, first, second, moved, root)
     alike: list[str] = []
     for other, found in quick.items():
         if isinstance(found, CaptureError):
@@ -161,20 +161,3 @@ def _nothing() -> Traced:
     from torch import fx
 
     return Traced(fx.Graph(), None)
-
-
-def _unsteady(
-    order: Order, first: Log, second: Log, moved: Sequence[str], root: str
-) -> CaptureError:
-    at = difference(first, second, root)
-    what = f": {at.op}" if at.op else ""
-    left = f" ({', '.join(moved[:3])} changed)" if moved else ""
-    return CaptureError(
-        f"the second call of {type(order.model).__name__} does something else than the first"
-        f"{what}{left}",
-        file=at.file,
-        line=at.line,
-        text=at.text,
-        hint="what a call computes may depend on its arguments, parameters and buffers alone, not "
-        "on what earlier calls left behind",
-    )
