@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from verifier.frontend.errors import CaptureError
+from verifier.frontend.provenance import Provenance
 
 Stack = tuple[tuple[str, int], ...]
 """Files and lines of the user's code, outermost first."""
@@ -141,7 +142,9 @@ class Digest(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(not issubclass(t, FakeTensor) for t in types):
             return NotImplemented
-        if func.namespace == "prim" or func.is_view:
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
+        if func.is_view and isinstance(args[0], FakeTensor):
             return func(*args, **kwargs)
         written = _written(func, args, kwargs)
         key = self._key(func, args, kwargs, written)
@@ -255,12 +258,9 @@ def _placed(step: Step, other: Stack, root: str) -> Place:
     parted = next((frame for frame in mine if frame not in other), mine[-1])
     file, line = mine[-1]
     text = linecache.getline(file, line).strip()
-    caller = "" if parted == mine[-1] else f"{_shown(parted[0], root)}:{parted[1]}"
-    return Place(_shown(file, root), line, text, step.op, caller if other else "")
-
-
-def _shown(file: str, root: str) -> str:
-    return str(Path(file).relative_to(root)) if root and _inside(file, root) else file
+    shown = Provenance(root).shown
+    caller = "" if parted == mine[-1] else f"{shown(parted[0])}:{parted[1]}"
+    return Place(shown(file), line, text, step.op, caller if other else "")
 
 
 def _inside(file: str, root: str) -> bool:

@@ -31,6 +31,7 @@ from verifier.frontend.digest import (
     unsteady,
 )
 from verifier.frontend.errors import CaptureError
+from verifier.frontend.provenance import Provenance
 from verifier.frontend.ranks.places import Places
 from verifier.frontend.trace import changes, flatten_result
 from verifier.frontend.worker import explain
@@ -176,8 +177,12 @@ def _nothing_drawn(dropped: dict[str, None], places: Places) -> Iterator[None]:
     a branch may depend on, is the least that can be."""
 
     def note() -> None:
-        file, line, _ = places.of(places.frame(sys._getframe(2)))
-        dropped[f"{file}:{line}"] = None
+        frame = places.frame(sys._getframe(2))
+        if frame is None:
+            dropped["a line that is not known"] = None
+        else:
+            shown = Provenance(places.root).shown(frame.f_code.co_filename)
+            dropped[f"{shown}:{frame.f_lineno}"] = None
 
     def left_out(original: Any) -> Any:
         def run(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:

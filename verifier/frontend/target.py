@@ -134,8 +134,8 @@ def _no_dropout(config: Any) -> list[str]:
     """Sets dropout to 0; the fields that were not."""
     changed: list[str] = []
     for key in list(vars(config)):
-        named = "dropout" in key or key.endswith(("pdrop", "_drop"))
-        if named and isinstance(getattr(config, key), float) and getattr(config, key):
+        rate = getattr(config, key)
+        if "drop" in key and isinstance(rate, float) and rate:
             setattr(config, key, 0.0)
             changed.append(key)
     return changed
