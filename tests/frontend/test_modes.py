@@ -70,6 +70,15 @@ REFUSED = {
         "h = self.w(x)\nif self.training and h.sum() > 0:  # here\n    h = 2 * h\nreturn h",
         "in train mode: forward reads the value of a tensor",
     ),
+    "a hook of training on a gradient": (
+        "h = self.w(x)\nif self.training:\n    h.register_hook(lambda g: 3 * g)  # here\nreturn h",
+        "in train mode: a hook on the gradient of a tensor is not followed",
+    ),
+    "a hook on a gradient": (
+        "h = self.w(x)\nif h.requires_grad:\n    h.register_hook(lambda g: 3 * g)  # here\n"
+        "return h",
+        "a hook on the gradient of a tensor is not followed",
+    ),
     "running statistics": ("return self.norm(self.w(x))", "changes the buffer norm.num_batches"),
     "a counter": (
         "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x) * self.k  # here",

@@ -33,6 +33,7 @@ from verifier.frontend.digest import (
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.ranks.places import Places
+from verifier.frontend.torch_api import no_gradient_hooks
 from verifier.frontend.trace import changes, flatten_result
 from verifier.frontend.worker import explain
 
@@ -158,6 +159,7 @@ def _call(
     tensors = [*model.parameters(), *model.buffers(), *kwargs.values()]
     mode = next(t.fake_mode for t in tensors if isinstance(t, FakeTensor))
     with ExitStack() as stack:
+        stack.enter_context(no_gradient_hooks())
         stack.enter_context(_nothing_drawn(dropped, places))
         stack.enter_context(mode)
         stack.enter_context(digest)

@@ -36,6 +36,7 @@ from verifier.frontend.request import CaptureRequest, Progress
 from verifier.frontend.rolling import NotRolledError, Rolled, roll
 from verifier.frontend.rolling.recompute import recompute_views
 from verifier.frontend.target import EXPERTS, TORCH_DTYPES, Target, find
+from verifier.frontend.torch_api import no_gradient_hooks
 from verifier.frontend.trace import trace
 from verifier.frontend.unwritten import refuse_unwritten
 from verifier.ir.program import Program
@@ -145,7 +146,7 @@ def _flat(
     is known of its modes."""
     with clock.phase("build"):
         override = depths.shorter_config(target.hf_config, depth) if depth else {}
-        with parameters_on_meta():
+        with parameters_on_meta(), no_gradient_hooks():
             model = target.build(**override)
         dtype = TORCH_DTYPES[request.dtype]
         model = prepare(model, dtype, request.gradients)

@@ -37,7 +37,9 @@ class Draw:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Draw:
-        return cls(**{**data, "shape": tuple(data["shape"])})
+        values = dict(data)
+        values["shape"] = tuple(data["shape"])
+        return cls(**values)
 
 
 @dataclass(frozen=True)
