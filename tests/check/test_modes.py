@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent.check.command import modes_told
+from agent import events
+from agent.check.command import Asked, modes_told, run_check
+from agent.errors import InputError
+from agent.run import Run
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks.request import EVAL, INFERENCE, TRAIN
 from verifier.verdict import Counterexample, Proof
@@ -129,3 +132,48 @@ def test_what_train_mode_alone_draws_is_told_with_the_mode(case):
         case().forward(BODY.format(line)).check()
     assert "--mode eval" in caught.value.hint
     case(modes=(EVAL,)).forward(BODY.format(line)).proved()
+
+
+ATTENTION = """
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x){more}
+
+def example_inputs():
+    return {{"x": torch.randn(2, 4, 8)}}
+"""
+
+
+def test_what_pytorch_fuses_for_inference_is_no_difference(case):
+    asked = case().write(ATTENTION.format(name="Model", more=""), "Model", "model_of_torch.py")
+    asked.against = "model_of_torch.py:Model"
+    asked.write(ATTENTION.format(name="Wrong", more="")).proved()
+    asked.write(ATTENTION.format(name="Wrong", more=" * 2")).refuted()
+
+
+def test_a_mode_that_there_is_not(case):
+    asked = Asked("a.py:A", "b.py:B", "tp=2", mode="trian")
+    with pytest.raises(InputError, match="there is no mode trian"):
+        run_check(Run([]), asked)
+
+
+@pytest.mark.slow
+def test_the_verdict_says_which_mode_is_which(case, tmp_path):
+    line = "y = Reduce.apply(y, self.group) if not self.training else y"
+    asked = case().forward(BODY.format(line))
+    run, kept = Run([]), tmp_path / "kept"
+    model, rank = f"{asked.folder}/{asked.against}", f"{asked.folder}/{asked.target}"
+    assert run_check(run, Asked(rank, model, "tp=2", repair=0, keep=kept)).answer == "refuted"
+    (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
+    assert verdict.message.endswith(
+        "eval mode and eval mode under torch.no_grad(): proved; train mode: refuted"
+    )
+    assert sorted(p.name for p in kept.iterdir()) == ["eval", "train"]
+    run = Run([])
+    assert run_check(run, Asked(rank, model, "tp=2", mode="eval")).answer == "proved"
+    (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
+    assert "Nothing is said of training: train mode was not asked for." in verdict.assumptions

@@ -66,6 +66,10 @@ REFUSED = {
         "    h = self.w(h)  # here\nreturn h",
         "train mode than in eval mode: aten.addmm",
     ),
+    "a factor that Python draws": (
+        "return self.w(x) * random.random()  # here",
+        "the second call of M does something else than the first: aten.mul.Tensor",
+    ),
     "a branch of training": (
         "h = self.w(x)\nif self.training and h.sum() > 0:  # here\n    h = 2 * h\nreturn h",
         "in train mode: forward reads the value of a tensor",

@@ -8,6 +8,7 @@ One of them is traced. That stands for the others where they run the same ops, d
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ from verifier.frontend.torch_api import no_gradient_hooks
 from verifier.frontend.trace import changes, flatten_result
 from verifier.frontend.worker import explain
 
+LEAST = 2.0**-40
+"""By how much numbers that are drawn in one call are above those of the call before."""
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
@@ -108,9 +111,11 @@ def _compared(
     before = plain_state(model.train(gradients), module)
     dropped: dict[str, None] = {}
 
+    drawn = itertools.count()
+
     def call(train: bool) -> Log:
         model.train(train)
-        return _call(model, kwargs, digest, dropped, places)
+        return _call(model, kwargs, digest, _nothing_drawn(dropped, places, next(drawn) * LEAST))
 
     try:
         first = call(gradients)
@@ -148,19 +153,13 @@ def _runs(call: Callable[[], Log]) -> bool:
     return True
 
 
-def _call(
-    model: nn.Module,
-    kwargs: dict[str, Any],
-    digest: Digest,
-    dropped: dict[str, None],
-    places: Places,
-) -> Log:
+def _call(model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any) -> Log:
     digest.start()
     tensors = [*model.parameters(), *model.buffers(), *kwargs.values()]
     mode = next(t.fake_mode for t in tensors if isinstance(t, FakeTensor))
     with ExitStack() as stack:
         stack.enter_context(no_gradient_hooks())
-        stack.enter_context(_nothing_drawn(dropped, places))
+        stack.enter_context(drawn)
         stack.enter_context(mode)
         stack.enter_context(digest)
         result = model(**kwargs)
@@ -174,9 +173,9 @@ def _held(model: nn.Module, digest: Digest) -> dict[str, str]:
 
 
 @contextmanager
-def _nothing_drawn(dropped: dict[str, None], places: Places) -> Iterator[None]:
-    """Dropout gives what it is given, and its line is noted. A single number that is drawn, which
-    a branch may depend on, is the least that can be."""
+def _nothing_drawn(dropped: dict[str, None], places: Places, least: float) -> Iterator[None]:
+    """Dropout gives what it is given, and its line is noted. A single number between 0 and 1 that
+    is drawn, which a branch may depend on, is about the least that can be."""
 
     def note() -> None:
         frame = places.frame(sys._getframe(2))
@@ -209,7 +208,7 @@ def _nothing_drawn(dropped: dict[str, None], places: Places) -> Iterator[None]:
     def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
         given = size[0] if len(size) == 1 else kwargs.get("size")
         if isinstance(given, (list, tuple)) and not given:
-            return torch.tensor(0.0)
+            return torch.tensor(least)
         return plain_rand(*size, **kwargs)
 
     plain_attention, plain_rand = nn.functional.scaled_dot_product_attention, torch.rand
@@ -220,6 +219,6 @@ def _nothing_drawn(dropped: dict[str, None], places: Places) -> Iterator[None]:
                 stack.enter_context(patch.object(holder, name, wrapped, create=True))
         stack.enter_context(patch.object(nn.functional, "scaled_dot_product_attention", attention))
         stack.enter_context(patch.object(torch, "rand", rand))
-        stack.enter_context(patch.object(random, "random", lambda: 0.0))
-        stack.enter_context(patch.object(random, "uniform", lambda a, b: a))
+        stack.enter_context(patch.object(random, "random", lambda: least))
+        stack.enter_context(patch.object(random, "uniform", lambda a, b: a + least * (b - a)))
         yield

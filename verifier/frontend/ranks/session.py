@@ -269,6 +269,7 @@ def _followed(
     def call(values: dict[str, torch.Tensor]) -> Any:
         return model(**{side.arguments[name]: v for name, v in values.items()})
 
+    torch.backends.mha.set_fastpath_enabled(False)  # one fused op, which says nothing of its parts
     buffers = take_buffers(model)
     with fake_mode():
         building.without_memory(model)
