@@ -54,12 +54,9 @@ class Modes:
     trained: bool = True
     """Whether train mode was looked at."""
     unread: str = ""
-    """Why no mode could be run."""
+    """Why no mode could be run; then nothing is known."""
 
     def told(self) -> Iterator[str]:
-        if self.unread:
-            yield f"The model runs in eval mode; modes were not compared: {self.unread}."
-            return
         if not self.trained:
             yield "The model runs in eval mode: nothing is said of training."
         elif self.dropped:
@@ -78,8 +75,8 @@ def compare_modes(
     model: nn.Module, kwargs: dict[str, Any], gradients: bool, module: Any, root: str
 ) -> Modes:
     """Run `model(**kwargs)`, on fake tensors, in a fork: twice in train mode and once in eval mode;
-    without gradients, twice in eval mode. Where eval mode does not run either, nothing is compared:
-    what traces the model tells why.
+    without gradients, twice in eval mode. Where eval mode does not run either, that is told as a
+    value: what traces the model has more to say of it.
 
     Args:
         module: the user's Python module, whose globals are looked at.
@@ -92,7 +89,7 @@ def compare_modes(
     found = apart(lambda: _compared(model, kwargs, gradients, module, root), root)
     if isinstance(found, CaptureError):
         raise found
-    return found
+    return found or Modes(unread="the process ended before it was done")
 
 
 def _compared(

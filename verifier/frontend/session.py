@@ -164,6 +164,10 @@ def _flat(
             kwargs = fake_inputs(torch_types(inputs))
         modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
         traced = trace(model, kwargs, target.result_names)
+        if modes.unread:
+            raise CaptureError(
+                f"the model cannot be run to compare train and eval mode: {modes.unread}"
+            )
         refuse_unwritten(traced.graph, places)
     with clock.phase("lower"):
         lowered = lower(traced, buffers, places, canonical, facts.class_name)

@@ -108,7 +108,7 @@ def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> T
         raise unsteady(type(order.model).__name__, first, second, moved, root)
     alike: list[str] = []
     for other, found in quick.items():
-        if isinstance(found, CaptureError):
+        if found is None or isinstance(found, CaptureError):
             continue
         once, twice, drawn = found
         forward = other == INFERENCE and order.recorded
