@@ -129,6 +129,10 @@ def check(
             help="Of TARGET's file, called with the module after the backward: reduces gradients.",
         ),
     ] = "",
+    mode: Annotated[
+        str,
+        typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),
+    ] = "",
     repair_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds to look for a mend of what is wrong.")
     ] = 10.0,
@@ -172,6 +176,7 @@ def check(
             no_grad,
             skip_output,
             after_backward,
+            mode,
             repair_seconds,
             keep,
         )

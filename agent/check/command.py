@@ -13,10 +13,12 @@ from agent import events, verdicts
 from agent.check import judging
 from agent.check.contract import Placed, Statements
 from agent.check.judging import Checked
+from agent.errors import InputError
 from agent.options import read_mesh
 from agent.run import Outcome, Run
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
+from verifier.frontend.ranks.request import EVAL, INFERENCE, MODES, SAID, TRAIN
 from verifier.frontend.request import InputSpec, read_config
 from verifier.ir.text import to_text
 from verifier.ir.types import Mesh
@@ -42,6 +44,8 @@ class Asked:
     no_grad: Sequence[str] = ()
     skip_output: Sequence[str] = ()
     after_backward: str = ""
+    mode: str = ""
+    """`train` or `eval`; both where it is empty."""
     repair: float = 10.0
     """Seconds to look for edits that mend what is wrong; 0: none."""
     keep: Path | None = None
@@ -64,29 +68,62 @@ def run_check(run: Run, asked: Asked) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
         with run.phase("trace") as phase:
             captured = capture_ranks(request, Path(scratch), run.note)
-            ops = len(captured.ranks[0].program.nodes)
-            phase.summary = f"{len(captured.one.program.nodes)} ops on one device, {ops} on rank 0"
+            sides = captured[0]
+            ops = len(sides.ranks[0].program.nodes)
+            phase.summary = f"{len(sides.one.program.nodes)} ops on one device, {ops} on rank 0"
             phase.facts["ranks"] = mesh.size
-        for warning in warnings(captured):
+        for warning in dict.fromkeys(w for found in captured for w in warnings(found)):
             run.warn(warning)
         with run.phase("verify") as phase:
-            checked = judging.check(captured, stated, run.note, asked.skip_output)
+            judged = judging.check_modes(captured, stated, run.note, asked.skip_output)
+            checked = judged[-1]
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
+    apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
     run.emit(events.ContractStated(lines=contract_lines(checked.placed, mesh)))
     verdict = checked.verdict
     if isinstance(verdict, Proof):
-        more = assumptions(captured)
+        more = [*modes_told(captured), *(a for c in judged for a in assumptions(c.captured))]
         if asked.skip_output:
             more.append(f"Not compared: {', '.join(asked.skip_output)}.")
-        verdict = replace(verdict, assumptions=(*verdict.assumptions, *more))
+        assumed = [a for c in judged if isinstance(c.verdict, Proof) for a in c.verdict.assumptions]
+        scope = verdict.scope if len(captured) == 1 else (*verdict.scope, "; ".join(apart))
+        verdict = replace(verdict, scope=scope, assumptions=tuple(dict.fromkeys([*assumed, *more])))
     elif checked.question is not None and asked.repair > 0:
         with run.phase("repair") as phase:
             verdict = judging.explained(checked, asked.repair)
             phase.summary = "none found" if verdict == checked.verdict else "found"
     if asked.keep is not None:
-        _keep(checked, asked.keep)
-    return verdicts.report(run, verdict)
+        for found in judged:
+            many = len(captured) > 1
+            _keep(found, asked.keep / found.captured.modes[0] if many else asked.keep)
+    others = isinstance(verdict, Proof) or len(captured) == 1
+    return verdicts.report(run, verdict, "" if others else "; ".join(apart))
+
+
+def said(modes: Sequence[str]) -> str:
+    """`eval mode and train mode`."""
+    words = [SAID[m] for m in modes]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
+    """What is known of modes, in sentences."""
+    every = [m for found in captured for m in found.modes]
+    out: list[str] = []
+    for found in captured:
+        lines = ", ".join(dict.fromkeys(str(d) for d in found.one.draws))
+        dropped = f"with dropout at {lines}" if lines else "without dropout"
+        same = "the same ops" if len(found.modes) > 1 else "ops of its own"
+        if len(captured) == len(found.modes) == 1:
+            same = "the ops that are judged"
+        out.append(f"The modules run {same} in {said(found.modes)}, {dropped}.")
+    if TRAIN not in every:
+        out.append("Nothing is said of training: train mode was not asked for.")
+    elif EVAL not in every and INFERENCE not in every:
+        out.append("Nothing is said of inference: eval mode was not asked for.")
+    out.append("A call computes what the first two compute: both were traced and compared.")
+    return out
 
 
 def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
@@ -117,7 +154,19 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         stated.inputs,
         tuple(asked.no_grad),
         asked.after_backward,
+        _modes(asked.mode),
     )
+
+
+def _modes(mode: str) -> tuple[str, ...]:
+    if mode and mode not in MODES:
+        raise InputError(
+            f"there is no mode {mode}",
+            where=f"--mode {mode}",
+            expected=f"one of {', '.join(MODES)}",
+            hint="leave it out to check both",
+        )
+    return (mode,) if mode else MODES
 
 
 def contract_lines(placed: Sequence[Placed], mesh: Mesh) -> list[str]:
@@ -153,7 +202,6 @@ def assumptions(captured: RanksCaptured) -> list[str]:
     one = captured.one
     inputs = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in captured.inputs)
     out = [
-        "The modules run in eval mode: dropout is off.",
         f"Shapes are those of the inputs {inputs}; no other shape is covered.",
         "Each parameter of a rank holds the piece of the model's that the contract says.",
         "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "

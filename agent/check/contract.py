@@ -7,6 +7,7 @@ the code does with a tensor is never looked at.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class Placed:
     """How one tensor is laid out, and how that is known."""
 
     kind: str
-    """`parameter`, `input` or `output`."""
+    """`parameter`, `input`, `mask` or `output`."""
     name: str
     layout: Layout
     how: str
@@ -68,6 +69,7 @@ def agree(
     many: Program,
     stated: Statements,
     tables: Mapping[str, str] | None = None,
+    masks: Mapping[str, Layout] | None = None,
 ) -> tuple[Contract, tuple[Placed, ...]]:
     """The contract, and each of its lines with how it is known.
 
@@ -76,6 +78,7 @@ def agree(
         many: what the ranks run together.
         stated: layouts that the user gives.
         tables: placements of tables that are no parameters, read off their values.
+        masks: layouts of what dropout draws.
 
     Raises:
         InputError: a tensor that shapes alone do not decide, a statement that does not fit what
@@ -93,12 +96,14 @@ def agree(
         )
     params = {p.name: p for p in placed}
     for item in one.inputs:
-        if item.role == "input":
+        if item.role == "input" and masks and item.path in masks:
+            placed.append(Placed("mask", item.path, masks[item.path], "as the ranks draw it"))
+        elif item.role == "input":
             shape = item.type.shape
             layout = layout_for(stated.inputs, item.path, shape, mesh)
             how = "stated" if layout is not None else "by default"
             placed.append(Placed("input", item.path, layout or Layout.replicate(shape), how))
-    given = {p.name: p for p in placed if p.kind == "input"}
+    given = {p.name: p for p in placed if p.kind in ("input", "mask")}
     results = {output_key(o): many.types[o.value].shape for o in many.outputs}
     outputs: dict[str, Layout] = {}
     found: dict[str, Placed] = {}
@@ -188,19 +193,30 @@ def _decide(
 
 def possible(whole: tuple[int, ...], local: tuple[int, ...], mesh: Mesh) -> list[Layout]:
     """Replicated where the shapes are the same; else every split of one dim by one mesh dim."""
-    if whole == local:
-        return [Layout.replicate(whole)]
+    return [s for s in splits(whole, local, mesh) if len(s.sharded) <= 1]
+
+
+def splits(whole: tuple[int, ...], local: tuple[int, ...], mesh: Mesh) -> list[Layout]:
+    """Every split of dims by mesh dims that gives a rank this shape; replicated where it is the
+    same."""
     if len(whole) != len(local):
         return []
-    changed = [d for d, (a, b) in enumerate(zip(whole, local, strict=True)) if a != b]
-    if len(changed) != 1:
-        return []
-    dim = changed[0]
-    return [
-        from_placements(whole, [(name, size, f"S({dim})")])
-        for name, size in mesh.dims
-        if size > 1 and local[dim] * size == whole[dim]
-    ]
+    dims = [d for d, (a, b) in enumerate(zip(whole, local, strict=True)) if a != b]
+    axes = [(name, size) for name, size in mesh.dims if size > 1]
+    out: list[Layout] = []
+    for chosen in itertools.product([None, *dims], repeat=len(axes)):
+        parts = dict.fromkeys(dims, 1)
+        for (_, size), dim in zip(axes, chosen, strict=True):
+            if dim is not None:
+                parts[dim] *= size
+        if all(local[d] * parts[d] == whole[d] for d in dims):
+            words = [
+                (name, size, f"S({d})")
+                for (name, size), d in zip(axes, chosen, strict=True)
+                if d is not None
+            ]
+            out.append(from_placements(whole, words) if words else Layout.replicate(whole))
+    return out
 
 
 def _all_used(stated: Statements, placed: Sequence[Placed]) -> None:
@@ -211,7 +227,7 @@ def _all_used(stated: Statements, placed: Sequence[Placed]) -> None:
         "output": stated.outputs,
     }
     for kind, lines in kinds.items():
-        names = [p.name for p in placed if p.kind == kind]
+        names = [p.name for p in placed if p.kind == kind or (kind, p.kind) == ("input", "mask")]
         for line in lines:
             if not any(line.fits(name) for name in names):
                 raise InputError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent.check import dropout
 from agent.check.consts import same_tables
 from agent.check.contract import Placed, Statements, agree
 from agent.errors import InputError
@@ -48,6 +49,24 @@ class Checked:
     read: Ingested
     question: Question | None
     """None where no program stands for the ranks: some wait for ever, say."""
+    captured: RanksCaptured
+    """What it is about: the modes too."""
+
+
+def check_modes(
+    found: Sequence[RanksCaptured], stated: Statements, tell: Tell, skipped: Sequence[str] = ()
+) -> tuple[Checked, ...]:
+    """Judge each that was captured, up to the first that is not proved.
+
+    Raises:
+        InputError, CaptureError: as `check`.
+    """
+    out: list[Checked] = []
+    for captured in found:
+        out.append(check(captured, stated, tell, skipped))
+        if not isinstance(out[-1].verdict, Proof):
+            break
+    return tuple(out)
 
 
 def check(
@@ -69,19 +88,30 @@ def check(
     program = read.program
     if program is None:
         verdict = judged(one, read, None, progress=tell)
-        return Checked(_placed_in_source(verdict, captured.texts), (), read, None)
+        return Checked(_placed_in_source(verdict, captured.texts), (), read, None, captured)
     strays = _outside(captured)
     if isinstance(strays, Counterexample | Unknown):
-        return Checked(strays, (), read, None)
+        return Checked(strays, (), read, None, captured)
     program = _plain_gathers(_sourced(program, captured.texts))
     program = _same_outputs(one, program)
-    contract, placed = agree(captured, program, stated, tables)
-    consts = captured.one.consts
-    question = Question(one, program, contract, consts)
-    verdict = judged(one, replace(read, program=program), contract, consts, tell)
-    if isinstance(verdict, Proof):
-        verdict = _replayed(verdict, question, strays)
-    return Checked(_placed_in_source(verdict, captured.texts), placed, read, question)
+    first: Checked | None = None
+    for masks in dropout.choices(captured, program.mesh, stated):
+        contract, placed = agree(captured, program, stated, tables, masks)
+        question = Question(one, program, contract, captured.one.consts)
+        joined = replace(read, program=program)
+        verdict = judged(one, joined, contract, captured.one.consts, tell)
+        if isinstance(verdict, Proof):
+            assumed = dropout.assumed(captured, masks, program.mesh)
+            verdict = _replayed(verdict, question, (*strays, *assumed))
+        if isinstance(verdict, Proof):
+            verdict = dropout.clash(captured, masks, program.mesh) or verdict
+        verdict = _placed_in_source(verdict, captured.texts)
+        found = Checked(verdict, placed, read, question, captured)
+        if isinstance(verdict, Proof):
+            return found
+        first = first or found
+    assert first is not None
+    return first
 
 
 def _replayed(proof: Proof, question: Question, assumed: tuple[str, ...]) -> Verdict:

@@ -13,6 +13,7 @@ from agent.check import judging
 from agent.check.contract import Statements
 from agent.check.judging import Checked
 from verifier.frontend.ranks import RanksRequest, read_lines
+from verifier.frontend.ranks.request import MODES
 from verifier.frontend.ranks.result import load
 from verifier.frontend.request import InputSpec
 from verifier.ir.types import Mesh
@@ -39,6 +40,7 @@ class Case:
     config: dict[str, object] = field(default_factory=dict)
     no_grad: Sequence[str] = ()
     skip: Sequence[str] = ()
+    modes: Sequence[str] = MODES
 
     def edit(self, old: str, new: str, file: str = "parallel.py") -> Case:
         path = self.folder / file
@@ -66,6 +68,11 @@ class Case:
         return found[0]
 
     def check(self) -> Checked:
+        """The last that was judged: the first that is not proved."""
+        return self.each()[-1]
+
+    def each(self) -> tuple[Checked, ...]:
+        """What was judged, mode by mode where they differ."""
         from verifier.frontend.ranks.session import save_ranks
 
         out = self.folder / "traced"
@@ -87,9 +94,11 @@ class Case:
             no_grad=tuple(self.no_grad),
             input_layouts=stated.inputs,
             after_backward=self.after_backward,
+            modes=tuple(self.modes),
         )
         save_ranks(request.to_json(), out, lambda _: None)
-        return judging.check(load(out, self.mesh.size), stated, lambda _: None, self.skip)
+        found = load(out, self.mesh.size)
+        return judging.check_modes(found, stated, lambda _: None, self.skip)
 
     def proved(self) -> Checked:
         found = self.check()

@@ -168,6 +168,6 @@ def traced(asked):
         f"{asked.folder}/{asked.target}", f"{asked.folder}/model.py:MLP", asked.mesh
     )
     save_ranks(json.loads(json.dumps(request.to_json())), out, lambda _: None)
-    read = read_ranks(out / "ranks")
+    read = read_ranks(out / "eval" / "ranks")
     assert read.program is not None, read.findings
     return read.program

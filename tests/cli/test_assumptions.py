@@ -56,7 +56,7 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
 def test_a_proof_of_a_step_names_what_capture_took_for_granted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    program, seen = model(2), "The model runs in eval mode: dropout is off."
+    program, seen = model(2), "The model runs in eval mode: nothing is said of training."
     captured = Captured(program, {}, cast(ModelFacts, object()), (seen,))
     monkeypatch.setattr(stepping, "captured_in", lambda *_: captured)
     monkeypatch.setattr(stepping, "collect_facts", lambda *_: None)

@@ -29,12 +29,14 @@ from verifier.frontend.materialize import (
     tied_groups,
     to_fake,
 )
+from verifier.frontend.modes import Modes, compare_modes
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.prune import prune
 from verifier.frontend.request import CaptureRequest, Progress
 from verifier.frontend.rolling import NotRolledError, Rolled, roll
 from verifier.frontend.rolling.recompute import recompute_views
 from verifier.frontend.target import EXPERTS, TORCH_DTYPES, Target, find
+from verifier.frontend.torch_api import no_gradient_hooks
 from verifier.frontend.trace import trace
 from verifier.frontend.unwritten import refuse_unwritten
 from verifier.ir.program import Program
@@ -116,7 +118,7 @@ def _capture(
     whole: nn.Module | None,
     clock: Clock,
 ) -> Captured:
-    lowered, facts, model = _flat(request, target, places, depth, whole, clock)
+    lowered, facts, model, modes = _flat(request, target, places, depth, whole, clock)
     with clock.phase("lower"):
         flat = prune(lowered.program)
         unused = check_gradients(flat, facts, request.gradients)
@@ -128,7 +130,7 @@ def _capture(
         rolled.program,
         {k: v for k, v in lowered.consts.items() if k in used},
         facts,
-        tuple(_assumptions(request, target, facts, model, depth, lowered)),
+        tuple(_assumptions(request, target, facts, model, depth, lowered, modes)),
     )
 
 
@@ -139,11 +141,12 @@ def _flat(
     depth: depths.Depth | None,
     whole: nn.Module | None,
     clock: Clock,
-) -> tuple[Lowered, ModelFacts, nn.Module]:
-    """The flat program, at `depth`, with the facts of the whole model and the model traced."""
+) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:
+    """The flat program, at `depth`, with the facts of the whole model, the model traced and what
+    is known of its modes."""
     with clock.phase("build"):
         override = depths.shorter_config(target.hf_config, depth) if depth else {}
-        with parameters_on_meta():
+        with parameters_on_meta(), no_gradient_hooks():
             model = target.build(**override)
         dtype = TORCH_DTYPES[request.dtype]
         model = prepare(model, dtype, request.gradients)
@@ -159,10 +162,16 @@ def _flat(
         with fake_mode():
             to_fake(model)
             kwargs = fake_inputs(torch_types(inputs))
+        modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
         traced = trace(model, kwargs, target.result_names)
+        if modes.unread:
+            raise CaptureError(
+                f"the model cannot be run to compare train and eval mode: {modes.unread}"
+            )
         refuse_unwritten(traced.graph, places)
     with clock.phase("lower"):
-        return lower(traced, buffers, places, canonical, facts.class_name), facts, model
+        lowered = lower(traced, buffers, places, canonical, facts.class_name)
+    return lowered, facts, model, modes
 
 
 def capture_flat(request: CaptureRequest) -> tuple[Lowered, ModelFacts]:
@@ -174,7 +183,7 @@ def capture_flat(request: CaptureRequest) -> tuple[Lowered, ModelFacts]:
     """
     target = find(request)
     places = Provenance(target.root)
-    lowered, facts, _ = _flat(request, target, places, None, None, Clock(lambda _: None))
+    lowered, facts, _, _ = _flat(request, target, places, None, None, Clock(lambda _: None))
     return replace(lowered, program=prune(lowered.program)), facts
 
 
@@ -234,8 +243,11 @@ def _assumptions(
     model: nn.Module,
     depth: depths.Depth | None,
     lowered: Lowered,
+    modes: Modes,
 ) -> Iterator[str]:
-    yield "The model runs in eval mode: dropout is off."
+    yield from modes.told()
+    if target.dropout:
+        yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
     yield f"Shapes are those of the inputs {', '.join(_shown(facts))}; no other shape is covered."
     if request.dtype != "f32" or target.hf_config is not None:
         yield f"Parameters are {request.dtype}; casts are the identity over the reals."

@@ -54,6 +54,8 @@ class Target:
     """The user's module; None for a library model."""
     hf_config: Any = None
     result_names: tuple[str, ...] = ()
+    dropout: tuple[str, ...] = ()
+    """Fields of the Hugging Face config that were set to 0."""
 
 
 def find(request: CaptureRequest) -> Target:
@@ -94,6 +96,8 @@ def _library(
             )
     fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
 
+    dropout: dict[str, None] = {}
+
     def configure(**override: Any) -> Any:
         values = {**fields, **extra, **override, **fixed}
         for key in ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type"):
@@ -103,15 +107,17 @@ def _library(
         except Exception as problem:
             reason = " ".join(str(problem).split())
             raise CaptureError(f"{config_class.__name__} refuses its fields: {reason}") from problem
-        _no_dropout(config)
+        dropout.update(dict.fromkeys(_no_dropout(config)))
         return config
 
+    hf_config = configure()
     return Target(
         cls,
         lambda **override: cls(configure(**override)),
         {**fields, **extra},
         "",
-        hf_config=configure(),
+        hf_config=hf_config,
+        dropout=tuple(dropout),
     )
 
 
@@ -124,12 +130,15 @@ def _mentioned(key: str, cls: Any) -> bool:
     return any(re.search(rf"\b{re.escape(key)}\b", text) for text in sources)
 
 
-def _no_dropout(config: Any) -> None:
+def _no_dropout(config: Any) -> list[str]:
+    """Sets dropout to 0; the fields that were not."""
+    changed: list[str] = []
     for key in list(vars(config)):
-        if ("dropout" in key or key.endswith(("pdrop", "_drop"))) and isinstance(
-            getattr(config, key), float
-        ):
+        rate = getattr(config, key)
+        if "drop" in key and isinstance(rate, float) and rate:
             setattr(config, key, 0.0)
+            changed.append(key)
+    return changed
 
 
 def import_file(path: Path) -> Any:

@@ -81,9 +81,35 @@ def no_custom_backward() -> Generator[None]:
         function.apply = original
 
 
+@contextmanager
+def no_gradient_hooks() -> Generator[None]:
+    """Refuse hooks on the gradients of tensors: export drops them."""
+    tensor: Any = torch.Tensor
+    names = ("register_hook", "register_post_accumulate_grad_hook")
+    originals = {name: getattr(tensor, name) for name in names}
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        file, line, text = _caller()
+        raise CaptureError(
+            "a hook on the gradient of a tensor is not followed",
+            hint=f"write what it does to the gradient as an op of the forward{OR_TRANSLATE}",
+            file=file,
+            line=line,
+            text=text,
+        )
+
+    for name in names:
+        setattr(tensor, name, refuse)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(tensor, name, original)
+
+
 def export(module: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.export` without guards, as a module that is called with `kwargs`."""
-    with no_custom_backward():
+    with no_custom_backward(), no_gradient_hooks():
         program = torch.export.export(module, (), kwargs=kwargs)
     return program.module(check_guards=False)
 

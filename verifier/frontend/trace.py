@@ -134,7 +134,7 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
             elif kind == "tangent":
                 name = run.record.names[int(name)]
             if kind == "mutation":
-                raise _changes("parameter", name)
+                raise changes("parameter", name)
             kinds[kind][node] = name.removeprefix(ROOT)
         elif node.op == "output":
             output = node
@@ -145,7 +145,7 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
             continue
         kind, name = torch_api.describe(desc)
         if kind == "mutation":
-            raise _changes("buffer", name)
+            raise changes("buffer", name)
         if kind == "grad":
             grads.add(name.removeprefix(ROOT))
             traced.outputs.append(("grad", name.removeprefix(ROOT), value))
@@ -156,9 +156,13 @@ def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> T
     return traced
 
 
-def _changes(what: str, name: str) -> CaptureError:
+def changes(what: str, name: str, file: str = "", line: int = 0, text: str = "") -> CaptureError:
+    """The error for a parameter or buffer that does not outlive a call as it was."""
     return CaptureError(
         f"forward changes the {what} {name.removeprefix(ROOT)} in place",
+        file=file,
+        line=line,
+        text=text,
         hint=f"make the {what} an argument, and return its new value",
     )
 

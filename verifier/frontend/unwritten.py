@@ -21,7 +21,7 @@ from verifier.frontend.errors import CaptureError
 from verifier.frontend.provenance import Provenance
 
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "draw"}
 """Ops that look at the shape of their operand alone."""
 _MOVES = {
     *("view", "_unsafe_view", "reshape", "permute", "t", "transpose", "expand", "unsqueeze"),

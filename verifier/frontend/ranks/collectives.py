@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from verifier.frontend.aten import TABLE
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks.changing import CHANGING, COVERED, Call
+from verifier.frontend.ranks.draws import Draws
 from verifier.frontend.ranks.groups import dims_of, slices
 from verifier.frontend.ranks.places import Places
 from verifier.frontend.ranks.sharded import OPS as SHARDED_OPS
@@ -104,9 +105,12 @@ def _same(a: Any, b: Any) -> bool:
 class Watch(TorchDispatchMode):
     """One rank of a mesh. Raises CaptureError at what it cannot follow, with the user's line."""
 
-    def __init__(self, rank: int, mesh: Mesh, places: Places, seen: Seen) -> None:
+    def __init__(
+        self, rank: int, mesh: Mesh, places: Places, seen: Seen, draws: Draws | None = None
+    ) -> None:
         super().__init__()
         self.rank, self.mesh, self.places, self.seen = rank, mesh, places, seen
+        self.draws = draws or Draws(())
         self.backward = False
         self.modules: list[tuple[str, str]] = []
         self.lines: dict[int, str] = {}
@@ -136,10 +140,7 @@ class Watch(TorchDispatchMode):
             return as_view(*args)
         self._races(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
-            raise self.fail(
-                f"{func._opname} draws random numbers",
-                "dropout is left out in eval mode; pass what is drawn as an argument",
-            )
+            return self._drawn(func, _bound(func, args, kwargs))
         if func.namespace in (_FUNCTIONAL, "_dtensor"):
             return self._functional(func, args, kwargs)
         if func._schema.is_mutable:
@@ -188,6 +189,25 @@ class Watch(TorchDispatchMode):
                     self.undone = number
 
             node.register_prehook(before)
+
+    # Random numbers.
+
+    def _drawn(self, func: Any, given: dict[str, Any]) -> torch.Tensor:
+        """Zeros and ones, as dropout draws them, are inputs."""
+        keep, target = given.get("p"), given.get("self")
+        if func._opname != "bernoulli_" or not isinstance(keep, float) or target is None:
+            raise self.fail(
+                f"{func._opname} draws random numbers",
+                "covered is dropout; pass what is drawn as an argument",
+            )
+        place = self.places.of(self.places.frame(sys._getframe()))
+        module = self.modules[-1][0] if self.modules else ""
+        number = self.draws.number(tuple(target.shape), keep, module, place)
+        ops: Any = torch.ops.shardproof_frontend
+        self.seen.written.append(storage(target))
+        with torch.no_grad():
+            target.copy_(ops.draw(target, number, keep))
+        return target
 
     # Functional collectives.
 

@@ -1,4 +1,5 @@
-"""Which parameter and which output of a rank is which of the one-device model: by name."""
+"""Which parameter and which output of a rank is which of the one-device model: by name. Draws of
+dropout too, or else in order."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import difflib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from verifier.frontend.errors import CaptureError
+from verifier.frontend.ranks.result import Draw
 
 LISTED = 6
 GRAD_OF_INPUT = "input:"
@@ -95,3 +98,41 @@ def pair_outputs(
         raise CaptureError(f"the parallel module's loss is {at}, the model's is another output")
     names: Mapping[Out, Out] = dict(zip(own, wanted, strict=True))
     return [(*names.get((role, path), (role, path)), v) for role, path, v in outputs]
+
+
+def pair_draws(own: Sequence[Draw], wanted: Sequence[Draw]) -> list[Draw]:
+    """The draws of a rank under the names of the model's: by name, or else in order.
+
+    Draws are independent of each other, so any pairing of those of one probability is right.
+
+    Raises:
+        CaptureError: one that the model does not have, or with another probability; one too few.
+    """
+    names = {d.name: d for d in wanted}
+    if {d.name for d in own} == set(names):
+        pairs = [(d, names[d.name]) for d in own]
+    elif len(own) == len(wanted):
+        pairs = list(zip(own, wanted, strict=True))
+    else:
+        more, fewer = (own, wanted) if len(own) > len(wanted) else (wanted, own)
+        who = ("the parallel module", "the model") if more is own else ("the model", "a rank")
+        lines = {(d.file, d.line) for d in fewer}
+        odd = next((d for d in more if (d.file, d.line) not in lines), more[-1])
+        raise CaptureError(
+            f"{who[0]} draws random numbers {len(more)} times, {who[1]} {len(fewer)} times",
+            file=odd.file,
+            line=odd.line,
+            text=odd.text,
+            hint="drop the same values in both",
+        )
+    for mine, theirs in pairs:
+        if mine.keep != theirs.keep or len(mine.shape) != len(theirs.shape):
+            raise CaptureError(
+                f"{list(mine.shape)} entries are kept with probability {mine.keep:g} here, the "
+                f"model keeps {list(theirs.shape)} with {theirs.keep:g} at {theirs}",
+                file=mine.file,
+                line=mine.line,
+                text=mine.text,
+                hint="drop the same values in both, with one p",
+            )
+    return [replace(mine, name=theirs.name) for mine, theirs in pairs]

@@ -12,6 +12,11 @@ from verifier.ir.types import Mesh
 
 MOST_RANKS = 256
 """Ranks that are traced, each with its own run of the code."""
+TRAIN, EVAL, INFERENCE = "train", "eval", "inference"
+"""Modes of a module: training, eval mode with gradients, and without, as inference runs it."""
+SAID = {TRAIN: "train mode", EVAL: "eval mode", INFERENCE: "eval mode under torch.no_grad()"}
+MODES = (TRAIN, EVAL)
+"""Modes that may be asked for."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class RanksRequest:
     """Float inputs of which no gradient is asked: a mask, say."""
     after_backward: str = ""
     """A function of the target's file that is called with the module after the backward."""
+    modes: tuple[str, ...] = MODES
+    """Those of `MODES` in which both must compute the same."""
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:
@@ -48,6 +55,7 @@ class RanksRequest:
         values["mesh"] = Mesh(tuple((name, size) for name, size in data["mesh"]))
         values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
         values["names"] = tuple((a, b) for a, b in data["names"])
+        values["modes"] = tuple(data["modes"])
         values["no_grad"] = tuple(data["no_grad"])
         values["input_layouts"] = tuple(LayoutLine(**line) for line in data["input_layouts"])
         values["limits"] = Limits(**data["limits"])

@@ -12,11 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.frontend.process import run_worker
-from verifier.frontend.ranks.request import RanksRequest
+from verifier.frontend.ranks.request import EVAL, RanksRequest
 from verifier.frontend.request import InputSpec, Progress, split_target
 from verifier.ir.jsonio import from_json
 from verifier.ir.program import Program
 from verifier.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One tensor of zeros and ones that is drawn."""
+
+    name: str
+    """`dropout.<module>.<n>`, the n-th that this module draws."""
+    shape: tuple[int, ...]
+    keep: float
+    """The probability of a one."""
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Draw:
+        values = dict(data)
+        values["shape"] = tuple(data["shape"])
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -35,6 +58,8 @@ class Side:
     """(file, line, what) of collectives that change a tensor behind autograd's back."""
     buffers: tuple[str, ...]
     notes: tuple[str, ...]
+    draws: tuple[Draw, ...]
+    """Masks of dropout, inputs of the program, by the names of the one-device model."""
     consts: Mapping[str, NDArray[Any]]
 
 
@@ -59,10 +84,15 @@ class RanksCaptured:
     ranks: tuple[Rank, ...]
     texts: Path
     """The folder with the programs of the ranks, as `verifier.ingest` reads them."""
+    modes: tuple[str, ...] = (EVAL,)
+    """The modes in which all of them do what is here: of `SAID`."""
 
 
-def capture_ranks(request: RanksRequest, folder: Path, progress: Progress) -> RanksCaptured:
+def capture_ranks(
+    request: RanksRequest, folder: Path, progress: Progress
+) -> tuple[RanksCaptured, ...]:
     """Trace both modules in a process of its own, under limits; `folder` keeps what comes of it.
+    Modes that differ are apart.
 
     Raises:
         CaptureError: the request, the user's code, an op or a collective; with the line.
@@ -73,8 +103,13 @@ def capture_ranks(request: RanksRequest, folder: Path, progress: Progress) -> Ra
     return load(folder, request.mesh.size)
 
 
-def load(folder: Path, size: int) -> RanksCaptured:
+def load(folder: Path, size: int) -> tuple[RanksCaptured, ...]:
     """Read what the worker wrote."""
+    judged: list[list[str]] = json.loads((folder / "modes.json").read_text())
+    return tuple(_load(folder / modes[0], size, tuple(modes)) for modes in judged)
+
+
+def _load(folder: Path, size: int, modes: tuple[str, ...]) -> RanksCaptured:
     first = json.loads((folder / "one.json").read_text())
     inputs = tuple(map(InputSpec.from_json, first["inputs"]))
     ranks: list[Rank] = []
@@ -83,7 +118,7 @@ def load(folder: Path, size: int) -> RanksCaptured:
         more = {k: data[k] for k in ("renamed", "renamed_arguments", "tables")}
         ranks.append(Rank(**_side(data, folder / f"rank-{r}.npz"), **more))
     one = Side(**_side(first, folder / "one.npz"))
-    return RanksCaptured(one, inputs, tuple(ranks), folder / "ranks")
+    return RanksCaptured(one, inputs, tuple(ranks), folder / "ranks", modes)
 
 
 def _side(data: Mapping[str, Any], arrays: Path) -> dict[str, Any]:
@@ -98,5 +133,6 @@ def _side(data: Mapping[str, Any], arrays: Path) -> dict[str, Any]:
         "raw": tuple((file, line, what) for file, line, what in data["raw"]),
         "buffers": tuple(data["buffers"]),
         "notes": tuple(data["notes"]),
+        "draws": tuple(Draw.from_json(d) for d in data["draws"]),
         "consts": consts,
     }

@@ -10,7 +10,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,17 @@ from verifier.frontend.lower import DTYPES
 from verifier.frontend.materialize import fake_inputs, fake_mode, take_buffers, tied_groups
 from verifier.frontend.provenance import Provenance
 from verifier.frontend.ranks import build as building
+from verifier.frontend.ranks import modes
 from verifier.frontend.ranks.collectives import Seen, Watch
+from verifier.frontend.ranks.draws import Draws, drawn_inputs
 from verifier.frontend.ranks.lowering import joined_form, lower_rank
-from verifier.frontend.ranks.pairing import argument_names, pair_names, pair_outputs
+from verifier.frontend.ranks.pairing import argument_names, pair_draws, pair_names, pair_outputs
 from verifier.frontend.ranks.places import Places
-from verifier.frontend.ranks.request import MOST_RANKS, RanksRequest
+from verifier.frontend.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
+from verifier.frontend.ranks.result import Draw
 from verifier.frontend.ranks.stated import layout_for
 from verifier.frontend.ranks.tables import pieces
-from verifier.frontend.ranks.tracing import Followed, Order, cotangents, follow
+from verifier.frontend.ranks.tracing import Followed, Order, cotangents
 from verifier.frontend.request import CaptureRequest, InputSpec, Progress
 from verifier.frontend.unwritten import refuse_unwritten
 from verifier.ingest.form import header
@@ -47,8 +50,9 @@ ONE = "one"
 
 
 def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
-    """Write `one.json`, `one.npz`, and for each rank `rank-N.json`, `rank-N.npz` and its program
-    in `ranks/`.
+    """Write `modes.json`, which modes are judged as one, and for each of these a folder, named
+    after the first: `one.json`, `one.npz`, for each rank `rank-N.json`, `rank-N.npz` and its
+    program in `ranks/`.
 
     Raises:
         CaptureError: whatever the code of one device or of a rank ended in.
@@ -61,18 +65,35 @@ def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
             hint="check the code on a smaller mesh with the same dims",
         )
     torch.set_num_threads(1)
-    progress("trace one device")
-    _all(folder, [(ONE, lambda: _one(request, folder))], _root(request.against))
+
+    def trace(mode: str, others: Sequence[str]) -> list[str]:
+        own = folder / mode
+        own.mkdir()
+        return _save(request, own, mode, others, progress)
+
+    judged = modes.rounds(modes.wanted(request.modes, request.gradients), trace)
+    (folder / "modes.json").write_text(json.dumps(judged))
+
+
+def _save(
+    request: RanksRequest, folder: Path, mode: str, others: Sequence[str], progress: Progress
+) -> list[str]:
+    """Trace one device and every rank in a mode; those of the others that are like it."""
+    progress(f"trace one device, {SAID[mode]}")
+    _all(folder, [(ONE, lambda: _one(request, folder, mode, others))], _root(request.against))
     (folder / "ranks").mkdir()
     text = header("ranks", request.mesh)
     (folder / "ranks" / "mesh.sp").write_text(f"{text}\n", encoding="utf-8")
     size = request.mesh.size
     for first in range(0, size, AT_ONCE):
-        progress(f"trace ranks, {first} of {size} done")
+        progress(f"trace ranks, {SAID[mode]}, {first} of {size} done")
         batch = range(first, min(first + AT_ONCE, size))
-        work = [(f"rank-{r}", lambda r=r: _rank(request, folder, r)) for r in batch]
+        work = [(f"rank-{r}", lambda r=r: _rank(request, folder, r, mode, others)) for r in batch]
         _all(folder, work, _root(request.target))
     _fields_used(request, folder)
+    sides = (ONE, *(f"rank-{r}" for r in range(size)))
+    alike = [json.loads((folder / f"{side}.json").read_text())["alike"] for side in sides]
+    return [other for other in others if all(other in found for found in alike)]
 
 
 def _root(target: str) -> str:
@@ -120,7 +141,7 @@ def _own_numbers() -> None:
     torch.manual_seed(seed)
 
 
-def _one(request: RanksRequest, folder: Path) -> dict[str, Any]:
+def _one(request: RanksRequest, folder: Path, mode: str, others: Sequence[str]) -> dict[str, Any]:
     """The model on one device."""
     places = Places(_root(request.against))
     built = building.build(request.against, request.config, {}, places)
@@ -135,12 +156,12 @@ def _one(request: RanksRequest, folder: Path) -> dict[str, Any]:
                 f"--no-grad {name}: the model has no such input",
                 hint=f"it has {', '.join(s.name for s in specs)}",
             )
-    watch = Watch(0, NO_MESH, places, Seen())
     names = argument_names(type(model).forward)
-    followed, buffers = _followed(request, built, specs, watch, {n: n for n in names})
+    side = _Side(request, built, specs, 0, NO_MESH, places, {n: n for n in names})
+    twice, buffers = _followed(side, mode, others)
     canonical = {n: g[0] for g in tied_groups(model) for n in g}
-    below = {s.name: s.below for s in specs}
-    facts = _written(followed, buffers, canonical, watch, built, NO_MESH, folder / ONE, below)
+    draws = twice.order.watch.draws.made
+    facts = _written(side, twice, buffers, canonical, draws, folder / ONE)
     facts["arguments"] = names
     facts["inputs"] = [asdict(s) for s in specs]
     return facts
@@ -157,7 +178,9 @@ def _with_examples(request: RanksRequest, target: Any) -> Any:
     )
 
 
-def _rank(request: RanksRequest, folder: Path, rank: int) -> dict[str, Any]:
+def _rank(
+    request: RanksRequest, folder: Path, rank: int, mode: str, others: Sequence[str]
+) -> dict[str, Any]:
     """The parallel module on one rank."""
     one = json.loads((folder / f"{ONE}.json").read_text())
     mesh = request.mesh
@@ -183,8 +206,9 @@ def _rank(request: RanksRequest, folder: Path, rank: int) -> dict[str, Any]:
                 hint="--after-backward names a function of the parallel module's file that takes "
                 "the module",
             )
-    watch = Watch(rank, mesh, places, Seen())
-    followed, buffers = _followed(request, built, tuple(specs), watch, arguments, after)
+    side = _Side(request, built, tuple(specs), rank, mesh, places, arguments, after)
+    twice, buffers = _followed(side, mode, others)
+    followed = twice.followed
     ties = {n: g[0] for g in tied_groups(model) for n in g}
     own = [n for n, _ in model.named_parameters()]
     wanted = [p["path"] for p in one["params"]]
@@ -194,9 +218,9 @@ def _rank(request: RanksRequest, folder: Path, rank: int) -> dict[str, Any]:
         followed.traced.outputs, followed.outputs, [tuple(o) for o in one["outputs"]]
     )
     followed.outputs = [tuple(o) for o in one["outputs"]]
-    name = f"rank-{rank}"
-    below = {s.name: s.below for s in specs}
-    facts = _written(followed, buffers, canonical, watch, built, mesh, folder / name, below, rank)
+    drawn = [Draw.from_json(d) for d in one["draws"]]
+    draws = pair_draws(twice.order.watch.draws.made, drawn)
+    facts = _written(side, twice, buffers, canonical, draws, folder / f"rank-{rank}")
     facts["renamed"] = {k: v for k, v in renamed.items() if k != v}
     facts["renamed_arguments"] = {k: v for k, v in arguments.items() if k != v}
     return facts
@@ -221,49 +245,65 @@ def pair_names_of_arguments(
     )
 
 
+@dataclass(frozen=True)
+class _Side:
+    """A module with what it is traced on: the model on one device, or a rank of the other."""
+
+    request: RanksRequest
+    built: building.Built
+    specs: tuple[InputSpec, ...]
+    rank: int
+    mesh: Mesh
+    places: Places
+    arguments: dict[str, str]
+    after: Any = None
+
+
 def _followed(
-    request: RanksRequest,
-    built: building.Built,
-    specs: tuple[InputSpec, ...],
-    watch: Watch,
-    arguments: dict[str, str],
-    after: Any = None,
-) -> tuple[Followed, dict[str, torch.Tensor]]:
-    model = built.model
+    side: _Side, mode: str, others: Sequence[str]
+) -> tuple[modes.Twice, dict[str, torch.Tensor]]:
+    """The module traced in a mode, and the values of its buffers."""
+    model, request = side.built.model, side.request
+    taken = [n for n, _ in model.named_parameters()] + [s.name for s in side.specs]
 
     def call(values: dict[str, torch.Tensor]) -> Any:
-        return model(**{arguments[name]: v for name, v in values.items()})
+        return model(**{side.arguments[name]: v for name, v in values.items()})
 
+    torch.backends.mha.set_fastpath_enabled(False)  # one fused op, which says nothing of its parts
     buffers = take_buffers(model)
     with fake_mode():
         building.without_memory(model)
-        inputs = fake_inputs(torch_types(specs))
-        order = Order(
-            model,
-            call,
-            inputs,
-            built.target.result_names,
-            watch,
-            request.gradients,
-            request.no_grad,
-            after,
-        )
-        return follow(order), buffers
+        inputs = fake_inputs(torch_types(side.specs))
+
+        def make(mode: str) -> Order:
+            return Order(
+                model.train(mode == TRAIN),
+                call,
+                inputs,
+                side.built.target.result_names,
+                Watch(side.rank, side.mesh, side.places, Seen(), Draws(taken)),
+                request.gradients and mode != INFERENCE,
+                request.no_grad,
+                side.after,
+                mode != INFERENCE,
+            )
+
+        return modes.follow_twice(make, mode, others, side.built.target.module), buffers
 
 
 def _written(
-    followed: Followed,
+    side: _Side,
+    twice: modes.Twice,
     buffers: dict[str, torch.Tensor],
     canonical: dict[str, str],
-    watch: Watch,
-    built: building.Built,
-    mesh: Mesh,
+    draws: Sequence[Draw],
     path: Path,
-    below: dict[str, int],
-    rank: int | None = None,
 ) -> dict[str, Any]:
     """Lower, write the program and its constants, and say what else is known."""
+    followed, watch, mesh = twice.followed, twice.order.watch, side.mesh
+    below = {s.name: s.below for s in side.specs}
     cotangents(followed.outputs)
+    drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
     known_groups(followed, watch, provenance)
     refuse_unwritten(followed.traced.graph, provenance)
@@ -272,26 +312,26 @@ def _written(
         buffers,
         provenance,
         canonical,
-        "ranks" if mesh.dims else type(built.model).__name__,
+        "ranks" if mesh.dims else type(side.built.model).__name__,
         mesh,
         watch.seen.groups,
     )
     program, placed = lowered.program, {}
-    if rank is None:
+    if not mesh.dims:
         program = in_declared_range(program, below)
     else:
         with np.load(path.with_name(f"{ONE}.npz"), allow_pickle=False) as arrays:
             whole = {k: arrays[k] for k in arrays.files}
-        program, placed = pieces(program, lowered.consts, whole, mesh, rank)
+        program, placed = pieces(program, lowered.consts, whole, mesh, side.rank)
     held = {i.name for i in program.inputs if i.role == "const"}
     np.savez(path.with_suffix(".npz"), **{k: v for k, v in lowered.consts.items() if k in held})
-    if rank is not None:
-        text = next(t for r, t in rank_texts(joined_form(program, below)) if r == rank)
-        (path.parent / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
-    notes = [f"{k}" for k in lowered.notes]
+    if mesh.dims:
+        text = next(t for r, t in rank_texts(joined_form(program, below)) if r == side.rank)
+        (path.parent / "ranks" / f"rank-{side.rank:05d}.sp").write_bytes(text)
+    notes = [*lowered.notes, *twice.notes]
     if lowered.infinite:
         notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
-    model = built.model
+    model = side.built.model
     return {
         "program": to_json(program),
         "class": type(model).__name__,
@@ -305,8 +345,10 @@ def _written(
         "raw": [[file, line, what] for (file, line), what in watch.seen.raw.items()],
         "buffers": sorted(lowered.buffers),
         "notes": notes,
-        "used": list(built.used),
+        "used": list(side.built.used),
         "tables": placed,
+        "draws": [asdict(d) for d in draws],
+        "alike": twice.alike,
     }
 
 

@@ -24,6 +24,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from verifier.frontend import torch_api
 from verifier.frontend.aten import TABLE, Emit
+from verifier.frontend.digest import Digest
 from verifier.frontend.errors import CaptureError
 from verifier.frontend.ranks import dtensors
 from verifier.frontend.ranks.collectives import Watch, storage
@@ -59,6 +60,10 @@ class Order:
     no_grad: tuple[str, ...] = ()
     """Inputs of which no gradient is asked."""
     after_backward: Callable[[nn.Module], Any] | None = None
+    recorded: bool = True
+    """Whether autograd records the forward; else it runs under `torch.no_grad()`."""
+    digest: Digest | None = None
+    """Writes down what is run, to be compared."""
 
 
 @dataclass
@@ -88,7 +93,7 @@ def follow(order: Order) -> Followed:
     roles: list[tuple[str, str]] = []
 
     def joint(pieces: Any, buffers: Any, inputs: Any) -> list[torch.Tensor]:
-        return _run(order, params, inputs, found, roles)
+        return run(order, params, inputs, found, roles)
 
     held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
     given = (*held, dict(order.inputs))
@@ -102,19 +107,22 @@ def follow(order: Order) -> Followed:
     return found
 
 
-def _run(
+def run(
     order: Order,
     params: dict[str, Any],
     inputs: dict[str, torch.Tensor],
     found: Followed,
     roles: list[tuple[str, str]],
 ) -> list[torch.Tensor]:
+    """Call the module once, and its backward; what `roles` then names."""
     watch, model = order.watch, order.model
     leaves: dict[str, Any] = {}
     passed: dict[str, Any] = {}
     with ExitStack() as stack:
+        if order.digest is not None:
+            stack.enter_context(order.digest)
         stack.enter_context(watch)
-        if not order.gradients:
+        if not order.recorded:
             stack.enter_context(torch.no_grad())
         for name, value in inputs.items():
             if order.gradients and value.is_floating_point() and name not in order.no_grad:
@@ -140,9 +148,18 @@ def _run(
         values = [v for _, v in named]
         roles[:] = list(found.outputs)
         out = list(values)
+        if order.digest is not None:
+            order.digest.log.returned = [order.digest.name(v) for v in values]
+            order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
             out += _gradients(order, params, leaves, named, loss, found, roles)
         watch.landed()
+        if order.digest is not None:
+            kept = {"parameter": params, "buffer": dict(model.named_buffers()), "argument": passed}
+            left = {f"{kind} {n}": t for kind, group in kept.items() for n, t in group.items()}
+            grads = ((n, t) for (role, n), t in zip(roles, out, strict=True) if role == "grad")
+            left |= {f"gradient {n}": t for n, t in grads}
+            order.digest.log.left = {k: order.digest.name(t) for k, t in left.items()}
     return out
 
 

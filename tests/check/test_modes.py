@@ -1,0 +1,179 @@
+"""Train mode, eval mode and inference are told apart where they differ, and so is a second call."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent import events
+from agent.check.command import Asked, modes_told, run_check
+from agent.errors import InputError
+from agent.run import Run
+from verifier.frontend.errors import CaptureError
+from verifier.frontend.ranks.request import EVAL, INFERENCE, TRAIN
+from verifier.verdict import Counterexample, Proof
+
+pytestmark = pytest.mark.torch
+
+BODY = """
+h = Copy.apply(self.norm(x), self.group)
+h = F.relu(self.up(h))
+y = F.linear(h, self.down.weight)
+{}
+return x + y + self.down.bias
+"""
+COUNTED = """
+class Wrong(ParallelMLP):
+    k = 0
+
+    def forward(self, x):
+        h = Copy.apply(self.norm(x), self.group)
+        h = F.relu(self.up(h))
+        y = F.linear(h, self.down.weight)
+        self.k += 1
+        y = {}
+        return x + y + self.down.bias
+"""
+
+
+def judged(found):
+    return [(c.captured.modes, type(c.verdict)) for c in found]
+
+
+def test_a_module_is_judged_once_where_its_modes_are_alike(case):
+    (found,) = case().each()
+    assert isinstance(found.verdict, Proof)
+    assert found.captured.modes == (EVAL, INFERENCE, TRAIN)
+    assert modes_told([found.captured])[0] == (
+        "The modules run the same ops in eval mode, eval mode under torch.no_grad() and train "
+        "mode, without dropout."
+    )
+
+
+def test_a_reduction_of_the_first_call_alone(case):
+    asked = case().write(COUNTED.format("Reduce.apply(y, self.group) if self.k <= 1 else y"))
+    with pytest.raises(CaptureError, match=r"second call of Wrong .* \(k changed\)") as caught:
+        asked.check()
+    assert f"called at wrong.py:{asked.line('Reduce.apply', 'wrong.py')}" in caught.value.message
+    assert (caught.value.file, caught.value.text) == ("regions.py", "y = x.clone()")
+
+
+def test_a_constant_that_counts_calls(case):
+    asked = case().write(COUNTED.format("Reduce.apply(y * self.k, self.group)  # here"))
+    with pytest.raises(CaptureError, match="second call of Wrong") as caught:
+        asked.check()
+    assert caught.value.line == asked.line("# here", "wrong.py")
+
+
+def test_a_counter_that_no_op_depends_on(case):
+    found = case().write(COUNTED.format("Reduce.apply(y, self.group)")).proved()
+    notes = [n for rank in found.captured.ranks for n in rank.notes]
+    assert "Wrong: k changes from call to call; two calls run the same." in notes
+
+
+def test_what_the_first_call_leaves_in_a_cache(case):
+    text = COUNTED.format("Reduce.apply(y * self.table(), self.group)") + (
+        "\n    held = None\n\n    def table(self):\n        if self.held is None:\n"
+        "            self.held = torch.arange(8.0).cos() ** 0\n        return self.held\n"
+    )
+    case().write(text).proved()
+
+
+def test_a_reduction_in_eval_mode_alone(case):
+    line = "y = Reduce.apply(y, self.group) if not self.training else y"
+    found = case().forward(BODY.format(line)).each()
+    assert judged(found) == [((EVAL, INFERENCE), Proof), ((TRAIN,), Counterexample)]
+
+
+def test_a_reduction_in_eval_mode_alone_is_enough_for_eval_mode(case):
+    line = "y = Reduce.apply(y, self.group) if not self.training else y"
+    asked = case(modes=(EVAL,)).forward(BODY.format(line))
+    (found,) = asked.each()
+    assert isinstance(found.verdict, Proof)
+    assert "Nothing is said of training: train mode was not asked for." in modes_told(
+        [found.captured]
+    )
+    asked.modes = (TRAIN,)
+    asked.refuted()
+
+
+def test_a_reduction_where_gradients_are_asked_alone(case):
+    line = "y = Reduce.apply(y, self.group) if y.requires_grad else y"
+    found = case().forward(BODY.format(line)).each()
+    assert judged(found) == [((EVAL, TRAIN), Proof), ((INFERENCE,), Counterexample)]
+
+
+def test_modes_that_reduce_in_ways_of_their_own(case):
+    line = (
+        "if not y.requires_grad:\n    y = y.clone()\n    dist.all_reduce(y, group=self.group)\n"
+        "elif self.training:\n    y = Reduce.apply(2 * y, self.group) / 2\n"
+        "else:\n    y = Reduce.apply(y, self.group)"
+    )
+    found = case().forward(BODY.format(line)).each()
+    assert judged(found) == [((EVAL, INFERENCE), Proof), ((TRAIN,), Proof)]
+
+
+def test_a_wrong_backward_in_train_mode_alone(case):
+    line = "y = Reduce.apply(y, self.group)\nif self.training:\n    y = y + 0 * y.detach()"
+    case().forward(BODY.format(line)).proved()
+    line = "y = Reduce.apply(y, self.group)\nif self.training:\n    y = 2 * y - y.detach()"
+    found = case().forward(BODY.format(line)).each()
+    assert judged(found)[-1] == ((TRAIN,), Counterexample)
+
+
+def test_without_gradients_the_forwards_of_both_modes_are_judged(case):
+    line = "y = Reduce.apply(y, self.group) if not self.training else y"
+    found = case(gradients=False).forward(BODY.format(line)).each()
+    assert judged(found) == [((INFERENCE,), Proof), ((TRAIN,), Counterexample)]
+
+
+def test_what_train_mode_alone_draws_is_told_with_the_mode(case):
+    line = "y = Reduce.apply(y, self.group)\ny = y + torch.randn(4, 8) if self.training else y"
+    with pytest.raises(CaptureError, match="in train mode: randn draws random numbers") as caught:
+        case().forward(BODY.format(line)).check()
+    assert "--mode eval" in caught.value.hint
+    case(modes=(EVAL,)).forward(BODY.format(line)).proved()
+
+
+ATTENTION = """
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x){more}
+
+def example_inputs():
+    return {{"x": torch.randn(2, 4, 8)}}
+"""
+
+
+def test_what_pytorch_fuses_for_inference_is_no_difference(case):
+    asked = case().write(ATTENTION.format(name="Model", more=""), "Model", "model_of_torch.py")
+    asked.against = "model_of_torch.py:Model"
+    asked.write(ATTENTION.format(name="Wrong", more="")).proved()
+    asked.write(ATTENTION.format(name="Wrong", more=" * 2")).refuted()
+
+
+def test_a_mode_that_there_is_not(case):
+    asked = Asked("a.py:A", "b.py:B", "tp=2", mode="trian")
+    with pytest.raises(InputError, match="there is no mode trian"):
+        run_check(Run([]), asked)
+
+
+@pytest.mark.slow
+def test_the_verdict_says_which_mode_is_which(case, tmp_path):
+    line = "y = Reduce.apply(y, self.group) if not self.training else y"
+    asked = case().forward(BODY.format(line))
+    run, kept = Run([]), tmp_path / "kept"
+    model, rank = f"{asked.folder}/{asked.against}", f"{asked.folder}/{asked.target}"
+    assert run_check(run, Asked(rank, model, "tp=2", repair=0, keep=kept)).answer == "refuted"
+    (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
+    assert verdict.message.endswith(
+        "eval mode and eval mode under torch.no_grad(): proved; train mode: refuted"
+    )
+    assert sorted(p.name for p in kept.iterdir()) == ["eval", "train"]
+    run = Run([])
+    assert run_check(run, Asked(rank, model, "tp=2", mode="eval")).answer == "proved"
+    (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
+    assert "Nothing is said of training: train mode was not asked for." in verdict.assumptions

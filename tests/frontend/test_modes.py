@@ -1,0 +1,180 @@
+"""One program stands for train and eval mode and for every call; where it cannot, it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.frontend.conftest import SMALL
+from verifier.frontend.errors import CaptureError
+from verifier.frontend.request import CaptureRequest
+from verifier.frontend.session import capture_here
+
+pytestmark = pytest.mark.torch
+
+TOP = """
+import random
+import torch.nn.functional as F
+COUNT = 0
+class Drop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Dropout(0.25)
+    def forward(self, x):
+        return self.inner(x)
+"""
+
+
+def captured(target, gradients=True):
+    return capture_here(CaptureRequest(target, gradients=gradients), lambda _: None)
+
+
+REFUSED = {
+    "a statistic of training": (
+        "h = self.w(x)\nif self.training:\n    h = h - h.mean(0)  # here\nreturn h",
+        "train mode than in eval mode: aten.mean.dim",
+    ),
+    "a number of training": (
+        "return self.w(x) * (2 if self.training else 1)  # here",
+        "train mode than in eval mode: aten.mul.Tensor",
+    ),
+    "a gradient that training lacks": (
+        "h = self.w(x)\nh = h.detach() if self.training else h\nreturn self.w(h)  # here",
+        "train mode than in eval mode: aten.addmm",
+    ),
+    "a gradient that is not recorded in training": (
+        "with torch.set_grad_enabled(not self.training):\n    h = self.w(x)\n"
+        "return self.w(h)  # here",
+        "train mode than in eval mode: aten.addmm",
+    ),
+    "another output": (
+        "h = self.w(x)\ny = torch.relu(h)\nreturn h if self.training else y",
+        "train mode than in eval mode",
+    ),
+    "noise": (
+        "h = self.w(x)\nif self.training:\n    h = h + torch.randn_like(h)  # here\nreturn h",
+        "train mode than in eval mode: aten.randn_like",
+    ),
+    "layers that are dropped": (
+        "h = self.w(x)\nif self.training:\n    if torch.rand([]) < 0.1:\n        h = self.w(h)\n"
+        "return h",
+        "train mode than in eval mode",
+    ),
+    "layers that Python drops": (
+        "h = self.w(x)\nif self.training and random.uniform(0, 1) < 0.1:\n"
+        "    h = self.w(h)  # here\nreturn h",
+        "train mode than in eval mode: aten.addmm",
+    ),
+    "a factor that Python draws": (
+        "return self.w(x) * random.random()  # here",
+        "the second call of M does something else than the first: aten.mul.Tensor",
+    ),
+    "a branch of training": (
+        "h = self.w(x)\nif self.training and h.sum() > 0:  # here\n    h = 2 * h\nreturn h",
+        "in train mode: forward reads the value of a tensor",
+    ),
+    "a hook of training on a gradient": (
+        "h = self.w(x)\nif self.training:\n    h.register_hook(lambda g: 3 * g)  # here\nreturn h",
+        "in train mode: a hook on the gradient of a tensor is not followed",
+    ),
+    "a hook on a gradient": (
+        "h = self.w(x)\nif h.requires_grad:\n    h.register_hook(lambda g: 3 * g)  # here\n"
+        "return h",
+        "a hook on the gradient of a tensor is not followed",
+    ),
+    "running statistics": ("return self.norm(self.w(x))", "changes the buffer norm.num_batches"),
+    "a counter": (
+        "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x) * self.k  # here",
+        "the second call of M does something else than the first: aten.mul.Tensor (k changed)",
+    ),
+    "a global": (
+        "global COUNT\nCOUNT += 1\nreturn self.w(x) if COUNT < 2 else 3 * self.w(x)  # here",
+        "(the global COUNT changed)",
+    ),
+}
+
+
+def written(user_model, forward):
+    """A model with this forward, which has a dropout; and a batch norm, where it asks for one."""
+    target = user_model(forward, TOP)
+    path = file_of(target)
+    parts = ["        self.w = nn.Linear(4, 4)\n", "        self.drop = Drop()\n"]
+    if "self.norm" in forward:
+        parts.append("        self.norm = nn.BatchNorm1d(4)\n")
+    path.write_text(path.read_text().replace(parts[0], "".join(parts)))
+    return target
+
+
+def file_of(target):
+    return Path(target.rpartition(":")[0])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(user_model, name):
+    forward, message = REFUSED[name]
+    target = written(user_model, forward)
+    with pytest.raises(CaptureError) as caught:
+        captured(target)
+    assert message in caught.value.message
+    if "# here" in forward:
+        assert "# here" in caught.value.text
+        assert caught.value.file == "model.py"
+
+
+def line_of(target, part):
+    lines = file_of(target).read_text().splitlines()
+    return next(n for n, line in enumerate(lines, 1) if part in line)
+
+
+SAME = {
+    "plain": "return self.w(x)",
+    "a counter that nothing reads": "self.k = getattr(self, 'k', 0) + 1\nreturn self.w(x)",
+    "a table that is made once": (
+        "if not hasattr(self, 't'):\n    self.t = torch.arange(4.0)\nreturn self.w(x) * self.t"
+    ),
+    "layers that are never dropped": (
+        "h = self.w(x)\nif self.training and torch.rand([]) < 0.0:\n    h = self.w(h)\nreturn h"
+    ),
+    "a gradient that is recorded in a way of its own": (
+        "with torch.set_grad_enabled(self.training or True):\n    return self.w(x)"
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attribute")
+@pytest.mark.parametrize("name", SAME)
+def test_alike(user_model, name):
+    told = captured(written(user_model, SAME[name])).assumptions
+    assert told[0] == "Train mode runs the ops of eval mode; there is no dropout."
+    assert any("changes k" in line for line in told) == ("counter" in name)
+
+
+def test_dropout_is_left_out_and_its_lines_are_told(user_model):
+    target = written(
+        user_model,
+        "h = self.drop(self.w(x))\nh = F.dropout(h, 0.5, self.training)  # here\n"
+        "return F.scaled_dot_product_attention(h, h, h, dropout_p=0.1 * self.training)  # last",
+    )
+    parts = ("return self.inner(x)", "# here", "# last")
+    lines = ", ".join(f"model.py:{line_of(target, part)}" for part in parts)
+    assert captured(target).assumptions[0] == (
+        f"Train mode runs the ops of eval mode, with dropout left out at {lines}."
+    )
+
+
+def test_without_gradients_nothing_is_said_of_training(user_model):
+    forward, _ = REFUSED["a statistic of training"]
+    told = captured(written(user_model, forward), gradients=False).assumptions
+    assert told[0] == "The model runs in eval mode: nothing is said of training."
+
+
+def test_the_config_says_which_dropout_is_set_to_zero():
+    request = CaptureRequest(
+        "hf:LlamaForCausalLM",
+        {**SMALL, "attention_dropout": 0.25},
+        batch=2,
+        seq=4,
+    )
+    told = capture_here(request, lambda _: None).assumptions
+    assert "Dropout of the config is set to 0: attention_dropout." in told
