@@ -1,0 +1,469 @@
+"""Random model files as users write them: plain PyTorch that says nothing of parallelism.
+
+The same seed gives the same file. A file has a class `M`, and `example_inputs()`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.patches.pieces import COUPLING, PLAIN, Piece
+
+MESHES = ("tp=2", "dp=2", "dp=2,tp=2")
+HEAD = """import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+"""
+ACTIVATIONS = ("F.relu", "F.gelu", "F.silu", "torch.tanh", "torch.sigmoid")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A model file, the meshes it is planned for, and what is in it."""
+
+    seed: int
+    source: str
+    meshes: tuple[str, ...]
+    features: tuple[str, ...]
+
+
+@dataclass
+class Module:
+    """A class being written."""
+
+    name: str
+    setup: list[str] = field(default_factory=list[str])
+    forward: list[str] = field(default_factory=list[str])
+    arguments: str = "x"
+
+    def text(self) -> str:
+        lines = [f"class {self.name}(nn.Module):"]
+        if self.setup:
+            body = [f"        {line}" for line in self.setup]
+            lines += ["    def __init__(self):", "        super().__init__()", *body, ""]
+        lines.append(f"    def forward(self, {self.arguments}):")
+        return "\n".join([*lines, *(f"        {line}" for line in self.forward)])
+
+
+@dataclass
+class _Writer:
+    """One file: its extents, its classes, and the features that went in."""
+
+    draw: random.Random
+    batch: int = 8
+    length: int = 0
+    """Of the sequence; 0 where there is none."""
+    width: int = 16
+    hidden: int = 32
+    classes: int = 8
+    modules: list[Module] = field(default_factory=list[Module])
+    features: set[str] = field(default_factory=set[str])
+    made: int = 0
+
+    def one_of(self, *options: str) -> str:
+        return self.draw.choice(options)
+
+    def chance(self, share: float) -> bool:
+        return self.draw.random() < share
+
+    def piece(self, module: Module, v: str, width: int, place: str, layer: str = "") -> None:
+        """Put a piece on the variable `v` into a class."""
+        kind = PLAIN if self.chance(0.35 if place == "between" else 0.6) else COUPLING
+        fitting = [p for p in kind if self._fits(p, bool(layer))]
+        piece = self.draw.choices(fitting, [p.weight for p in fitting])[0]
+        self.made += 1
+        names = {"V": v, "N": width, "B": self.batch, "T": self.length, "I": self.made, "L": layer}
+        setup, body = piece.lines({key: str(value) for key, value in names.items()})
+        module.setup += setup
+        module.forward += body
+        self.features.add(f"{piece.name} ({place})")
+
+    def _fits(self, piece: Piece, layer: bool) -> bool:
+        sequence = piece.sequence is None or piece.sequence == bool(self.length)
+        return sequence and (layer or not piece.layer)
+
+    def pieces(self, module: Module, v: str, width: int, place: str, layer: str = "") -> None:
+        """None, one or two of them; more where activations are split."""
+        shares = (11, 8, 1) if place == "hidden" else (7, 3, 0)
+        for _ in range(self.draw.choices((0, 1, 2), shares)[0]):
+            self.piece(module, v, width, place, layer)
+
+    def mlp(self, name: str) -> Module:
+        """Two layers with something between them, gated or not."""
+        out = Module(name)
+        up, down, gate = self.draw.choice(
+            [("up", "down", "gate"), ("fc1", "fc2", "fc3"), ("w_in", "w_out", "w_gate")]
+        )
+        bias = "" if self.chance(0.6) else ", bias=False"
+        act = self.draw.choice(ACTIVATIONS)
+        out.setup.append(f"self.{up} = nn.Linear({self.width}, {self.hidden}{bias})")
+        kind = self.draw.choices(("plain", "gated", "halves", "deep", "reused"), (10, 3, 1, 1, 1))[0]
+        inner = self.hidden
+        if kind == "gated":
+            out.setup.append(f"self.{gate} = nn.Linear({self.width}, {self.hidden}{bias})")
+            out.forward.append(f"h = {act}(self.{gate}(x)) * self.{up}(x)")
+        elif kind == "halves":
+            inner = self.hidden // 2
+            out.forward += [f"a, b = self.{up}(x).chunk(2, dim=-1)", f"h = a * {act}(b)"]
+        elif self.chance(0.85):
+            out.forward.append(f"h = {act}(self.{up}(x))")
+        else:
+            out.forward.append(f"h = self.{up}(x)")
+        if kind == "deep":
+            out.setup.append(f"self.between = nn.Linear({inner}, {inner})")
+            out.forward.append(f"h = {act}(self.between(h))")
+        self.pieces(out, "h", inner, "hidden", f"self.{up}")
+        out.setup.append(f"self.{down} = nn.Linear({inner}, {self.width}{bias})")
+        last = f"self.{down}(h)"
+        if kind == "reused":
+            last += f" + 0.1 * (h @ self.{up}.weight)"
+        out.forward.append(f"return {last}")
+        self.features.add(f"mlp {kind}")
+        return out
+
+    def attention(self, name: str) -> Module:
+        """Heads over the sequence, causal or not, fused or not."""
+        heads = self.draw.choice([h for h in (2, 4) if self.width // h >= 4])
+        size, width, length = self.width // heads, self.width, self.length
+        out = Module(name)
+        if self.chance(0.35):
+            out.setup.append(f"self.qkv = nn.Linear({width}, {3 * width})")
+            parts = [f"q, k, v = self.qkv(x).{self.one_of(f'split({width}, dim=-1)', 'chunk(3, dim=-1)')}"]
+            self.features.add("attention fused")
+        else:
+            bias = self.one_of("", ", bias=False")
+            out.setup += [f"self.{n} = nn.Linear({width}, {width}{bias})" for n in "qkv"]
+            parts = ["q, k, v = self.q(x), self.k(x), self.v(x)"]
+        if self.chance(0.15):
+            out.setup.append(f"self.norm = nn.LayerNorm({size})")
+            key_norm = ["q, k = self.norm(q), self.norm(k)"]
+            self.features.add("attention key norm")
+        else:
+            key_norm = []
+        views = {
+            f"{{0}}.view(b, t, {heads}, {size})": 5,
+            f"{{0}}.view(b, t, -1, {size})": 5,
+            f"{{0}}.reshape(b, t, {heads}, -1)": 1,
+            f"{{0}}.unflatten(-1, (-1, {size}))": 2,
+        }
+        view = self.draw.choices(list(views), list(views.values()))[0]
+        out.forward += ["b, t, c = x.shape", *parts]
+        out.forward += [f"{n} = {view.format(n)}.transpose(1, 2)" for n in "qkv"]
+        out.forward += key_norm
+        if self.chance(0.25):
+            causal = self.one_of("", ", is_causal=True")
+            out.forward.append(f"y = F.scaled_dot_product_attention(q, k, v{causal})")
+        else:
+            root = self.one_of("math.sqrt(q.size(-1))", f"{size} ** 0.5", f"math.sqrt(c // {heads})")
+            out.forward.append(f"scores = q @ k.transpose(-2, -1) / {root}")
+            if self.chance(0.5):
+                out.setup.append(
+                    f'self.register_buffer("causal", torch.tril(torch.ones({length}, {length})).bool())'
+                )
+                out.forward.append(
+                    'scores = scores.masked_fill(~self.causal[:t, :t], float("-inf"))'
+                )
+                self.features.add("attention mask buffer")
+                dim = "-1"
+            else:
+                dim = self.draw.choices(("-1", "2", "1", "0"), (8, 2, 1, 1))[0]
+                self.features.add(f"attention softmax {dim}")
+            if self.chance(0.1):
+                out.setup.append(f"self.mix = nn.Parameter(torch.ones({heads}, 1, 1))")
+                out.forward.append("scores = scores * self.mix")
+                self.features.add("attention scale of each head")
+            out.forward.append(f"y = F.softmax(scores, dim={dim}) @ v")
+        out.forward.append("y = y.transpose(1, 2).reshape(b, t, c)")
+        self.pieces(out, "y", width, "heads", "self.v" if "qkv" not in parts[0] else "")
+        out.setup.append(f"self.out = nn.Linear({width}, {width})")
+        out.forward.append("return self.out(y)")
+        self.features.add("attention")
+        return out
+
+    def block(self, name: str) -> Module:
+        """What a layer of the model is: attention and MLP with norms and residuals, or one MLP."""
+        inner = [self.mlp(f"{name}Mlp")]
+        if self.length and self.chance(0.55):
+            inner.insert(0, self.attention(f"{name}Attention"))
+        self.modules += inner
+        out = Module(name)
+        residual = self.chance(0.75)
+        norm = self.one_of("LayerNorm", "LayerNorm", "RMSNorm", "")
+        for index, module in enumerate(inner):
+            part = "attention" if "Attention" in module.name else "mlp"
+            given = "x"
+            if norm:
+                out.setup.append(f"self.norm{index} = nn.{norm}({self.width})")
+                given = f"self.norm{index}(x)"
+            out.setup.append(f"self.{part} = {module.name}()")
+            out.forward.append(f"x = {'x + ' if residual else ''}self.{part}({given})")
+        self.pieces(out, "x", self.width, "between")
+        out.forward.append("return x")
+        self.features.add("residual" if residual else "no residual")
+        return out
+
+    def body(self, model: Module) -> None:
+        """Layers between stem and head, on the variable `x`."""
+        kind = self.draw.choices(("one", "list", "two", "shared", "sequential"), (5, 4, 2, 1, 1))[0]
+        names = ["Layer", "Other"] if kind == "two" else ["Layer"]
+        self.modules += [self.block(name) for name in names]
+        count = self.draw.choice((2, 3))
+        if kind == "list":
+            model.setup.append(f"self.layers = nn.ModuleList([Layer() for _ in range({count})])")
+            model.forward += ["for layer in self.layers:", "    x = layer(x)"]
+        elif kind == "sequential":
+            model.setup.append(f"self.layers = nn.Sequential(*[Layer() for _ in range({count})])")
+            model.forward.append("x = self.layers(x)")
+        elif kind == "shared":
+            model.setup.append("self.layer = Layer()")
+            model.forward += ["x = self.layer(x)"] * 2
+        else:
+            model.setup += [f"self.{n.lower()} = {n}()" for n in names]
+            model.forward += [f"x = self.{n.lower()}(x)" for n in names]
+        self.features.add(f"layers {kind}")
+
+    def file(self, model: Module, inputs: Sequence[str]) -> str:
+        given = "".join(f"        {line},\n" for line in inputs)
+        example = f"def example_inputs():\n    return {{\n{given}    }}"
+        parts = [HEAD.rstrip("\n"), *(m.text() for m in (*self.modules, model)), example]
+        return "\n\n\n".join(parts) + "\n"
+
+
+def generate(seed: int) -> Generated:
+    """The model file of a seed."""
+    draw = random.Random(seed)
+    w = _Writer(draw, batch=draw.choice((4, 8)), width=draw.choice((8, 16, 32)))
+    w.hidden = draw.choice((2, 4)) * w.width if w.width < 32 else 64
+    kind = draw.choices(("flat", "rows", "frames", "tokens"), (3, 2, 2, 4))[0]
+    w.features.add(f"model {kind}")
+    model = Module("M")
+    if kind in ("frames", "tokens"):
+        w.length = draw.choice((4, 8))
+    write = {"flat": _flat, "rows": _rows, "frames": _frames, "tokens": _tokens}[kind]
+    source = w.file(model, write(w, model))
+    meshes = tuple(draw.sample(MESHES, draw.choices((1, 2), (2, 1))[0]))
+    return Generated(seed, source, meshes, tuple(sorted(w.features)))
+
+
+def _flat(w: _Writer, model: Module) -> list[str]:
+    """One class that holds its layers itself."""
+    mlp = w.mlp("M")
+    model.setup, model.forward = mlp.setup, mlp.forward[:-1]
+    y = mlp.forward[-1].removeprefix("return ")
+    w.classes = w.width
+    model.forward.append(f"y = {y}")
+    return [f'"x": torch.randn({w.batch}, {w.width})', *_row_loss(w, model)]
+
+
+def _rows(w: _Writer, model: Module) -> list[str]:
+    features = w.draw.choice((8, 12, 16))
+    model.setup.append(f"self.stem = nn.Linear({features}, {w.width})")
+    model.forward.append("x = self.stem(x)")
+    w.body(model)
+    w.pieces(model, "x", w.width, "between")
+    model.setup.append(f"self.head = nn.Linear({w.width}, {w.classes})")
+    model.forward.append("y = self.head(x)")
+    return [f'"x": torch.randn({w.batch}, {features})', *_row_loss(w, model)]
+
+
+def _frames(w: _Writer, model: Module) -> list[str]:
+    """Sequences of vectors, pooled into rows or not."""
+    model.forward += []
+    w.body(model)
+    given = f'"x": torch.randn({w.batch}, {w.length}, {w.width})'
+    model.setup.append(f"self.head = nn.Linear({w.width}, {w.classes})")
+    pool = w.one_of("x.mean(1)", "x.amax(dim=1)", "x[:, -1]", "x.sum(dim=1)", "x.logsumexp(1)", "")
+    w.features.add(f"pool {pool}" if pool else "no pool")
+    if pool:
+        model.forward += [f"x = {pool}", "y = self.head(x)"]
+        w.length = 0
+        return [given, *_row_loss(w, model)]
+    model.forward.append("y = self.head(x)")
+    return [given, *_token_loss(w, model)]
+
+
+def _tokens(w: _Writer, model: Module) -> list[str]:
+    """An embedding, places, layers and a head that may be tied."""
+    vocab = w.classes = w.draw.choice((16, 32))
+    model.setup.append(f"self.embed = nn.Embedding({vocab}, {w.width})")
+    places = w.one_of("", "", "embedding", "parameter", "buffer")
+    if places == "embedding":
+        model.setup.append(f"self.places = nn.Embedding({w.length}, {w.width})")
+        model.forward.append("x = self.embed(x) + self.places(torch.arange(x.shape[1]))")
+    elif places == "parameter":
+        model.setup.append(f"self.places = nn.Parameter(torch.zeros(1, {w.length}, {w.width}))")
+        model.forward.append("x = self.embed(x) + self.places")
+    elif places == "buffer":
+        model.setup += [
+            f"steps = torch.arange({w.length}).float()[:, None] / torch.arange(1, {w.width + 1})",
+            'self.register_buffer("places", torch.sin(steps))',
+        ]
+        model.forward.append("x = self.embed(x) + self.places[: x.shape[1]]")
+    else:
+        model.forward.append("x = self.embed(x)")
+    w.features.add(f"places {places or 'none'}")
+    w.body(model)
+    norm = w.one_of("LayerNorm", "RMSNorm", "")
+    if norm:
+        model.setup.append(f"self.norm = nn.{norm}({w.width})")
+        model.forward.append("x = self.norm(x)")
+    w.pieces(model, "x", w.width, "between")
+    head = w.draw.choices(("own", "tied", "read"), (5, 4, 1))[0]
+    if head == "read":
+        model.forward.append("y = F.linear(x, self.embed.weight)")
+    else:
+        model.setup.append(f"self.head = nn.Linear({w.width}, {vocab}, bias=False)")
+        model.forward.append("y = self.head(x)")
+    if head == "tied":
+        model.setup.append(
+            w.one_of("self.head.weight = self.embed.weight", "self.embed.weight = self.head.weight")
+        )
+    w.features.add(f"head {head}")
+    if w.chance(0.15):
+        model.setup.append("self.embed.weight.requires_grad_(False)")
+        w.features.add("frozen embedding")
+    return [f'"x": torch.randint(0, {vocab}, ({w.batch}, {w.length}))', *_token_loss(w, model)]
+
+
+ROW_LOSSES: dict[str, tuple[int, str]] = {
+    "cross entropy": (6, "loss = F.cross_entropy(y, target)"),
+    "cross entropy ignoring": (2, "loss = F.cross_entropy(y, target, ignore_index=-1)"),
+    "cross entropy summed": (2, 'loss = F.cross_entropy(y, target, reduction="sum")'),
+    "summed over batch extent": (2, 'loss = F.cross_entropy(y, target, reduction="sum") / y.shape[0]'),
+    "summed over a number": (1, 'loss = F.cross_entropy(y, target, reduction="sum") / B'),
+    "smoothed": (1, "loss = F.cross_entropy(y, target, label_smoothing=0.1)"),
+    "clamped mean": (2, "loss = F.cross_entropy(y, target).clamp(max=2.0)"),
+    "mean of clamped": (2, 'loss = F.cross_entropy(y, target, reduction="none").clamp(max=2.0).mean()'),
+    "root of the mean": (1, "loss = torch.sqrt(F.cross_entropy(y, target) + 1e-6)"),
+    "with the size of outputs": (2, "loss = F.cross_entropy(y, target) + 0.01 * y.pow(2).mean()"),
+    "with the sum of outputs": (1, "loss = F.cross_entropy(y, target) + 0.01 * y.pow(2).sum()"),
+    "with the first row": (1, "loss = F.cross_entropy(y, target) + (y[0] ** 2).mean()"),
+    "with the largest": (1, "loss = F.cross_entropy(y, target) + 0.1 * y.amax()"),
+    "with logsumexp": (2, "loss = F.cross_entropy(y, target) + 1e-2 * torch.logsumexp(y, -1).pow(2).mean()"),
+    "with logsumexp over the batch": (1, "loss = F.cross_entropy(y, target) + 0.1 * y.exp().sum(0).log().mean()"),
+    "weighted by position": (
+        1,
+        'weights = torch.arange(y.shape[0], dtype=y.dtype)\n'
+        'loss = (F.cross_entropy(y, target, reduction="none") * weights).mean()',
+    ),
+    "negative log likelihood": (2, "loss = F.nll_loss(F.log_softmax(y, dim=-1), target)"),
+    "by hand": (
+        2,
+        "logs = y - torch.log(torch.exp(y).sum(dim=-1, keepdim=True))\n"
+        "loss = -logs.gather(1, target[:, None]).mean()",
+    ),
+    "contrastive": (2, "z = F.normalize(y, dim=-1)\nloss = F.cross_entropy(z @ z.t(), torch.arange(z.shape[0]))"),
+    "covariance": (1, "c = y - y.mean(0)\nloss = (c.t() @ c / y.shape[0]).pow(2).mean()"),
+}  # fmt: skip
+VALUE_LOSSES: dict[str, tuple[int, str]] = {
+    "squares": (4, "loss = F.mse_loss(y, target)"),
+    "squares summed": (2, 'loss = F.mse_loss(y, target, reduction="sum")'),
+    "squares summed over batch extent": (2, "loss = ((y - target) ** 2).sum() / y.shape[0]"),
+    "squares of rows": (2, "loss = ((y - target) ** 2).sum(-1).mean()"),
+    "norm of differences": (1, "loss = (y - target).pow(2).sum().sqrt()"),
+    "absolute": (1, "loss = (y - target).abs().mean()"),
+    "largest difference": (1, "loss = (y - target).abs().amax()"),
+    "soft largest": (1, "loss = torch.logsumexp((y - target).pow(2).sum(-1), 0)"),
+    "correlation": (1, "loss = 1 - F.cosine_similarity(y, target, dim=-1).mean()"),
+    "squares over numel": (1, "loss = ((y - target) ** 2).sum() / y.numel()"),
+}
+TOKEN_LOSSES: dict[str, tuple[int, str]] = {
+    "cross entropy": (4, "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())"),
+    "cross entropy viewed": (3, "loss = F.cross_entropy(y.view(-1, y.size(-1)), target.view(-1))"),
+    "cross entropy transposed": (1, "loss = F.cross_entropy(y.transpose(1, 2), target)"),
+    "cross entropy ignoring": (
+        4,
+        "loss = F.cross_entropy(y.view(-1, y.size(-1)), target.reshape(-1), ignore_index=-1)",
+    ),
+    "cross entropy summed": (
+        2,
+        'loss = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="sum")',
+    ),
+    "summed over the batch": (
+        2,
+        'loss = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="sum") / y.shape[0]',
+    ),
+    "summed, ignoring": (
+        1,
+        "loss = F.cross_entropy(\n"
+        '    y.flatten(0, 1), target.flatten(), ignore_index=-100, reduction="sum"\n'
+        ")",
+    ),
+    "tokens counted": (
+        3,
+        'per = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="none")\n'
+        "keep = (target.flatten() != 0).to(per.dtype)\n"
+        "loss = (per * keep).sum() / keep.sum()",
+    ),
+    "masked mean": (
+        2,
+        "per = F.cross_entropy(y.transpose(1, 2), target, reduction=\"none\")\n"
+        "loss = (per * mask).sum() / mask.sum()",
+    ),
+    "mean of row means": (
+        1,
+        "per = F.cross_entropy(y.transpose(1, 2), target, reduction=\"none\")\n"
+        "loss = ((per * mask).sum(1) / (mask.sum(1) + 1)).mean()",
+    ),
+    "shifted": (
+        2,
+        "loss = F.cross_entropy(y[:, :-1].flatten(0, 1), target[:, 1:].flatten())",
+    ),
+    "clamped mean": (1, "loss = F.cross_entropy(y.flatten(0, 1), target.flatten()).clamp(max=2.7)"),
+    "with z loss": (
+        2,
+        "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())\n"
+        "loss = loss + 1e-2 * y.exp().sum(-1).log().pow(2).mean()",
+    ),
+    "with balance over the batch": (
+        1,
+        "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())\n"
+        "loss = loss + y.softmax(-1).mean((0, 1)).pow(2).sum()",
+    ),
+}  # fmt: skip
+
+
+def _loss(w: _Writer, model: Module, losses: dict[str, tuple[int, str]], target: str) -> list[str]:
+    """Put a loss into the model; the inputs that it takes."""
+    name = w.draw.choices(list(losses), [weight for weight, _ in losses.values()])[0]
+    text = losses[name][1].replace("/ B", f"/ {w.batch}")
+    w.features.add(f"loss: {name}")
+    model.forward += text.splitlines()
+    extra = w.draw.choices(("", "weights", "no outputs"), (8, 1, 1))[0]
+    if extra == "weights":
+        layer = next((s.split(" =")[0] for s in model.setup if "nn.Linear" in s), "")
+        if layer:
+            model.forward.append(f"loss = loss + 0.1 * {layer}.weight.pow(2).mean()")
+            w.features.add("loss with a weight's size")
+    model.forward.append("return loss" if extra == "no outputs" else "return y, loss")
+    takes = ["target"] if "target" in text else []
+    inputs = [f'"target": {target}'] if takes else []
+    if "mask" in text:
+        takes.append("mask")
+        inputs.append(f'"mask": torch.randint(0, 2, ({w.batch}, {w.length}))')
+    model.arguments = ", ".join(["x", *takes])
+    return inputs
+
+
+def _row_loss(w: _Writer, model: Module) -> list[str]:
+    kind = w.draw.choices(("classes", "values", "none"), (5, 3, 1))[0]
+    if kind == "none":
+        model.forward.append("return y")
+        w.features.add("loss: none")
+        return []
+    if kind == "values":
+        return _loss(w, model, VALUE_LOSSES, f"torch.randn({w.batch}, {w.classes})")
+    return _loss(w, model, ROW_LOSSES, f"torch.randint(0, {w.classes}, ({w.batch},))")
+
+
+def _token_loss(w: _Writer, model: Module) -> list[str]:
+    if w.chance(0.1):
+        model.forward.append("return y")
+        w.features.add("loss: none")
+        return []
+    target = f"torch.randint(0, {w.classes}, ({w.batch}, {w.length}))"
+    return _loss(w, model, TOKEN_LOSSES, target)
