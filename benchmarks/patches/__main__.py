@@ -5,7 +5,7 @@ code on gloo processes in float64, on several draws of weights and inputs: loss,
 gradient, against one process. What is counted is the share of right patches that are proved; a
 model that is refused before there is a patch counts by itself.
 Rows are appended to a file, so that a run goes on where the last one stopped.
-Exits 1 where a wrong patch is proved.
+Exits 1 where a patch is proved that is wrong or does not run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.patches.campaign import read, run
+from benchmarks.patches.campaign import BAD, read, run
+from benchmarks.patches.models import generate, of_file
 from benchmarks.patches.table import report
 
 KEPT = Path("build/patches/results.jsonl")
@@ -22,6 +23,9 @@ KEPT = Path("build/patches/results.jsonl")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.patches")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="these models, with their `# mesh: tp=2`"
+    )
     parser.add_argument("--count", type=int, default=400, help="models")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--only", type=int, action="append", help="this seed alone; repeatable")
@@ -37,9 +41,10 @@ def main() -> int:
     if given.again:
         given.results.unlink(missing_ok=True)
     seeds = given.only or range(given.seed, given.seed + given.count)
-    rows = run(seeds, given.results, given.keep, given.jobs)
+    models = map(of_file, given.files) if given.files else map(generate, seeds)
+    rows = run(models, given.results, given.keep, given.jobs)
     print(report(rows))
-    return int(any(row.end == "WRONG" for row in rows))
+    return int(any(row.end in BAD for row in rows))
 
 
 if __name__ == "__main__":

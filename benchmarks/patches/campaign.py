@@ -7,25 +7,35 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
-import torch.distributed.fsdp  # noqa: F401  (imported once, before processes are forked)
-import torch.distributed.tensor.parallel  # noqa: F401
-
-from benchmarks.patches.models import Generated, generate
+from benchmarks.patches.models import Generated
 from benchmarks.patches.truth import Truth, judge
 from benchmarks.patches.verdicts import Said, Tool
+
+ENDS = {
+    "proved": "proved, and right",
+    "WRONG": "proved, and computes something else",
+    "BROKEN": "proved, and does not run",
+    "lost": "not proved, and right",
+    "stopped": "not proved, and wrong or broken",
+    "refused": "refused before there was a patch",
+    "fault": "a fault of ours: crash, or no truth",
+}
+BAD = ("WRONG", "BROKEN")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One model on one mesh."""
 
-    seed: int
+    name: str
+    """Of the model: its seed, or its file."""
     mesh: str
     features: tuple[str, ...]
     verdict: str
@@ -46,26 +56,15 @@ class Row:
             return "fault"
         if not self.truth:
             return "refused" if self.verdict != "proved" else "fault"
-        right = self.truth == "right"
         if self.verdict == "proved":
-            return "proved" if right else "WRONG"
-        return "lost" if right else "stopped"
-
-
-ENDS = {
-    "proved": "proved, and right",
-    "WRONG": "proved, and wrong",
-    "lost": "not proved, and right",
-    "stopped": "not proved, and wrong",
-    "refused": "refused before there was a patch",
-    "fault": "a fault of ours: crash, or no truth",
-}
+            return {"right": "proved", "wrong": "WRONG", "broken": "BROKEN"}[self.truth]
+        return "lost" if self.truth == "right" else "stopped"
 
 
 def row_of(model: Generated, mesh: str, said: Said, truth: Truth | None) -> Row:
     excused = [c for c in truth.draws if not c.binding and c.difference > 1e-8] if truth else []
     return Row(
-        model.seed,
+        model.name,
         mesh,
         model.features,
         said.word,
@@ -81,9 +80,9 @@ def row_of(model: Generated, mesh: str, said: Said, truth: Truth | None) -> Row:
 def rows_of(model: Generated, meshes: Sequence[str], keep: Path | None = None) -> Iterator[Row]:
     """The rows of one model. With `keep`, its file and directories stay there."""
     with tempfile.TemporaryDirectory() as scratch:
-        folder = keep / str(model.seed) if keep else Path(scratch)
+        folder = keep / model.name if keep else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"model_{model.seed}.py"
+        file = folder / "model.py"
         file.write_text(model.source)
         tool = Tool(file)
         for mesh in meshes:
@@ -100,16 +99,23 @@ def rows_of(model: Generated, meshes: Sequence[str], keep: Path | None = None) -
             yield row_of(model, mesh, said, truth)
 
 
-def work(seed: int, meshes: Sequence[str], keep: Path | None) -> list[Row]:
-    return list(rows_of(generate(seed), meshes, keep))
+def _work(model: Generated, keep: Path | None) -> list[Row]:
+    return list(rows_of(model, model.meshes, keep))
 
 
-def run(seeds: Sequence[int], results: Path, keep: Path | None = None, jobs: int = 1) -> list[Row]:
-    """Rows of all seeds; those that `results` holds are not worked out again."""
-    rows = read(results)
-    known = {(row.seed, row.mesh) for row in rows if row.seed in set(seeds)}
-    left = {seed: [m for m in generate(seed).meshes if (seed, m) not in known] for seed in seeds}
-    todo = [(seed, meshes) for seed, meshes in left.items() if meshes]
+def run(
+    models: Iterable[Generated], results: Path, keep: Path | None = None, jobs: int = 1
+) -> list[Row]:
+    """Rows of all models; those that `results` holds are not worked out again."""
+    models = list(models)
+    names = {model.name for model in models}
+    rows = [row for row in read(results) if row.name in names]
+    known = {(row.name, row.mesh) for row in rows}
+    left = [
+        replace(model, meshes=tuple(m for m in model.meshes if (model.name, m) not in known))
+        for model in models
+    ]
+    todo = [model for model in left if model.meshes]
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a") as out:
         for number, found in enumerate(_all(todo, keep, jobs), 1):
@@ -117,24 +123,22 @@ def run(seeds: Sequence[int], results: Path, keep: Path | None = None, jobs: int
                 rows.append(row)
                 out.write(json.dumps(asdict(row)) + "\n")
                 out.flush()
-                taken = f"{row.tool_s:.1f} + {row.truth_s:.1f} s"
-                line = f"{number}/{len(todo)}  {row.seed} {row.mesh}: {row.end}  {taken}"
-                if row.end in ("WRONG", "fault", "lost"):
-                    line += f"  {row.message[:150]}  {row.found}"
-                print(line, file=sys.stderr, flush=True)
-    return [row for row in rows if row.seed in set(seeds)]
+                print(f"{number}/{len(todo)}  {line(row)}", file=sys.stderr, flush=True)
+    return rows
 
 
-def _all(
-    todo: Sequence[tuple[int, list[str]]], keep: Path | None, jobs: int
-) -> Iterator[list[Row]]:
+def line(row: Row) -> str:
+    """A row on one line; where it did not end as hoped, with what was said and found."""
+    short = f"{row.name} {row.mesh}: {row.end}  {row.tool_s:.1f} + {row.truth_s:.1f} s"
+    return short if row.end in ("proved", "stopped") else f"{short}  {row.found or row.message}"
+
+
+def _all(todo: Sequence[Generated], keep: Path | None, jobs: int) -> Iterator[list[Row]]:
     if jobs == 1:
-        for seed, meshes in todo:
-            yield work(seed, meshes, keep)
+        yield from (_work(model, keep) for model in todo)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        waiting = [pool.submit(work, seed, meshes, keep) for seed, meshes in todo]
-        for future in waiting:
+        for future in [pool.submit(_work, model, keep) for model in todo]:
             yield future.result()
 
 
@@ -142,5 +146,7 @@ def read(results: Path) -> list[Row]:
     """The rows of a file of JSON lines; none where there is no file."""
     if not results.exists():
         return []
-    rows = [json.loads(line) for line in results.read_text().splitlines()]
-    return [Row(**{**row, "features": tuple(row["features"])}) for row in rows]
+    rows: list[dict[str, Any]] = [json.loads(line) for line in results.read_text().splitlines()]
+    for row in rows:
+        row["features"] = tuple(row["features"])
+    return [Row(**row) for row in rows]

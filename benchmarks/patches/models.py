@@ -6,9 +6,12 @@ The same seed gives the same file. A file has a class `M`, and `example_inputs()
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from benchmarks.patches.losses import ROW_LOSSES, TOKEN_LOSSES, VALUE_LOSSES
 from benchmarks.patches.pieces import COUPLING, PLAIN, Piece
 
 MESHES = ("tp=2", "dp=2", "dp=2,tp=2")
@@ -25,10 +28,11 @@ ACTIVATIONS = ("F.relu", "F.gelu", "F.silu", "torch.tanh", "torch.sigmoid")
 class Generated:
     """A model file, the meshes it is planned for, and what is in it."""
 
-    seed: int
+    name: str
+    """The seed, or the name of the file."""
     source: str
     meshes: tuple[str, ...]
-    features: tuple[str, ...]
+    features: tuple[str, ...] = ()
 
 
 @dataclass
@@ -101,7 +105,9 @@ class _Writer:
         bias = "" if self.chance(0.6) else ", bias=False"
         act = self.draw.choice(ACTIVATIONS)
         out.setup.append(f"self.{up} = nn.Linear({self.width}, {self.hidden}{bias})")
-        kind = self.draw.choices(("plain", "gated", "halves", "deep", "reused"), (10, 3, 1, 1, 1))[0]
+        kind = self.draw.choices(("plain", "gated", "halves", "deep", "reused"), (10, 3, 1, 1, 1))[
+            0
+        ]
         inner = self.hidden
         if kind == "gated":
             out.setup.append(f"self.{gate} = nn.Linear({self.width}, {self.hidden}{bias})")
@@ -132,7 +138,8 @@ class _Writer:
         out = Module(name)
         if self.chance(0.35):
             out.setup.append(f"self.qkv = nn.Linear({width}, {3 * width})")
-            parts = [f"q, k, v = self.qkv(x).{self.one_of(f'split({width}, dim=-1)', 'chunk(3, dim=-1)')}"]
+            cut = self.one_of(f"split({width}, dim=-1)", "chunk(3, dim=-1)")
+            parts = [f"q, k, v = self.qkv(x).{cut}"]
             self.features.add("attention fused")
         else:
             bias = self.one_of("", ", bias=False")
@@ -158,12 +165,13 @@ class _Writer:
             causal = self.one_of("", ", is_causal=True")
             out.forward.append(f"y = F.scaled_dot_product_attention(q, k, v{causal})")
         else:
-            root = self.one_of("math.sqrt(q.size(-1))", f"{size} ** 0.5", f"math.sqrt(c // {heads})")
+            root = self.one_of(
+                "math.sqrt(q.size(-1))", f"{size} ** 0.5", f"math.sqrt(c // {heads})"
+            )
             out.forward.append(f"scores = q @ k.transpose(-2, -1) / {root}")
             if self.chance(0.5):
-                out.setup.append(
-                    f'self.register_buffer("causal", torch.tril(torch.ones({length}, {length})).bool())'
-                )
+                ones = f"torch.ones({length}, {length})"
+                out.setup.append(f'self.register_buffer("causal", torch.tril({ones}).bool())')
                 out.forward.append(
                     'scores = scores.masked_fill(~self.causal[:t, :t], float("-inf"))'
                 )
@@ -246,7 +254,20 @@ def generate(seed: int) -> Generated:
     write = {"flat": _flat, "rows": _rows, "frames": _frames, "tokens": _tokens}[kind]
     source = w.file(model, write(w, model))
     meshes = tuple(draw.sample(MESHES, draw.choices((1, 2), (2, 1))[0]))
-    return Generated(seed, source, meshes, tuple(sorted(w.features)))
+    return Generated(str(seed), source, meshes, tuple(sorted(w.features)))
+
+
+def of_file(path: Path) -> Generated:
+    """A model file that names its mesh in a comment, `# mesh: tp=2`.
+
+    Raises:
+        ValueError: it names none.
+    """
+    source = path.read_text()
+    meshes = re.findall(r"(?m)^# mesh: (\S+)$", source)
+    if not meshes:
+        raise ValueError(f"{path}: no line `# mesh: tp=2`")
+    return Generated(f"{path.parent.name}/{path.stem}", source, tuple(meshes))
 
 
 def _flat(w: _Writer, model: Module) -> list[str]:
@@ -327,104 +348,6 @@ def _tokens(w: _Writer, model: Module) -> list[str]:
         model.setup.append("self.embed.weight.requires_grad_(False)")
         w.features.add("frozen embedding")
     return [f'"x": torch.randint(0, {vocab}, ({w.batch}, {w.length}))', *_token_loss(w, model)]
-
-
-ROW_LOSSES: dict[str, tuple[int, str]] = {
-    "cross entropy": (6, "loss = F.cross_entropy(y, target)"),
-    "cross entropy ignoring": (2, "loss = F.cross_entropy(y, target, ignore_index=-1)"),
-    "cross entropy summed": (2, 'loss = F.cross_entropy(y, target, reduction="sum")'),
-    "summed over batch extent": (2, 'loss = F.cross_entropy(y, target, reduction="sum") / y.shape[0]'),
-    "summed over a number": (1, 'loss = F.cross_entropy(y, target, reduction="sum") / B'),
-    "smoothed": (1, "loss = F.cross_entropy(y, target, label_smoothing=0.1)"),
-    "clamped mean": (2, "loss = F.cross_entropy(y, target).clamp(max=2.0)"),
-    "mean of clamped": (2, 'loss = F.cross_entropy(y, target, reduction="none").clamp(max=2.0).mean()'),
-    "root of the mean": (1, "loss = torch.sqrt(F.cross_entropy(y, target) + 1e-6)"),
-    "with the size of outputs": (2, "loss = F.cross_entropy(y, target) + 0.01 * y.pow(2).mean()"),
-    "with the sum of outputs": (1, "loss = F.cross_entropy(y, target) + 0.01 * y.pow(2).sum()"),
-    "with the first row": (1, "loss = F.cross_entropy(y, target) + (y[0] ** 2).mean()"),
-    "with the largest": (1, "loss = F.cross_entropy(y, target) + 0.1 * y.amax()"),
-    "with logsumexp": (2, "loss = F.cross_entropy(y, target) + 1e-2 * torch.logsumexp(y, -1).pow(2).mean()"),
-    "with logsumexp over the batch": (1, "loss = F.cross_entropy(y, target) + 0.1 * y.exp().sum(0).log().mean()"),
-    "weighted by position": (
-        1,
-        'weights = torch.arange(y.shape[0], dtype=y.dtype)\n'
-        'loss = (F.cross_entropy(y, target, reduction="none") * weights).mean()',
-    ),
-    "negative log likelihood": (2, "loss = F.nll_loss(F.log_softmax(y, dim=-1), target)"),
-    "by hand": (
-        2,
-        "logs = y - torch.log(torch.exp(y).sum(dim=-1, keepdim=True))\n"
-        "loss = -logs.gather(1, target[:, None]).mean()",
-    ),
-    "contrastive": (2, "z = F.normalize(y, dim=-1)\nloss = F.cross_entropy(z @ z.t(), torch.arange(z.shape[0]))"),
-    "covariance": (1, "c = y - y.mean(0)\nloss = (c.t() @ c / y.shape[0]).pow(2).mean()"),
-}  # fmt: skip
-VALUE_LOSSES: dict[str, tuple[int, str]] = {
-    "squares": (4, "loss = F.mse_loss(y, target)"),
-    "squares summed": (2, 'loss = F.mse_loss(y, target, reduction="sum")'),
-    "squares summed over batch extent": (2, "loss = ((y - target) ** 2).sum() / y.shape[0]"),
-    "squares of rows": (2, "loss = ((y - target) ** 2).sum(-1).mean()"),
-    "norm of differences": (1, "loss = (y - target).pow(2).sum().sqrt()"),
-    "absolute": (1, "loss = (y - target).abs().mean()"),
-    "largest difference": (1, "loss = (y - target).abs().amax()"),
-    "soft largest": (1, "loss = torch.logsumexp((y - target).pow(2).sum(-1), 0)"),
-    "correlation": (1, "loss = 1 - F.cosine_similarity(y, target, dim=-1).mean()"),
-    "squares over numel": (1, "loss = ((y - target) ** 2).sum() / y.numel()"),
-}
-TOKEN_LOSSES: dict[str, tuple[int, str]] = {
-    "cross entropy": (4, "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())"),
-    "cross entropy viewed": (3, "loss = F.cross_entropy(y.view(-1, y.size(-1)), target.view(-1))"),
-    "cross entropy transposed": (1, "loss = F.cross_entropy(y.transpose(1, 2), target)"),
-    "cross entropy ignoring": (
-        4,
-        "loss = F.cross_entropy(y.view(-1, y.size(-1)), target.reshape(-1), ignore_index=-1)",
-    ),
-    "cross entropy summed": (
-        2,
-        'loss = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="sum")',
-    ),
-    "summed over the batch": (
-        2,
-        'loss = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="sum") / y.shape[0]',
-    ),
-    "summed, ignoring": (
-        1,
-        "loss = F.cross_entropy(\n"
-        '    y.flatten(0, 1), target.flatten(), ignore_index=-100, reduction="sum"\n'
-        ")",
-    ),
-    "tokens counted": (
-        3,
-        'per = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="none")\n'
-        "keep = (target.flatten() != 0).to(per.dtype)\n"
-        "loss = (per * keep).sum() / keep.sum()",
-    ),
-    "masked mean": (
-        2,
-        "per = F.cross_entropy(y.transpose(1, 2), target, reduction=\"none\")\n"
-        "loss = (per * mask).sum() / mask.sum()",
-    ),
-    "mean of row means": (
-        1,
-        "per = F.cross_entropy(y.transpose(1, 2), target, reduction=\"none\")\n"
-        "loss = ((per * mask).sum(1) / (mask.sum(1) + 1)).mean()",
-    ),
-    "shifted": (
-        2,
-        "loss = F.cross_entropy(y[:, :-1].flatten(0, 1), target[:, 1:].flatten())",
-    ),
-    "clamped mean": (1, "loss = F.cross_entropy(y.flatten(0, 1), target.flatten()).clamp(max=2.7)"),
-    "with z loss": (
-        2,
-        "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())\n"
-        "loss = loss + 1e-2 * y.exp().sum(-1).log().pow(2).mean()",
-    ),
-    "with balance over the batch": (
-        1,
-        "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())\n"
-        "loss = loss + y.softmax(-1).mean((0, 1)).pow(2).sum()",
-    ),
-}  # fmt: skip
 
 
 def _loss(w: _Writer, model: Module, losses: dict[str, tuple[int, str]], target: str) -> list[str]:

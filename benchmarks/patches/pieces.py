@@ -95,13 +95,21 @@ PLAIN = (
         sequence=True,
     ),
     Piece("constant_row", "V = V * torch.linspace(0.5, 1.5, N, dtype=V.dtype)"),
-)  # fmt: skip
+)
 """What every rank can do with the part of `V` that it has."""
 COUPLING = (
     # numbers that depend on the place, and weights that are read
     Piece("count_row", "V = V + 0.1 * torch.arange(V.shape[-1], dtype=V.dtype)"),
-    Piece("count_batch", "V = V + 0.1 * torch.arange(V.shape[0], dtype=V.dtype).view(-1, 1)", sequence=False),
-    Piece("count_sequence", "V = V + 0.1 * torch.arange(V.shape[1], dtype=V.dtype).view(-1, 1)", sequence=True),
+    Piece(
+        "count_batch",
+        "places = torch.arange(V.shape[0], dtype=V.dtype)\nV = V + 0.1 * places.view(-1, 1)",
+        sequence=False,
+    ),
+    Piece(
+        "count_sequence",
+        "places = torch.arange(V.shape[1], dtype=V.dtype)\nV = V + 0.1 * places.view(-1, 1)",
+        sequence=True,
+    ),
     Piece("weight_mean", "V = V + L.weight.mean()", layer=True),
     Piece("weight_norm", "V = V / (1 + L.weight.pow(2).sum().sqrt())", layer=True),
     Piece("weight_max", "V = V * L.weight.detach().abs().max()", layer=True),
@@ -138,7 +146,10 @@ COUPLING = (
         "spread = (V - middle).pow(2).mean(dim=-1, keepdim=True)\n"
         "V = (V - middle) / torch.sqrt(spread + 1e-5)",
     ),
-    Piece("batch_norm_by_hand", "V = (V - V.mean(0)) * torch.rsqrt(V.var(0, unbiased=False) + 1e-5)"),
+    Piece(
+        "batch_norm_by_hand",
+        "V = V - V.mean(0)\nV = V * torch.rsqrt(V.var(0, unbiased=False) + 1e-5)",
+    ),
     Piece("sequence_norm", "V = V - V.mean(1, keepdim=True)", weight=2, sequence=True),
     Piece("normalize", "V = F.normalize(V, dim=-1)"),
     Piece("group_norm", "V = self.normI(V)", "self.normI = nn.GroupNorm(4, N)", sequence=False),
@@ -155,7 +166,12 @@ COUPLING = (
     Piece("logsumexp_batch", "V = V - torch.logsumexp(V, 0, keepdim=True)"),
     Piece("logsumexp_sequence", "V = V - V.logsumexp(1, keepdim=True)", sequence=True),
     Piece("gate_by_sum", "V = V * torch.sigmoid(V.sum(-1, keepdim=True))"),
-    Piece("gate_by_sequence", "V = V * torch.sigmoid(V.mean(1, keepdim=True))", sequence=True, weight=2),
+    Piece(
+        "gate_by_sequence",
+        "V = V * torch.sigmoid(V.mean(1, keepdim=True))",
+        sequence=True,
+        weight=2,
+    ),
     Piece("running_sum", "V = V.cumsum(1)", sequence=True),
     # numbers and branches from shapes
     Piece("shape_scale", "V = V * V.shape[-1] ** -0.5"),
@@ -182,5 +198,5 @@ COUPLING = (
         "V = torch.softmax(V @ V.transpose(1, 2) * 0.1, dim=-1) @ V",
         sequence=True,
     ),
-)  # fmt: skip
+)
 """What looks at rows, columns, extents or weights; right on ranks or not, as they hold `V`."""

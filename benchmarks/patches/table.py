@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from benchmarks.patches.campaign import ENDS, Row
+from benchmarks.patches.campaign import BAD, ENDS, Row
 
 
 def report(rows: Sequence[Row]) -> str:
@@ -19,12 +19,10 @@ def report(rows: Sequence[Row]) -> str:
         for feature in row.features:
             by_feature[feature].append(row)
     parts = [
-        f"{len({row.seed for row in rows})} models, {len(rows)} cases",
+        f"{len({row.name for row in rows})} models, {len(rows)} cases",
         "\n".join(f"- {end}: {meaning}" for end, meaning in ENDS.items()),
         _table("mesh", {**by_mesh, "all": list(rows)}),
-        _listed("proved, and wrong", rows, "WRONG"),
-        _listed("not proved, and right", rows, "lost"),
-        _listed("faults", rows, "fault"),
+        *(_listed(rows, end) for end in (*BAD, "lost", "fault")),
         _messages("refused", (row.message for row in rows if row.end == "refused")),
         _table("feature", dict(sorted(by_feature.items()))),
         _excused(rows),
@@ -46,15 +44,15 @@ def _table(name: str, groups: dict[str, list[Row]]) -> str:
     return "\n".join(lines)
 
 
-def _listed(title: str, rows: Iterable[Row], end: str) -> str:
+def _listed(rows: Iterable[Row], end: str) -> str:
+    """The cases of one end, with what was said of the patch, or found."""
     lines = [
-        f"- seed {row.seed}, {row.mesh}: {row.message if end != 'WRONG' else row.found}"
-        + (f" ({row.found})" if end == "fault" and row.found else "")
-        + f"  [{', '.join(row.features)}]"
+        f"- {row.name}, {row.mesh}: {row.found if end in BAD or not row.message else row.message}"
+        f"  [{', '.join(row.features)}]"
         for row in rows
         if row.end == end
     ]
-    return "\n".join([f"{title}: {len(lines)}", *lines]) if lines else ""
+    return "\n".join([f"{ENDS[end]}: {len(lines)}", *lines]) if lines else ""
 
 
 def _messages(title: str, messages: Iterable[str]) -> str:
@@ -66,4 +64,8 @@ def _messages(title: str, messages: Iterable[str]) -> str:
 
 def _excused(rows: Sequence[Row]) -> str:
     n = sum(1 for row in rows if row.excused and row.end == "proved")
-    return f"{n} proved patches differ where labels are counted unequally, which they forbid" if n else ""
+    return (
+        f"{n} proved patches differ where labels are counted unequally, which they forbid"
+        if n
+        else ""
+    )

@@ -9,6 +9,7 @@ says nothing of the patch.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -31,6 +32,9 @@ from synthesis.execute.load import make_inputs, open_target
 from synthesis.plan import Plan
 from verifier.frontend.inputs import find_inputs
 from verifier.frontend.request import CaptureRequest
+
+for _name in ("torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
+    importlib.import_module(_name)  # here, and not in every process that is forked
 
 TOLERANCE = 1e-8
 """Of relative differences: right ones stay below 1e-12, wrong ones above 1e-4 nearly always."""
