@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.patches.models import Generated
-from benchmarks.patches.truth import Truth, judge
+from benchmarks.patches.truth import TOLERANCE, Truth, judge
 from benchmarks.patches.verdicts import Said, Tool
 
 ENDS = {
@@ -62,7 +62,9 @@ class Row:
 
 
 def row_of(model: Generated, mesh: str, said: Said, truth: Truth | None) -> Row:
-    excused = [c for c in truth.draws if not c.binding and c.difference > 1e-8] if truth else []
+    excused = (
+        [c for c in truth.draws if not c.binding and c.difference > TOLERANCE] if truth else []
+    )
     return Row(
         model.name,
         mesh,

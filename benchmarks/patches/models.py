@@ -76,7 +76,7 @@ class _Writer:
 
     def piece(self, module: Module, v: str, width: int, place: str, layer: str = "") -> None:
         """Put a piece on the variable `v` into a class."""
-        kind = PLAIN if self.chance(0.35 if place == "between" else 0.6) else COUPLING
+        kind = PLAIN if self.chance(0.3 if place == "between" else 0.5) else COUPLING
         fitting = [p for p in kind if self._fits(p, bool(layer))]
         piece = self.draw.choices(fitting, [p.weight for p in fitting])[0]
         self.made += 1
@@ -92,7 +92,7 @@ class _Writer:
 
     def pieces(self, module: Module, v: str, width: int, place: str, layer: str = "") -> None:
         """None, one or two of them; more where activations are split."""
-        shares = (11, 8, 1) if place == "hidden" else (7, 3, 0)
+        shares = (9, 9, 2) if place == "hidden" else (5, 4, 1)
         for _ in range(self.draw.choices((0, 1, 2), shares)[0]):
             self.piece(module, v, width, place, layer)
 
@@ -297,7 +297,7 @@ def _frames(w: _Writer, model: Module) -> list[str]:
     w.body(model)
     given = f'"x": torch.randn({w.batch}, {w.length}, {w.width})'
     model.setup.append(f"self.head = nn.Linear({w.width}, {w.classes})")
-    pool = w.one_of("x.mean(1)", "x.amax(dim=1)", "x[:, -1]", "x.sum(dim=1)", "x.logsumexp(1)", "")
+    pool = w.one_of("x.mean(1)", "x.amax(dim=1)", "x[:, -1]", "x.sum(dim=1)", "")
     w.features.add(f"pool {pool}" if pool else "no pool")
     if pool:
         model.forward += [f"x = {pool}", "y = self.head(x)"]

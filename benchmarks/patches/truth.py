@@ -33,7 +33,7 @@ from synthesis.plan import Plan
 from verifier.frontend.inputs import find_inputs
 from verifier.frontend.request import CaptureRequest
 
-for _name in ("torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
+for _name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
     importlib.import_module(_name)  # here, and not in every process that is forked
 
 TOLERANCE = 1e-8
