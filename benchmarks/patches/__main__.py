@@ -14,11 +14,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.patches.campaign import BAD, read, run
+from benchmarks.patches.campaign import BAD, code, read, run
 from benchmarks.patches.models import generate, of_file
 from benchmarks.patches.table import report
 
-KEPT = Path("build/patches/results.jsonl")
+KEPT = Path("build/patches")
 
 
 def main() -> int:
@@ -29,20 +29,25 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=400, help="models")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--only", type=int, action="append", help="this seed alone; repeatable")
-    parser.add_argument("--results", type=Path, default=KEPT, help="file of JSON lines")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="file of JSON lines; by default one for every state of the code",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep models and directories")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--again", action="store_true", help="forget what was worked out before")
     parser.add_argument("--table", action="store_true", help="the table of kept rows, no new ones")
     given = parser.parse_args()
+    results = given.results or KEPT / f"{code()}.jsonl"
     if given.table:
-        print(report(read(given.results)))
+        print(report(read(results)))
         return 0
     if given.again:
-        given.results.unlink(missing_ok=True)
+        results.unlink(missing_ok=True)
     seeds = given.only or range(given.seed, given.seed + given.count)
     models = map(of_file, given.files) if given.files else map(generate, seeds)
-    rows = run(models, given.results, given.keep, given.jobs)
+    rows = run(models, results, given.keep, given.jobs)
     print(report(rows))
     return int(any(row.end in BAD for row in rows))
 

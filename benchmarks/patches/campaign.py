@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -14,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from agent.batch.keys import ours
 from benchmarks.patches.models import Generated
 from benchmarks.patches.truth import TOLERANCE, Truth, judge
 from benchmarks.patches.verdicts import Said, Tool
@@ -59,6 +61,13 @@ class Row:
         if self.verdict == "proved":
             return {"right": "proved", "wrong": "WRONG", "broken": "BROKEN"}[self.truth]
         return "lost" if self.truth == "right" else "stopped"
+
+
+def code() -> str:
+    """A hash of this program and of the campaign: rows of other code say nothing."""
+    here = sorted(Path(__file__).parent.glob("*.py"))
+    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in here}
+    return hashlib.sha256(json.dumps({**ours(), **files}).encode()).hexdigest()[:12]
 
 
 def row_of(model: Generated, mesh: str, said: Said, truth: Truth | None) -> Row:

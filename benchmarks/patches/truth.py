@@ -26,7 +26,14 @@ import torch.distributed as dist
 
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.execute.child import fork, wait
-from synthesis.execute.compare import connect, randomize, rank_step, reference_step
+from synthesis.execute.compare import (
+    Promote,
+    connect,
+    named_outputs,
+    randomize,
+    rank_step,
+    reference_step,
+)
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target
 from synthesis.plan import Plan
@@ -54,6 +61,9 @@ class Draw:
     """How far apart weights lie, of what a fresh model has."""
     rows: float = 0.0
     """How unlike in size the rows of floating inputs are."""
+    fitted: bool = False
+    """Targets of the first half of the batch are what the model predicts: losses of the ranks lie
+    far apart."""
     labels: str = "all"
     """`all` count; `equal` numbers on each half of the batch; `unequal`; `one-sided`: none on the
     first half."""
@@ -62,10 +72,12 @@ class Draw:
 DRAWS = (
     Draw(1),
     Draw(2, weights=4.0, rows=1.0, labels="equal"),
-    Draw(3, weights=8.0, rows=0.5),
+    Draw(3, weights=8.0, rows=0.5, fitted=True),
     Draw(4, weights=2.0, rows=2.0),
     Draw(5, weights=3.0, labels="unequal"),
     Draw(6, weights=1.0, rows=1.0, labels="one-sided"),
+    Draw(7, weights=4.0, fitted=True),
+    Draw(8, weights=6.0, rows=1.5, labels="equal"),
 )
 
 
@@ -193,6 +205,9 @@ def _references(job: Job, folder: Path) -> None:
         found = find_inputs(job.request, target, model)
         inputs = make_inputs(found, draw.seed, torch.float64)
         _uneven(inputs, draw)
+        if draw.fitted:
+            with torch.no_grad(), Promote(torch.float64):
+                _fit(inputs, named_outputs(model(**inputs)))
         _count(inputs, draw, int(ignored[1]) if ignored else None)
         data = reference_step(model, inputs, torch.float64)
         results = [*data["outputs"].values(), *data["gradients"].values()]
@@ -208,6 +223,22 @@ def _uneven(inputs: dict[str, torch.Tensor], draw: Draw) -> None:
         if value.is_floating_point() and value.ndim:
             sizes = torch.randn(value.shape[0], generator=generator, dtype=value.dtype)
             value *= (draw.rows * sizes).exp().view(-1, *[1] * (value.ndim - 1))
+
+
+def _fit(inputs: dict[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]) -> None:
+    """Have the first half of `target` be what an output predicts, where one fits."""
+    if "target" not in inputs:
+        return
+    target = inputs["target"]
+    for output in outputs.values():
+        if output.shape[:-1] == target.shape and not target.is_floating_point():
+            predicted = output.argmax(-1)
+        elif output.shape == target.shape and target.is_floating_point():
+            predicted = output + 0.01 * target
+        else:
+            continue
+        half = len(target) // 2
+        target[:half] = predicted[:half]
 
 
 def _count(inputs: dict[str, torch.Tensor], draw: Draw, ignored: int | None) -> None:

@@ -173,7 +173,7 @@ def rank_step(
     """
     dtype, plan = getattr(torch, job.dtype), job.plan
     dp, tp = (mesh[dim].get_local_rank() if dim else 0 for dim in (plan.dp, plan.tp))
-    dp_size, tp_size = plan.dp_size, plan.tp_size
+    dp_size, split = plan.dp_size, plan.tp_size if plan.loss_parallel else 1
     built, parallelize = patched_model(job, tree)
     model = built.to(dtype).eval()
     model.load_state_dict(reference["state"])
@@ -193,7 +193,7 @@ def rank_step(
     for name, want in expected.items():
         got = outputs[name]
         got = got.full_tensor() if isinstance(got, DTensor) else got
-        table.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, tp_size))))
+        table.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, split))))
     floor = NOISE * max(g.abs().max().item() for g in reference["gradients"].values())
     got_by_name = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for name in {**reference["gradients"], **got_by_name}:
