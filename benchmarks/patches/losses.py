@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-ROW_LOSSES: dict[str, tuple[int, str]] = {
+ROW_LOSSES: dict[str, tuple[float, str]] = {
     "cross entropy": (6, "loss = F.cross_entropy(y, target)"),
     "cross entropy ignoring": (2, "loss = F.cross_entropy(y, target, ignore_index=-1)"),
     "cross entropy summed": (2, 'loss = F.cross_entropy(y, target, reduction="sum")'),
@@ -27,7 +27,7 @@ ROW_LOSSES: dict[str, tuple[int, str]] = {
     "with the largest": (1, "loss = F.cross_entropy(y, target) + 0.1 * y.amax()"),
     "with logsumexp": (
         1,
-        "large = torch.logsumexp(y, -1)\n"
+        "large = torch.log(torch.exp(y).sum(-1))\n"
         "loss = F.cross_entropy(y, target) + 0.01 * large.pow(2).mean()",
     ),
     "with logsumexp over the batch": (
@@ -47,11 +47,12 @@ ROW_LOSSES: dict[str, tuple[int, str]] = {
     ),
     "contrastive": (
         2,
-        "z = F.normalize(y, dim=-1)\nloss = F.cross_entropy(z @ z.t(), torch.arange(z.shape[0]))",
+        "z = y * torch.rsqrt(y.pow(2).sum(-1, keepdim=True) + 1e-6)\n"
+        "loss = F.cross_entropy(z @ z.t(), torch.arange(z.shape[0]))",
     ),
     "covariance": (1, "c = y - y.mean(0)\nloss = (c.t() @ c / y.shape[0]).pow(2).mean()"),
 }
-VALUE_LOSSES: dict[str, tuple[int, str]] = {
+VALUE_LOSSES: dict[str, tuple[float, str]] = {
     "squares": (4, "loss = F.mse_loss(y, target)"),
     "squares summed": (2, 'loss = F.mse_loss(y, target, reduction="sum")'),
     "squares summed over batch extent": (2, "loss = ((y - target) ** 2).sum() / y.shape[0]"),
@@ -59,14 +60,19 @@ VALUE_LOSSES: dict[str, tuple[int, str]] = {
     "norm of differences": (1, "loss = (y - target).pow(2).sum().sqrt()"),
     "absolute": (1, "loss = (y - target).abs().mean()"),
     "largest difference": (1, "loss = (y - target).abs().amax()"),
-    "soft largest": (1, "loss = torch.logsumexp((y - target).pow(2).sum(-1), 0)"),
-    "correlation": (1, "loss = 1 - F.cosine_similarity(y, target, dim=-1).mean()"),
+    "soft largest": (1, "loss = (0.01 * (y - target).pow(2).sum(-1)).exp().sum(0).log()"),
+    "soft largest of the library": (0.3, "loss = torch.logsumexp((y - target).pow(2).sum(-1), 0)"),
+    "correlation": (
+        1,
+        "size = (y.pow(2).sum(-1) * target.pow(2).sum(-1) + 1e-6).sqrt()\n"
+        "loss = 1 - ((y * target).sum(-1) / size).mean()",
+    ),
     "squares over numel": (1, "loss = ((y - target) ** 2).sum() / y.numel()"),
 }
-TOKEN_LOSSES: dict[str, tuple[int, str]] = {
+TOKEN_LOSSES: dict[str, tuple[float, str]] = {
     "cross entropy": (4, "loss = F.cross_entropy(y.flatten(0, 1), target.flatten())"),
     "cross entropy viewed": (3, "loss = F.cross_entropy(y.view(-1, y.size(-1)), target.view(-1))"),
-    "cross entropy transposed": (1, "loss = F.cross_entropy(y.transpose(1, 2), target)"),
+    "cross entropy transposed": (0.3, "loss = F.cross_entropy(y.transpose(1, 2), target)"),
     "cross entropy ignoring": (
         4,
         "loss = F.cross_entropy(y.view(-1, y.size(-1)), target.reshape(-1), ignore_index=-1)",
@@ -93,12 +99,14 @@ TOKEN_LOSSES: dict[str, tuple[int, str]] = {
     ),
     "masked mean": (
         2,
-        'per = F.cross_entropy(y.transpose(1, 2), target, reduction="none")\n'
+        'per = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="none")\n'
+        "per = per.view(target.shape)\n"
         "loss = (per * mask).sum() / mask.sum()",
     ),
     "mean of row means": (
         1,
-        'per = F.cross_entropy(y.transpose(1, 2), target, reduction="none")\n'
+        'per = F.cross_entropy(y.flatten(0, 1), target.flatten(), reduction="none")\n'
+        "per = per.view(target.shape)\n"
         "loss = ((per * mask).sum(1) / (mask.sum(1) + 1)).mean()",
     ),
     "shifted": (

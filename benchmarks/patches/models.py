@@ -350,7 +350,9 @@ def _tokens(w: _Writer, model: Module) -> list[str]:
     return [f'"x": torch.randint(0, {vocab}, ({w.batch}, {w.length}))', *_token_loss(w, model)]
 
 
-def _loss(w: _Writer, model: Module, losses: dict[str, tuple[int, str]], target: str) -> list[str]:
+def _loss(
+    w: _Writer, model: Module, losses: dict[str, tuple[float, str]], target: str
+) -> list[str]:
     """Put a loss into the model; the inputs that it takes."""
     name = w.draw.choices(list(losses), [weight for weight, _ in losses.values()])[0]
     text = losses[name][1].replace("/ B", f"/ {w.batch}")

@@ -19,7 +19,8 @@ class Piece:
     body: str
     setup: str = ""
     """Lines of the constructor."""
-    weight: int = 1
+    weight: float = 1
+    """How often; low where most programs spell it out."""
     sequence: bool | None = None
     """For tensors [batch, sequence, features] alone (True), for those without one (False)."""
     layer: bool = False
@@ -112,7 +113,7 @@ COUPLING = (
     ),
     Piece("weight_mean", "V = V + L.weight.mean()", layer=True, weight=2),
     Piece("weight_norm", "V = V / (1 + L.weight.pow(2).sum().sqrt())", layer=True, weight=2),
-    Piece("weight_max", "V = V * L.weight.detach().abs().max()", layer=True, weight=2),
+    Piece("weight_max", "V = V * L.weight.detach().abs().amax()", layer=True, weight=2),
     # softmaxes
     Piece("softmax_last", "V = F.softmax(V, dim=-1)", weight=2),
     Piece("softmax_last_float", "V = V.softmax(-1, dtype=torch.float32).to(V.dtype)"),
@@ -151,8 +152,13 @@ COUPLING = (
         "V = V - V.mean(0)\nV = V * torch.rsqrt(V.var(0, unbiased=False) + 1e-5)",
     ),
     Piece("sequence_norm", "V = V - V.mean(1, keepdim=True)", sequence=True, weight=2),
-    Piece("normalize", "V = F.normalize(V, dim=-1)"),
-    Piece("group_norm", "V = self.normI(V)", "self.normI = nn.GroupNorm(4, N)", sequence=False),
+    Piece("normalize", "V = F.normalize(V, dim=-1)", weight=0.3),
+    Piece(
+        "normalize_by_hand",
+        "V = V * torch.rsqrt(V.pow(2).sum(-1, keepdim=True) + 1e-6)",
+        weight=2,
+    ),
+    Piece("group_norm", "V = self.normI(V)", "self.normI = nn.GroupNorm(4, N)", 0.3, False),
     # reductions
     Piece("center_last", "V = V - V.mean(-1, keepdim=True)"),
     Piece("center_batch", "V = V - V.mean(0, keepdim=True)"),
@@ -161,12 +167,20 @@ COUPLING = (
     Piece("amax_batch", "V = V / (1 + V.abs().amax(0, keepdim=True))"),
     Piece("max_last", "V = V - V.max(dim=-1, keepdim=True).values"),
     Piece("max_sequence", "V = V - V.max(dim=1, keepdim=True).values", sequence=True, weight=2),
-    Piece("max_all", "V = V / (1 + V.abs().max())"),
-    Piece("logsumexp_last", "V = V - torch.logsumexp(V, -1, keepdim=True)"),
-    Piece("logsumexp_batch", "V = V - torch.logsumexp(V, 0, keepdim=True)"),
-    Piece("logsumexp_last_by_hand", "V = V - V.exp().sum(-1, keepdim=True).log()"),
-    Piece("logsumexp_batch_by_hand", "V = V - V.exp().sum(0, keepdim=True).log()"),
-    Piece("logsumexp_sequence", "V = V - V.logsumexp(1, keepdim=True)", sequence=True, weight=2),
+    Piece("max_all", "V = V / (1 + V.abs().amax())"),
+    Piece("logsumexp_last", "V = V - torch.logsumexp(V, -1, keepdim=True)", weight=0.3),
+    Piece("logsumexp_batch", "V = V - torch.logsumexp(V, 0, keepdim=True)", weight=0.3),
+    Piece(
+        "logsumexp_last_by_hand",
+        "V = V - V.exp().sum(-1, keepdim=True).log()",
+        weight=2,
+    ),
+    Piece(
+        "logsumexp_batch_by_hand",
+        "V = V - V.exp().sum(0, keepdim=True).log()",
+        weight=2,
+    ),
+    Piece("logsumexp_sequence", "V = V - V.exp().sum(1, keepdim=True).log()", sequence=True),
     Piece("gate_by_sum", "V = V * torch.sigmoid(V.sum(-1, keepdim=True))"),
     Piece(
         "gate_by_sequence",
@@ -188,9 +202,10 @@ COUPLING = (
     Piece("branch_rank", "if V.dim() == 2:\n    V = V * 0.5"),
     Piece("branch_sequence", "if V.size(1) % 2 == 0:\n    V = V + 1", sequence=True, weight=2),
     # rows and columns that meet
-    Piece("roll_batch", "V = V + V.roll(1, 0)"),
-    Piece("roll_last", "V = V + V.roll(1, -1)"),
-    Piece("roll_sequence", "V = V + V.roll(1, 1)", sequence=True, weight=2),
+    Piece("roll", "V = V + V.roll(1, 0)", weight=0.3),
+    Piece("next_example", "V = V + torch.cat([V[1:], V[:1]])"),
+    Piece("next_column", "V = V + torch.cat([V[..., 1:], V[..., :1]], dim=-1)"),
+    Piece("next_place", "V = V + torch.cat([V[:, 1:], V[:, :1]], dim=1)", weight=2, sequence=True),
     Piece("flip_batch", "V = V + V.flip(0)"),
     Piece("first_example", "V = V - V[:1]"),
     Piece("first_column", "V = V - V[..., :1]"),
