@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from benchmarks.patches.losses import ROW_LOSSES, TOKEN_LOSSES, VALUE_LOSSES
-from benchmarks.patches.models import MESHES, generate
+from benchmarks.patches.models import MESHES, Generated, generate
 from benchmarks.patches.pieces import COUPLING, PLAIN
 
 MODELS = [generate(seed) for seed in range(400)]
@@ -31,12 +33,13 @@ def test_nothing_is_said_of_parallelism() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("model", MODELS[::8], ids=lambda m: m.name)
-def test_models_run_forward_and_backward(model: object) -> None:
-    import torch
-
-    space: dict[str, object] = {"__name__": "model"}
+def test_models_run_forward_and_backward(model: Generated) -> None:
+    torch: Any = pytest.importorskip("torch")
+    space: dict[str, Any] = {"__name__": "model"}
     exec(compile(model.source, f"model {model.name}", "exec"), space)
     torch.manual_seed(0)
-    outputs = space["M"]()(**space["example_inputs"]())
-    last = outputs if isinstance(outputs, torch.Tensor) else outputs[-1]
+    module = space["M"]()
+    outputs = module(**space["example_inputs"]())
+    last = outputs[-1] if isinstance(outputs, tuple) else outputs
     last.sum().backward()
+    assert any(p.grad is not None for p in module.parameters())
