@@ -39,7 +39,7 @@ def test_models_run_forward_and_backward(model: Generated) -> None:
     exec(compile(model.source, f"model {model.name}", "exec"), space)
     torch.manual_seed(0)
     module = space["M"]()
-    outputs = module(**space["example_inputs"]())
-    last = outputs[-1] if isinstance(outputs, tuple) else outputs
+    outputs: Any = module(**space["example_inputs"]())
+    last: Any = outputs[-1] if isinstance(outputs, tuple) else outputs
     last.sum().backward()
     assert any(p.grad is not None for p in module.parameters())
