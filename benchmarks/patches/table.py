@@ -19,7 +19,8 @@ def report(rows: Sequence[Row]) -> str:
         for feature in row.features:
             by_feature[feature].append(row)
     parts = [
-        f"{len({row.name for row in rows})} models, {len(rows)} cases",
+        f"{len({row.name for row in rows})} models, {len(rows)} cases; the tool took "
+        f"{sum(row.tool_s for row in rows):.0f} s, the truth {sum(row.truth_s for row in rows):.0f} s",
         "\n".join(f"- {end}: {meaning}" for end, meaning in ENDS.items()),
         _table("mesh", {**by_mesh, "all": list(rows)}),
         *(_listed(rows, end) for end in (*BAD, "lost", "fault")),
