@@ -18,9 +18,10 @@ def report(rows: Sequence[Row]) -> str:
         by_mesh[row.mesh].append(row)
         for feature in row.features:
             by_feature[feature].append(row)
+    tool, truth = sum(row.tool_s for row in rows), sum(row.truth_s for row in rows)
     parts = [
-        f"{len({row.name for row in rows})} models, {len(rows)} cases; the tool took "
-        f"{sum(row.tool_s for row in rows):.0f} s, the truth {sum(row.truth_s for row in rows):.0f} s",
+        f"{len({row.name for row in rows})} models, {len(rows)} cases; the tool took {tool:.0f} s, "
+        f"the truth {truth:.0f} s",
         "\n".join(f"- {end}: {meaning}" for end, meaning in ENDS.items()),
         _table("mesh", {**by_mesh, "all": list(rows)}),
         *(_listed(rows, end) for end in (*BAD, "lost", "fault")),
