@@ -169,6 +169,10 @@ class _Writer:
                 "math.sqrt(q.size(-1))", f"{size} ** 0.5", f"math.sqrt(c // {heads})"
             )
             out.forward.append(f"scores = q @ k.transpose(-2, -1) / {root}")
+            if self.chance(0.1):
+                out.setup.append(f"self.mix = nn.Parameter(torch.ones({heads}, 1, 1))")
+                out.forward.append("scores = scores * self.mix")
+                self.features.add("attention scale of each head")
             if self.chance(0.5):
                 ones = f"torch.ones({length}, {length})"
                 out.setup.append(f'self.register_buffer("causal", torch.tril({ones}).bool())')
@@ -180,10 +184,6 @@ class _Writer:
             else:
                 dim = self.draw.choices(("-1", "2", "1", "0"), (8, 2, 1, 1))[0]
                 self.features.add(f"attention softmax {dim}")
-            if self.chance(0.1):
-                out.setup.append(f"self.mix = nn.Parameter(torch.ones({heads}, 1, 1))")
-                out.forward.append("scores = scores * self.mix")
-                self.features.add("attention scale of each head")
             out.forward.append(f"y = F.softmax(scores, dim={dim}) @ v")
         out.forward.append("y = y.transpose(1, 2).reshape(b, t, c)")
         self.pieces(out, "y", width, "heads", "self.v" if "qkv" not in parts[0] else "")
