@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_models_run_forward_and_backward(model: Generated) -> None:
     exec(compile(model.source, f"model {model.name}", "exec"), space)
     torch.manual_seed(0)
     module = space["M"]()
-    outputs = cast(Any, module(**space["example_inputs"]()))
-    last = cast(Any, outputs if hasattr(outputs, "sum") else outputs[-1])
+    outputs = module(**space["example_inputs"]())
+    last = outputs if hasattr(outputs, "sum") else outputs[-1]
     last.sum().backward()
     assert any(p.grad is not None for p in module.parameters())
