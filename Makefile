@@ -52,6 +52,10 @@ mutants: $(OK)  ## more than 10,000 variants of programs and training steps, aga
 	$(BIN)/python -m verifier.campaign --count 9000
 	$(BIN)/python -m benchmarks.mutants --count 40
 
+.PHONY: patches
+patches: $(OK)  ## patches of 400 random user models, against gloo runs in float64
+	$(BIN)/python -m benchmarks.patches --count 400
+
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
 	$(BIN)/python -m benchmarks.artifact_bugs

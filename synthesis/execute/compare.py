@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target, patched_model, rows
+from synthesis.plan import Plan
 from verifier.frontend.inputs import find_inputs
 
 NOISE = 1e-6
@@ -47,15 +48,18 @@ class Promote(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def randomize(model: torch.nn.Module, seed: int) -> None:
-    """Give every parameter values that a wrong rank or a wrong sum cannot hide behind."""
+def randomize(model: torch.nn.Module, seed: int, spread: float = 1.0) -> None:
+    """Give every parameter values that a wrong rank or a wrong sum cannot hide behind.
+
+    With `spread` they lie so many times further apart.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for param in dict.fromkeys(model.parameters()):
             noise = torch.randn(param.shape, generator=generator, dtype=torch.float64)
             scale = 0.3 / param.shape[-1] ** 0.5 if param.ndim > 1 else 0.1
-            base = 1.0 if param.ndim == 1 and bool((param == 1).all()) else 0.0
-            param.copy_(base + scale * noise)
+            base = 1.0 if param.ndim < 2 and bool((param == 1).all()) else 0.0
+            param.copy_(base + spread * scale * noise)
 
 
 def named_outputs(output: Any) -> dict[str, torch.Tensor]:
@@ -66,11 +70,14 @@ def named_outputs(output: Any) -> dict[str, torch.Tensor]:
     return {str(k): v for k, v in items if isinstance(v, torch.Tensor)}
 
 
-def step(model: torch.nn.Module, inputs: dict[str, Any], share: tuple[int, int]) -> dict[str, Any]:
+def step(
+    model: torch.nn.Module, inputs: dict[str, Any], share: tuple[int, int], summed: bool = False
+) -> dict[str, Any]:
     """Forward and backward; returns outputs and `loss` (detached).
 
     Without a scalar output the loss is a fixed random combination of the outputs. `share` is this
-    rank's place among the data-parallel ranks and their number: gradients are averaged over them.
+    rank's place among the data-parallel ranks and their number: the loss of one device is the mean
+    of theirs, or where it is `summed` their sum.
     """
     index, count = share
     outputs = named_outputs(model(**inputs))
@@ -84,9 +91,24 @@ def step(model: torch.nn.Module, inputs: dict[str, Any], share: tuple[int, int])
                 generator = torch.Generator().manual_seed(len(name))
                 whole = (value.shape[0] * count, *value.shape[1:])
                 weight = torch.randn(whole, generator=generator, dtype=torch.float64)
-                loss = loss + count * (value * weight.chunk(count)[index].to(value.dtype)).sum()
+                part = (value * weight.chunk(count)[index].to(value.dtype)).sum()
+                loss = loss + (part if summed else count * part)
     cast(Any, loss).backward()
     return {**{k: v.detach() for k, v in outputs.items()}, "loss": loss.detach()}
+
+
+def reference_step(
+    model: torch.nn.Module, inputs: dict[str, torch.Tensor], dtype: torch.dtype
+) -> dict[str, Any]:
+    """A step of the whole model on the whole batch: what the ranks are compared with.
+
+    Returns `outputs` (with `loss`), `gradients` of parameters by name, `inputs` and `state`.
+    """
+    with Promote(dtype):
+        outputs = step(model, inputs, (0, 1))
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    data = {"outputs": outputs, "gradients": gradients, "inputs": inputs}
+    return {**data, "state": model.state_dict()}
 
 
 def reference_run(job: Job, folder: Path) -> None:
@@ -97,13 +119,9 @@ def reference_run(job: Job, folder: Path) -> None:
     model = target.build().to(dtype).eval()
     randomize(model, job.seed)
     found = find_inputs(job.request, target, model)
-    inputs = make_inputs(found, job.seed, dtype)
-    with Promote(dtype):
-        outputs = step(model, inputs, (0, 1))
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    (folder / "loss.json").write_text(json.dumps(outputs["loss"].item()))
-    data = {"outputs": outputs, "gradients": gradients, "inputs": inputs}
-    torch.save({**data, "state": model.state_dict()}, folder / "reference.pt")
+    data = reference_step(model, make_inputs(found, job.seed, dtype), dtype)
+    (folder / "loss.json").write_text(json.dumps(data["outputs"]["loss"].item()))
+    torch.save(data, folder / "reference.pt")
 
 
 def _row(
@@ -134,45 +152,65 @@ def _part(want: torch.Tensor, got: torch.Tensor, ranks: tuple[int, int, int, int
     return want
 
 
-def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
-    """One rank: builds the patched model, parallelizes it, runs it, writes `rank<n>.json`."""
-    dtype = getattr(torch, job.dtype)
+def connect(plan: Plan, folder: Path, rank: int, size: int) -> DeviceMesh:
+    """Join the other ranks, who meet in `folder`; the mesh of the plan."""
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size
     )
-    plan = job.plan
     sizes = tuple(extent for _, extent in plan.mesh.dims)
-    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=plan.mesh.names)
+    return init_device_mesh("cpu", sizes, mesh_dim_names=plan.mesh.names)
+
+
+def rank_step(
+    job: Job, tree: Path, mesh: DeviceMesh, reference: dict[str, Any], summed: bool = False
+) -> list[dict[str, Any]]:
+    """This rank's part of a step of the patched model in `tree`, compared with the reference.
+
+    The loss of one device is the mean of the data-parallel ranks' losses, or their sum.
+
+    Raises:
+        AssertionError: an output of another shape, a parameter without a gradient.
+    """
+    dtype, plan = getattr(torch, job.dtype), job.plan
     dp, tp = (mesh[dim].get_local_rank() if dim else 0 for dim in (plan.dp, plan.tp))
-    dp_size, tp_size = plan.dp_size, plan.tp_size
-    reference = torch.load(folder / "reference.pt", weights_only=False)
-    built, parallelize = patched_model(job, folder / "tree")
+    dp_size, split = plan.dp_size, plan.tp_size if plan.loss_parallel else 1
+    built, parallelize = patched_model(job, tree)
     model = built.to(dtype).eval()
     model.load_state_dict(reference["state"])
     model = parallelize(model, mesh)
     inputs = rows(reference["inputs"], dp, dp_size)
     with Promote(dtype):
-        outputs = step(model, inputs, (dp, dp_size))
+        outputs = step(model, inputs, (dp, dp_size), summed)
     table: list[dict[str, Any]] = []
     loss = outputs.pop("loss").clone()
     if isinstance(loss, DTensor):
         loss = loss.full_tensor()
-    cast(Any, dist).all_reduce(loss)
-    whole = reference["outputs"].pop("loss")
-    scale = size if whole.shape == loss.shape else 1
-    table.append(_row("loss", "loss", loss / scale, whole))
-    for name, want in reference["outputs"].items():
+    if plan.dp:
+        cast(Any, dist).all_reduce(loss, group=mesh.get_group(plan.dp))
+    expected = dict(reference["outputs"])
+    whole = expected.pop("loss")
+    table.append(_row("loss", "loss", loss if summed else loss / dp_size, whole))
+    for name, want in expected.items():
         got = outputs[name]
         got = got.full_tensor() if isinstance(got, DTensor) else got
-        table.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, tp_size))))
+        table.append(_row("output", name, got, _part(want, got, (dp, dp_size, tp, split))))
     floor = NOISE * max(g.abs().max().item() for g in reference["gradients"].values())
-    params = dict(model.named_parameters())
-    for name, want in reference["gradients"].items():
-        got = params[name].grad
+    got_by_name = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    for name in {**reference["gradients"], **got_by_name}:
+        got, want = got_by_name.get(name), reference["gradients"].get(name)
         if got is None:
-            raise AssertionError(f"parameter {name} has no gradient on rank {rank}")
+            raise AssertionError(f"parameter {name} has no gradient")
         got = got.full_tensor() if isinstance(got, DTensor) else got
+        want = torch.zeros_like(got) if want is None else want
         table.append(_row("gradient", name, got, want, floor))
+    return table
+
+
+def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
+    """One rank: builds the patched model, parallelizes it, runs it, writes `rank<n>.json`."""
+    mesh = connect(job.plan, folder, rank, size)
+    reference = torch.load(folder / "reference.pt", weights_only=False)
+    table = rank_step(job, folder / "tree", mesh, reference)
     (folder / f"rank{rank}.json").write_text(json.dumps(table))
     cast(Any, dist).barrier()
     dist.destroy_process_group()
