@@ -76,7 +76,7 @@ def warm_seconds(step: Step) -> dict[str, float]:
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         store = Store(Path(name) / "proofs")
-        store.keep(store.key(one, asked), Kept(found[0], text, spans), 0)
+        store.keep(Kept(found[0], one, asked, text, spans, 0))
         (Path(name) / "s.txt").write_bytes(one)
         (Path(name) / "c.json").write_bytes(asked)
         for kind, edited in edits.items():
@@ -95,10 +95,10 @@ def again(directory: str) -> float:
     root = Path(directory)
     store = Store(root / "proofs")
     one, asked = (root / "s.txt").read_bytes(), (root / "c.json").read_bytes()
-    entry = store.entry(store.key(one, asked))
-    kept = store.kept(entry) if entry is not None else None
-    if kept is None:
+    found = store.kept(one, asked)
+    if found is None:
         raise ValueError("nothing was kept")
+    kept, _ = found
     text = (root / "d.txt").read_text(encoding="utf-8")
     program = reread(text, kept.text, kept.base.written, kept.spans)
     if program is None or proved_again(kept.base, program) is None:
