@@ -54,7 +54,7 @@ def describe(
         params=params,
         local_extents=_extents(best.lowered, forward, found.modules, tp, dp) if tp else (),
         obligations=tuple(
-            f"Have {b.why} be the same on every {b.mesh_dim} rank, such as of unmasked labels."
+            f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]
         ),
         estimates=_estimates(best.estimate, baseline),

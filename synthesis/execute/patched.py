@@ -87,7 +87,7 @@ def save_patched(job: Job, folder: Path) -> None:
         joined = _joined(folder, mesh, ranks)
     facts = json.loads((folder / "rank-0.facts.json").read_text())
     flat = gathers_by_dim(one_by_one(joined))
-    program = _rolled(flat, facts, _depth(order))
+    program = live(inline(_rolled(flat, facts, _depth(order))))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(json.dumps({"ranks": ranks, "params": facts["layouts"]}))
 
@@ -157,7 +157,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     lowered = lower_rank(
         found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False
     )
-    program = read_windows(_marked(inline(live(lowered.program)), lowered.backward))
+    program = read_windows(_marked(live(lowered.program), lowered.backward))
     facts = {
         "lists": lists,
         "layouts": {

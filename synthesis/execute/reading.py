@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ from verifier.ir.jsondata import Cursor
 from verifier.ir.jsonio import loads
 from verifier.ir.program import Output, Program
 from verifier.layout import Layout, whole
+
+OUTSIDE = (
+    "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes that "
+    "of its own part."
+)
 
 
 @dataclass(frozen=True)
@@ -113,13 +119,17 @@ def read_patch(
     layouts = {
         name: layout_from_json(at) for name, at in Cursor(found, "layouts.json")["params"].entries()
     }
-    contract = _contract(sequential, planned, layouts, facts)
+    contract = _contract(sequential, planned, layouts, facts, plan)
     program = _asked(program, sequential, plan)
     return Reading(program, contract, tuple(found["ranks"]), plan.mesh.size)
 
 
 def _contract(
-    sequential: Program, planned: Contract, layouts: Mapping[str, Layout], facts: ModelFacts
+    sequential: Program,
+    planned: Contract,
+    layouts: Mapping[str, Layout],
+    facts: ModelFacts,
+    plan: Plan,
 ) -> Contract:
     """Parameters and gradients as the patched code places them, all else as it was planned."""
 
@@ -139,24 +149,35 @@ def _contract(
     for out in sequential.outputs:
         if out.role == "grad":
             outputs[output_key(out)] = placed(out.path) or outputs[output_key(out)]
-    return replace(planned, inputs=inputs, outputs=outputs)
+    assumed = planned.assumptions
+    if plan.dp_size > 1 and any(i.role == "cotangent" for i in sequential.inputs):
+        assumed = (*assumed, OUTSIDE.format(dp=plan.dp))
+    return replace(planned, inputs=inputs, outputs=outputs, assumptions=assumed)
 
 
 def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
-    """The program with the outputs that one device has; the loss of all is that of the ranks,
-    averaged over the mesh dim of the batch or added up, as the plan says."""
+    """The program with the outputs that one device has, read as the plan says.
+
+    The loss of all is that of the ranks, averaged over the mesh dim of the batch or added up. Where
+    the owner's script computes the loss from the outputs, it does so on each rank alike: with a
+    mean over the batch, what comes back to a rank is as many times larger as there are ranks.
+    """
     asked = {(o.role, o.path) for o in sequential.outputs}
     b = Builder(program.name, program.mesh)
+    names: dict[str, str] = {}
     for item in program.inputs:
         b.input(item.name, item.type, item.role, item.path)
+        if item.role == "cotangent" and plan.loss == "mean" and plan.dp_size > 1:
+            names[item.name] = b.add("mul_scalar", item.name, value=Fraction(plan.dp_size))
     for node in program.nodes:
+        inputs = tuple(names.get(v, v) for v in node.inputs)
         b.add_node(
-            node.op, node.inputs, node.attrs, outputs=node.outputs, source=node.source,
-            body=node.body,
-        )  # fmt: skip
+            node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=node.body
+        )
     for out in program.outputs:
         if (out.role, out.path) in asked:
-            b.output(_over_ranks(b, out, plan), out.role, out.path)
+            value = names.get(out.value, out.value)
+            b.output(_over_ranks(b, replace(out, value=value), plan), out.role, out.path)
     return b.build()
 
 

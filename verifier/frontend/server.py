@@ -43,6 +43,8 @@ ALWAYS = (
 """What every capture imports."""
 LIBRARIES = {"transformers": ("transformers", "transformers.modeling_utils")}
 """What most models of a library import."""
+COLLECTED = (200_000, 20, 20)
+"""When jobs collect garbage: tracing makes many objects, nearly all of which stay."""
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG."""
 
@@ -191,6 +193,7 @@ def main() -> None:
                 importlib.import_module(name)
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECTED)
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)

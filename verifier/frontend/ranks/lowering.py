@@ -66,18 +66,18 @@ def lower_rank(
     name: str,
     mesh: Mesh,
     groups: Mapping[str, tuple[str, ...]],
-    leading: bool = True,
+    opened: bool = True,
 ) -> Lowered:
-    """The program of a rank in primitive ops, on the whole mesh; `groups` maps process groups to
-    the mesh dims that they run along. With `leading`, rows are merged as `leading_dims` has them:
-    where the program of one device is written so too.
+    """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that
+    they run along. `opened`: in primitive ops, rows merged as `leading_dims` has them; else as it
+    was lowered, as capture has it on one device.
 
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
     lowered = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups).run()
-    program = live(_spoken(inline(lowered.program)))
-    program = _silent(leading_dims(program) if leading else program)
+    program = live(_spoken(inline(lowered.program) if opened else lowered.program))
+    program = _silent(leading_dims(program) if opened else program)
     return replace(lowered, program=_without_idle(program))
 
 
