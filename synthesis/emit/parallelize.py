@@ -182,13 +182,21 @@ def _data_parallel(
         raise EmitError(
             f"data parallelism {plan.data!r} on {plan.dp}={plan.dp_size}; only fsdp is emitted"
         )
-    shard = ", shard_placement_fn=dp_shard" if fused_linear else ""
+    given = [f'mesh=mesh["{plan.dp}"]']
+    needs: list[Snippet] = []
     lines: list[str] = []
+    if fused_linear:
+        given.append("shard_placement_fn=dp_shard")
+        needs.append(snippets.STRIDED_DP)
+    if any(placed.get(plan.dp) == "R" for placed in plan.params.values()):
+        reduce = "sum" if plan.loss == "sum" else "avg"
+        lines.append(f'    whole = whole_over(model, mesh["{plan.dp}"], "{reduce}")')
+        given.append("ignored_params=whole")
+        needs.append(snippets.WHOLE_OVER_DP)
     for path in _blocks(plan, facts):
         lines.append(f"    for block in model.{indexed(path)}:")
-        lines.append(f'        fully_shard(block, mesh=mesh["{plan.dp}"]{shard})')
-    lines.append(f'    fully_shard(model, mesh=mesh["{plan.dp}"]{shard})')
-    needs = [snippets.STRIDED_DP] if fused_linear else []
+        lines.append(call("fully_shard", ["block", *given], 8))
+    lines.append(call("fully_shard", ["model", *given], 4))
     imports = [("torch.distributed.fsdp", "fully_shard")]
     if plan.loss == "sum":
         lines += _ADDED_UP

@@ -315,6 +315,35 @@ def dp_shard(param):
 ''',
 )
 
+WHOLE_OVER_DP = Snippet(
+    "whole_over",
+    (
+        (TENSOR, "DTensor"),
+        ("torch.distributed", "_functional_collectives as funcol"),
+        ("functools", "partial"),
+    ),
+    '''
+def over_ranks(grad, dp, reduce):
+    """The gradient of a parameter that all ranks of `dp` hold."""
+    if not isinstance(grad, DTensor):
+        return funcol.all_reduce(grad, reduce, dp)
+    local = funcol.all_reduce(grad.to_local(), reduce, dp)
+    return DTensor.from_local(local, grad.device_mesh, grad.placements, run_check=False)
+
+
+def whole_over(model, dp, reduce):
+    """Parameters whose rows do not divide over `dp`: all its ranks hold them, and their gradient."""
+    found = set()
+    for param in model.parameters():
+        local = param.to_local() if isinstance(param, DTensor) else param
+        if local.ndim == 0 or local.shape[0] % dp.size():
+            if param.requires_grad:
+                param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
+            found.add(param)
+    return found
+''',
+)
+
 OWN_OUTPUT = Snippet(
     "OwnOutput",
     ((PARALLEL, "ParallelStyle"),),
@@ -341,5 +370,6 @@ NEEDS = {
 }
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
-    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP, OWN_OUTPUT,
+    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP, WHOLE_OVER_DP,
+    OWN_OUTPUT,
 )  # fmt: skip

@@ -210,7 +210,7 @@ def rank_run(job: Job, folder: Path, rank: int, size: int) -> None:
     """One rank: builds the patched model, parallelizes it, runs it, writes `rank<n>.json`."""
     mesh = connect(job.plan, folder, rank, size)
     reference = torch.load(folder / "reference.pt", weights_only=False)
-    table = rank_step(job, folder / "tree", mesh, reference)
+    table = rank_step(job, folder / "tree", mesh, reference, job.plan.loss == "sum")
     (folder / f"rank{rank}.json").write_text(json.dumps(table))
     cast(Any, dist).barrier()
     dist.destroy_process_group()
