@@ -28,8 +28,9 @@ from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Ve
 NOT_PROVED = (
     "Equality is over the real numbers: the order of floating-point sums changes, and so their "
     "rounding.",
-    "Capture by torch.export, PyTorch's parallel styles and the communication library are trusted; "
-    "a run on local processes is the check on them.",
+    "What PyTorch records of the model and of the patched code on tensors without memory, under a "
+    "process group that sends nothing, is trusted to be what they run, and so is the communication "
+    "library; a run on local processes is the check on them.",
     "Times are estimates on a described cluster, not measurements.",
 )
 
