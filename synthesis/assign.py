@@ -111,10 +111,15 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     return layout.with_dim(dim, chunk)
 
 
-def _stored_dim(layout: Layout) -> int:
-    """The dim that data parallelism splits: rows, unless tp splits these part by part."""
-    strided = bool(bound(layout.dims[0])) and layout.dims[0][0].mesh_dim is None
-    return 1 if strided and len(layout.dims) > 1 else 0
+def _stored(layout: Layout, dp: str, size: int) -> Layout:
+    """The layout with the first dim that divides split by data parallelism, of those that tp does
+    not split part by part; as it is where none does."""
+    for index, dim in enumerate(layout.dims):
+        in_parts = bool(bound(dim)) and dim[0].mesh_dim is None
+        chunk = None if in_parts else split_leading(dim, size, dp)
+        if chunk is not None:
+            return layout.with_dim(index, chunk)
+    return layout
 
 
 def batch_extent(program: Program) -> int | None:
@@ -153,11 +158,8 @@ def choices(
             else:
                 layout = Layout.replicate(param.shape)
             stored = layout
-            if dp and param.shape:
-                dim = _stored_dim(layout)
-                chunk = split_leading(layout.dims[dim], mesh[dp], dp)
-                if chunk is not None:
-                    stored = layout.with_dim(dim, chunk)
+            if dp:
+                stored = _stored(layout, dp, mesh[dp])
             if param.stacked:
                 layout = Layout((whole(shape[0]), *layout.dims))
                 stored = Layout((whole(shape[0]), *stored.dims))

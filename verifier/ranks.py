@@ -108,12 +108,16 @@ class _Varied:
         """The mesh dim along which the attributes follow the rule for its size; None where none.
 
         Raises:
-            FewRanksError: several mesh dims fit.
+            FewRanksError: the ranks leave open which mesh dim it is.
         """
         found = [n for n, size in self.mesh.dims if size in rules and self.fits(n, rules[size])]
-        if len(found) > 1:
+        return self._sure(found)
+
+    def _sure(self, found: Sequence[str]) -> str | None:
+        """The one mesh dim that fits; the ranks must tell every dim from the others."""
+        if found and not _spans(self.places, [n for n, size in self.mesh.dims if size > 1]):
             raise FewRanksError(f"ranks differ along {' or '.join(found)}: {_apart(self.nodes)}")
-        return found[0] if found else None
+        return found[0] if len(found) == 1 else None
 
     def joined(self, shapes: Sequence[tuple[int, ...]]) -> tuple[str, dict[str, Attr]]:
         """The op and attributes that stand for all."""
@@ -148,11 +152,29 @@ class _Varied:
             step, left = divmod(z - a, high - low)
             if not left and self.fits(name, {"offset": (a - step * low, step)}):
                 found[name] = Affine.of(a - step * low, {name: step})
-        if len(found) > 1:
-            raise FewRanksError(f"ranks differ along {' or '.join(found)}: {_apart(self.nodes)}")
-        if not found:
+        name = self._sure(list(found))
+        if name is None:
             raise RankError(f"offsets do not grow evenly with the rank: {_apart(self.nodes)}")
-        return next(iter(found.values()))
+        return found[name]
+
+
+def _spans(places: Sequence[Coords], names: Sequence[str]) -> bool:
+    """Whether a number that grows evenly along each mesh dim is known everywhere once it is known
+    at these places."""
+    rows: list[list[Fraction]] = [
+        [Fraction(place[n] - places[0][n]) for n in names] for place in places[1:]
+    ]
+    rank = 0
+    for column in range(len(names)):
+        pivot = next((i for i in range(rank, len(rows)) if rows[i][column]), None)
+        if pivot is None:
+            return False
+        rows[rank], rows[pivot] = rows[pivot], rows[rank]
+        for i in range(rank + 1, len(rows)):
+            factor = rows[i][column] / rows[rank][column]
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[rank], strict=True)]
+        rank += 1
+    return True
 
 
 def _pad_of(node: Node, shapes: Sequence[tuple[int, ...]]) -> dict[int, Rule]:

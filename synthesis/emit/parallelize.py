@@ -183,12 +183,15 @@ def _data_parallel(
             f"data parallelism {plan.data!r} on {plan.dp}={plan.dp_size}; only fsdp is emitted"
         )
     given = [f'mesh=mesh["{plan.dp}"]']
+    imports = [("torch.distributed.fsdp", "fully_shard")]
     needs: list[Snippet] = []
     lines: list[str] = []
-    if fused_linear:
-        given.append("shard_placement_fn=dp_shard")
-        needs.append(snippets.STRIDED_DP)
-    if any(placed.get(plan.dp) == "R" for placed in plan.params.values()):
+    over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
+    if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
+        given.append(f"shard_placement_fn=partial(dp_shard, ranks={plan.dp_size})")
+        needs.append(snippets.DP_SHARD)
+        imports.append(("functools", "partial"))
+    if "R" in over:
         reduce = "sum" if plan.loss == "sum" else "avg"
         lines.append(f'    whole = whole_over(model, mesh["{plan.dp}"], "{reduce}")')
         given.append("ignored_params=whole")
@@ -197,7 +200,6 @@ def _data_parallel(
         lines.append(f"    for block in model.{indexed(path)}:")
         lines.append(call("fully_shard", ["block", *given], 8))
     lines.append(call("fully_shard", ["model", *given], 4))
-    imports = [("torch.distributed.fsdp", "fully_shard")]
     if plan.loss == "sum":
         lines += _ADDED_UP
         imports.append(("torch.distributed.fsdp", "FSDPModule"))

@@ -300,7 +300,7 @@ def causal_lm_loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=N
 ''',
 )
 
-STRIDED_DP = Snippet(
+DP_SHARD = Snippet(
     "dp_shard",
     (
         (TENSOR, "DTensor"),
@@ -308,10 +308,17 @@ STRIDED_DP = Snippet(
         ("torch.distributed.tensor.placement_types", "_StridedShard"),
     ),
     '''
-def dp_shard(param):
-    """The dim that data parallelism splits: not the rows that tp splits part by part."""
-    tp = param.placements[0] if isinstance(param, DTensor) else None
-    return Shard(1) if isinstance(tp, _StridedShard) and tp.dim == 0 else Shard(0)
+def dp_shard(param, ranks):
+    """The dim that data parallelism splits: the first that divides, and is not split part by part.
+
+    None where there is no such dim.
+    """
+    placements = param.placements if isinstance(param, DTensor) else ()
+    local = param.to_local() if isinstance(param, DTensor) else param
+    in_parts = {p.dim for p in placements if isinstance(p, _StridedShard)}
+    dims = (d for d in range(local.ndim) if d not in in_parts and local.shape[d] % ranks == 0)
+    dim = next(dims, None)
+    return None if dim is None else Shard(dim)
 ''',
 )
 
@@ -332,11 +339,10 @@ def over_ranks(grad, dp, reduce):
 
 
 def whole_over(model, dp, reduce):
-    """Parameters whose rows do not divide over `dp`: all its ranks hold them, and their gradient."""
+    """Parameters of which no dim divides over `dp`: all its ranks hold them, and their gradient."""
     found = set()
     for param in model.parameters():
-        local = param.to_local() if isinstance(param, DTensor) else param
-        if local.ndim == 0 or local.shape[0] % dp.size():
+        if dp_shard(param, dp.size()) is None:
             if param.requires_grad:
                 param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
             found.add(param)
@@ -367,9 +373,10 @@ NEEDS = {
     "KVHeadParallel": (WHOLE_INPUT,),
     "ExpertsParallel": (WHOLE_INPUT,),
     "causal_lm_loss": (CROSS_ENTROPY,),
+    "whole_over": (DP_SHARD,),
 }
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
-    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, STRIDED_DP, WHOLE_OVER_DP,
+    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, DP_SHARD, WHOLE_OVER_DP,
     OWN_OUTPUT,
 )  # fmt: skip

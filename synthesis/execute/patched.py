@@ -81,7 +81,7 @@ def save_patched(job: Job, folder: Path) -> None:
     try:
         joined = _joined(folder, mesh, ranks)
     except FewRanksError:
-        more = [r for r in _next_to_first(mesh) if r not in ranks]
+        more = [r for r in _next_to_first(mesh)[1:] if r not in ranks]
         _trace(job, folder, order, more)
         ranks = sorted({*ranks, *more})
         joined = _joined(folder, mesh, ranks)

@@ -26,8 +26,8 @@ from verifier.ir.program import Output, Program
 from verifier.layout import Layout, whole
 
 OUTSIDE = (
-    "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes that "
-    "of its own part."
+    "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes "
+    "that of its own part."
 )
 
 
