@@ -164,16 +164,14 @@ def _spans(places: Sequence[Coords], names: Sequence[str]) -> bool:
     rows: list[list[Fraction]] = [
         [Fraction(place[n] - places[0][n]) for n in names] for place in places[1:]
     ]
-    rank = 0
-    for column in range(len(names)):
-        pivot = next((i for i in range(rank, len(rows)) if rows[i][column]), None)
+    for at in range(len(names)):
+        pivot = next((i for i in range(at, len(rows)) if rows[i][at]), None)
         if pivot is None:
             return False
-        rows[rank], rows[pivot] = rows[pivot], rows[rank]
-        for i in range(rank + 1, len(rows)):
-            factor = rows[i][column] / rows[rank][column]
-            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[rank], strict=True)]
-        rank += 1
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        for i in range(at + 1, len(rows)):
+            factor = rows[i][at] / rows[at][at]
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[at], strict=True)]
     return True
 
 
