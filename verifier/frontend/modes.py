@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +87,10 @@ def compare_modes(
             not.
     """
     found = apart(lambda: _compared(model, kwargs, gradients, module, root), root)
+    if isinstance(found, dict):
+        if not gradients or apart(lambda: _runs(model, kwargs), root) is not True:
+            return Modes(unread=found["message"])
+        raise CaptureError(**{**found, "message": f"in train mode: {found['message']}"})
     if isinstance(found, CaptureError):
         raise found
     return found or Modes(unread="the process ended before it was done")
@@ -94,7 +98,8 @@ def compare_modes(
 
 def _compared(
     model: nn.Module, kwargs: dict[str, Any], gradients: bool, module: Any, root: str
-) -> Modes:
+) -> Modes | dict[str, Any]:
+    """What is known of the modes, or what the first call ended in."""
     places, name = Places(root), type(model).__name__
     digest = Digest(tracked=True)
     for kind, group in (
@@ -116,11 +121,8 @@ def _compared(
 
     try:
         first = call(gradients)
-    except Exception as problem:
-        told = explain(problem, root)
-        if not gradients or not _runs(lambda: call(False)):
-            return Modes(unread=told["message"])
-        raise CaptureError(**{**told, "message": f"in train mode: {told['message']}"}) from problem
+    except Exception as problem:  # noqa: BLE001  (the user's code)
+        return explain(problem, root)
     for kind, group in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for label, t in group:
             if first.left[label] != start[label]:
@@ -142,9 +144,11 @@ def _compared(
     return Modes(tuple(dropped), tuple(moved), gradients)
 
 
-def _runs(call: Callable[[], Log]) -> bool:
+def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Whether a first call in eval mode comes to its end."""
+    model.eval()
     try:
-        call()
+        _call(model, kwargs, Digest(tracked=True), _nothing_drawn({}, Places(""), LEAST))
     except Exception:  # noqa: BLE001  (the user's code)
         return False
     return True
