@@ -144,6 +144,12 @@ def parallelize(
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
     found = settled(run, job, captured, facts, split_loss=whole_loss is None)
+    plan = found.made.plan
+    if plan.tp_size > 1 and all(m.style == "replicate" for m in plan.modules):
+        run.warn(
+            f"nothing is split over {plan.tp}={plan.tp_size}: its ranks all compute the same; no "
+            "patch that splits a module was proved"
+        )
     return finish(
         run, job, captured, facts, found.made, found.verdict, found.tried, written=found.written
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PHASES = ("capture", "plan", "verify", "check", "emit", "run")
+PHASES = ("capture", "plan", "verify", "emit", "read", "check", "run")
 
 
 @dataclass(frozen=True)

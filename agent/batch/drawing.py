@@ -13,7 +13,7 @@ from agent.report.text import duration
 PARTS: Mapping[str, tuple[str, ...]] = {
     "capture": ("capture", "inspect", "reuse"),
     "plan": ("plan",),
-    "prove": ("verify", "check", "reprove"),
+    "prove": ("verify", "check", "read"),
     "emit and run": ("emit", "run", "report"),
 }
 """What is drawn together; the rest is starting the process."""

@@ -32,15 +32,15 @@ ORDER: tuple[Status, ...] = (
 )
 """As rows are sorted: what needs a look comes first."""
 MEANING: dict[Status, str] = {
-    "proved": "the plan is proved",
+    "proved": "the patch was read again and proved",
     "refuted": "the plan computes something else: a counterexample was replayed",
-    "unknown": "a plan, but no proof of it",
+    "unknown": "a plan, but no proof of its patch",
     "refused": "the model, its config or the mesh cannot be used: no plan",
     "timeout": "its time was over",
     "failed": "the job's process crashed, or has a fault of ours",
     "not run": "not selected, or the batch ended before",
 }
-PROVING = ("verify", "check", "reprove")
+PROVING = ("verify", "check", "read")
 
 
 class Cause(BaseModel):

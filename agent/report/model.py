@@ -199,7 +199,7 @@ class Patch:
     applies: bool | None = None
     """Whether `git apply --check` accepted it; None where it was not asked."""
     applicability: Literal["safe", "unsafe", "display-only"] | None = None
-    """safe: proved for the declared sizes and re-captured from the patched code; unsafe: under
+    """safe: read again from the patched code and proved for the declared sizes; unsafe: under
     listed assumptions; display-only: not proved."""
 
 
