@@ -34,7 +34,7 @@ ORDER: tuple[Status, ...] = (
 MEANING: dict[Status, str] = {
     "proved": "the patch was read again and proved",
     "refuted": "the plan computes something else: a counterexample was replayed",
-    "unknown": "a plan, but no proof of its patch",
+    "unknown": "a plan, but no proof of it or of its patch",
     "refused": "the model, its config or the mesh cannot be used: no plan",
     "timeout": "its time was over",
     "failed": "the job's process crashed, or has a fault of ours",

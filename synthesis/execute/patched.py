@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
@@ -53,7 +54,7 @@ from verifier.inline import inline, live
 from verifier.ir.jsonio import dumps, loads
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
-from verifier.ranks import FewRanksError, gathers_by_dim, join
+from verifier.ranks import FewRanksError, RankError, gathers_by_dim, join
 from verifier.windows import read_windows
 
 ALL_OF = 4
@@ -85,7 +86,10 @@ def save_patched(job: Job, folder: Path) -> None:
         _trace(job, folder, order, more)
         ranks = sorted({*ranks, *more})
         joined = _joined(folder, mesh, ranks)
-    facts = json.loads((folder / "rank-0.facts.json").read_text())
+    facts, *others = (json.loads((folder / f"rank-{r}.facts.json").read_text()) for r in ranks)
+    for rank, other in zip(ranks[1:], others, strict=True):
+        if other["layouts"] != facts["layouts"]:
+            raise RankError(f"ranks 0 and {rank} lay parameters out in different ways")
     flat = gathers_by_dim(one_by_one(joined))
     program = live(inline(_rolled(flat, facts, _depth(order))))
     (folder / "distributed.json").write_text(dumps(program))
@@ -142,7 +146,9 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
     with fake_mode(), real_meshes():
         to_fake(model)
+        held = {name: (b, b._version) for name, b in model.named_buffers()}
         model = parallelize(model, offered["mesh"])
+        _kept(model, held, job.patched_file)
         refuse_uncovered(model, job.patched_file)
         inputs = fake_inputs(torch_types(order.inputs))
         names = tuple(inputs)
@@ -165,8 +171,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
             for name, p in model.named_parameters()
         },
     }
-    if rank == 0:
-        (folder / "rank-0.facts.json").write_text(json.dumps(facts))
+    (folder / f"rank-{rank}.facts.json").write_text(json.dumps(facts))
     (folder / f"rank-{rank}.json").write_text(dumps(program))
 
 
@@ -175,6 +180,16 @@ MOVES = VIEWS.union(
     ("all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"),
 )
 """Ops that bring a parameter to where it is used, and its gradient back."""
+
+
+def _kept(model: Any, held: Mapping[str, tuple[Any, int]], file: str) -> None:
+    """Refuse a patch that changes a buffer: what its values are then is not known."""
+    for name, b in model.named_buffers():
+        before, version = held.get(name, (None, 0))
+        whole = isinstance(b, DTensor) and all(p.is_replicate() for p in b.placements)
+        same = before is b or (whole and before is not None and before.shape == b.shape)
+        if not same or before is None or before._version != version:
+            raise CaptureError(f"parallelize changes the buffer {name}", file=file)
 
 
 def _owned(program: Program) -> Program:
