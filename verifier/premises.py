@@ -23,6 +23,8 @@ from verifier.marks import marks
 
 MAX_ELEMENTS = 20_000_000
 """Numbers worked out at most to judge one set of inputs."""
+SHARES = (0.5, 0.25, *(0.0,) * 6)
+"""Which parts of an input are set back to what was drawn, one after the other; 0: one number."""
 NEAR = 1e-12
 """Relative difference of parts that are rounded sums of the same numbers."""
 
@@ -89,8 +91,32 @@ class Premises:
         if not self.balanced:
             return dict(inputs)
         with np.errstate(all="ignore"):
-            tried = self._changed(inputs, rng) if self._judged() else ()
-            return next((some for some in tried if self.hold(some, domain)), None)
+            for count, tried in enumerate(
+                self._changed(inputs, domain, rng) if self._judged() else ()
+            ):
+                if self.hold(tried, domain):
+                    return self._restored(tried, inputs, domain, rng) if count else tried
+        return None
+
+    def _restored(
+        self,
+        inputs: dict[str, Array],
+        drawn: Mapping[str, Array],
+        domain: Domain,
+        rng: np.random.Generator,
+    ) -> dict[str, Array]:
+        """The inputs with numbers as they were drawn wherever that is tried and changes no count:
+        ranks that all hold the same numbers hide what is wrong."""
+        for share in SHARES:
+            for name in dict.fromkeys(n for names in self.rows.values() for n in names):
+                chosen = rng.random(inputs[name].shape) < share
+                if not share and chosen.size:
+                    chosen.reshape(-1)[rng.integers(chosen.size)] = True
+                other = np.where(chosen, drawn[name], inputs[name])
+                if not np.array_equal(other, inputs[name]):
+                    trial = {**inputs, name: other}
+                    inputs = trial if self.hold(trial, domain) else inputs
+        return inputs
 
     def _judged(self) -> bool:
         runs = 1 + sum(self.mesh[mesh_dim] for mesh_dim in self.rows)
@@ -98,14 +124,15 @@ class Premises:
         return all(self.rows.values()) and runs * sum(sizes) <= MAX_ELEMENTS
 
     def _changed(
-        self, inputs: Mapping[str, Array], rng: np.random.Generator
+        self, inputs: Mapping[str, Array], domain: Domain, rng: np.random.Generator
     ) -> Iterator[dict[str, Array]]:
         """The inputs, and others in which the ranks have more and more in common."""
         yield dict(inputs)
+        sources = {d: self._telling(inputs, d, domain) for d in self.rows}
         for own, moved in ((True, True), (True, False), (False, True), (False, False)):
             out = dict(inputs)
             for mesh_dim, names in self.rows.items():
-                source = int(rng.integers(self.mesh[mesh_dim]))
+                source = sources[mesh_dim]
                 orders: dict[tuple[int, int], Array] = {}
                 for name in names:
                     if name in self.fixed:
@@ -124,6 +151,21 @@ class Premises:
                     whole = np.moveaxis(np.stack(blocks), 0, axis)
                     out[name] = whole.reshape(out[name].shape)
             yield out
+
+    def _telling(self, inputs: Mapping[str, Array], mesh_dim: str, domain: Domain) -> int:
+        """The coordinate along a mesh dim whose rows count least, with no sum that is 0 if some
+        rows have none: what is left out, and divided by, shows most there."""
+        given = {i.name: inputs[i.name] for i in self.sums.inputs}
+        values = [b.value for b in self.balanced if b.mesh_dim == mesh_dim]
+
+        def counted(at: int) -> tuple[bool, float]:
+            names = self.rows[mesh_dim]
+            alike = {n: _everywhere(given[n], self.layouts[n], mesh_dim, at) for n in names}
+            found = evaluate(self.sums, {**given, **alike}, domain)
+            parts = [np.abs(np.asarray(found[v], dtype=np.float64)) for v in values]
+            return any(not p.all() for p in parts), float(sum(p.sum() for p in parts))
+
+        return min(range(self.mesh[mesh_dim]), key=counted)
 
     def _own(self, name: str, pattern: Array, given: Array) -> Array:
         """The numbers given, where they mean what those of a pattern do, and else these."""
