@@ -14,7 +14,7 @@ import numpy as np
 from verifier.contract import Contract
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.evaluate import evaluate
+from verifier.evaluate import Values, evaluate
 from verifier.inline import inline, live
 from verifier.ir.program import Output, Program
 from verifier.ir.types import Mesh
@@ -71,16 +71,11 @@ class Premises:
             return True
         if not self._judged():
             return False
-        given = {i.name: inputs[i.name] for i in self.sums.inputs}
-        whole = evaluate(self.sums, given, domain)
-        for mesh_dim, names in self.rows.items():
-            values = [b.value for b in self.balanced if b.mesh_dim == mesh_dim]
+        whole = evaluate(self.sums, self._given(inputs), domain)
+        for mesh_dim in self.rows:
             for at in range(self.mesh[mesh_dim]):
-                alike = {n: _everywhere(given[n], self.layouts[n], mesh_dim, at) for n in names}
-                if all(np.array_equal(alike[n], given[n]) for n in names):
-                    continue
-                other = evaluate(self.sums, {**given, **alike}, domain)
-                if not all(_same(whole[v], other[v], domain) for v in values):
+                other = self._counted(inputs, mesh_dim, at, domain)
+                if not all(_same(whole[v], part, domain) for v, part in other.items()):
                     return False
         return True
 
@@ -155,17 +150,26 @@ class Premises:
     def _telling(self, inputs: Mapping[str, Array], mesh_dim: str, domain: Domain) -> int:
         """The coordinate along a mesh dim whose rows count least, with no sum that is 0 if some
         rows have none: what is left out, and divided by, shows most there."""
-        given = {i.name: inputs[i.name] for i in self.sums.inputs}
-        values = [b.value for b in self.balanced if b.mesh_dim == mesh_dim]
 
-        def counted(at: int) -> tuple[bool, float]:
-            names = self.rows[mesh_dim]
-            alike = {n: _everywhere(given[n], self.layouts[n], mesh_dim, at) for n in names}
-            found = evaluate(self.sums, {**given, **alike}, domain)
-            parts = [np.abs(np.asarray(found[v], dtype=np.float64)) for v in values]
+        def least(at: int) -> tuple[bool, float]:
+            found = self._counted(inputs, mesh_dim, at, domain).values()
+            parts = [np.abs(np.asarray(f, dtype=np.float64)) for f in found]
             return any(not p.all() for p in parts), float(sum(p.sum() for p in parts))
 
-        return min(range(self.mesh[mesh_dim]), key=counted)
+        return min(range(self.mesh[mesh_dim]), key=least)
+
+    def _given(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {i.name: inputs[i.name] for i in self.sums.inputs}
+
+    def _counted(
+        self, inputs: Mapping[str, Array], mesh_dim: str, at: int, domain: Domain
+    ) -> Values:
+        """The sums over the batch if every rank had the rows of one coordinate along a mesh dim."""
+        given = self._given(inputs)
+        for name in self.rows[mesh_dim]:
+            given[name] = _everywhere(given[name], self.layouts[name], mesh_dim, at)
+        found = evaluate(self.sums, given, domain)
+        return {b.value: found[b.value] for b in self.balanced if b.mesh_dim == mesh_dim}
 
     def _own(self, name: str, pattern: Array, given: Array) -> Array:
         """The numbers given, where they mean what those of a pattern do, and else these."""
