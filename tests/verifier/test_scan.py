@@ -10,6 +10,7 @@ from tests.verifier.pieces import TP, typed, whole
 from verifier import verify as module
 from verifier.contract import Contract
 from verifier.ir import Attr, Builder, Mesh, Program
+from verifier.refute import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Proof, Verdict
 from verifier.verify import verify
 
@@ -42,7 +43,7 @@ def growing(mesh: Mesh) -> Program:
 def test_carry_is_not_guessed_to_have_another_whole_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     one = growing(Mesh())
     assert isinstance(verify(one, growing(TP), whole(one)), Counterexample)
-    monkeypatch.setattr(module, "too_large", lambda *_: True)
+    monkeypatch.setattr(module, "elements_of", lambda *_: MAX_ELEMENTS + 1)
     assert not isinstance(verify(one, growing(TP), whole(one)), Proof)
 
 
