@@ -311,6 +311,9 @@ def _segments(program: Program) -> str:
 def refuter(verdict: Verdict, stats: Mapping[str, float]) -> m.RefuterFacts:
     if "refuter_ran" not in stats:
         return m.RefuterFacts(result="not run: it was decided before any value was looked at")
+    if not stats["refuter_ran"] and stats["refuter_elements"] <= MAX_ELEMENTS:
+        why = "no input was found on which what the contract assumes holds"
+        return m.RefuterFacts(result=f"not run: {why}")
     if not stats["refuter_ran"]:
         held = f"{stats['refuter_elements']:,.0f} numbers over all ranks"
         limit = f"it runs at most {MAX_ELEMENTS:,}"

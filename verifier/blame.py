@@ -23,7 +23,8 @@ from verifier.evaluate import Ranks, Values, evaluate, process_groups, simulate
 from verifier.explain import place, show
 from verifier.ir.program import Node, Program
 from verifier.mending import mended
-from verifier.refute import DRAWS, Pair, compare, elements, held_elements, sample
+from verifier.premises import Premises
+from verifier.refute import DRAWS, Pair, compare, elements, held_elements, sample, sized
 from verifier.repair.edits import Edit
 from verifier.scatter import scatter
 from verifier.verdict import Location
@@ -105,8 +106,9 @@ def _mended(
     rest = [n for n in distributed.nodes if n not in path and before & set(n.outputs)]
     among = [*path, *reversed(rest)]
     rng = np.random.default_rng(1)
-    others = {**sample(sequential, Floats(), rng, {}, True)}
-    again = {n: inputs[n] if n not in others else others[n] for n in inputs}
+    others = sample(sequential, Floats(), rng, {}, True)
+    premises = Premises(sequential, contract, distributed.mesh)
+    again = premises.met({n: others.get(n, a) for n, a in inputs.items()}, Floats(), rng) or inputs
 
     def right(edited: Program) -> bool:
         with np.errstate(all="ignore"):
@@ -155,14 +157,12 @@ def _differing(
             if (key := output_key(o)) in values
         }
 
+    premises = Premises(sequential, contract, distributed.mesh, consts)
     for size, special, positive in DRAWS:
         drawn = sample(sequential, Floats(), rng, consts, special)
-        inputs = {
-            n: (np.abs(a) if positive else a) * size
-            if a.dtype.kind == "f" and n not in consts
-            else a
-            for n, a in drawn.items()
-        }
+        inputs = premises.met(sized(drawn, size, positive, consts), Floats(), rng)
+        if inputs is None:
+            continue
         seen.clear()
         with np.errstate(all="ignore"):
             difference = compare(sequential, distributed, contract, inputs, run)

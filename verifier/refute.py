@@ -26,6 +26,7 @@ from verifier.ir.where import EVERYWHERE, Where, members
 from verifier.marks import marks
 from verifier.needed import PARTIAL, in_scope
 from verifier.ops.map import ORDER
+from verifier.premises import Premises
 from verifier.regions import Regions, regions
 from verifier.scatter import copies, gather, piece, scatter
 from verifier.verdict import Location, Witness
@@ -47,6 +48,10 @@ DRAWS = (
 """Random inputs of a replay: their size (large ones saturate, or are clipped to one norm), whether
 some are constants that the program compares them with, whether all floats are positive (roots and
 logarithms of others are undefined)."""
+LARGE_DRAWS = ((16.0, False, True), (16.0, True, False))
+"""Further inputs on which an output may have a value that has none on those."""
+SEEN = 3
+"""Inputs without a value from which on an output is taken to have none anywhere."""
 CLOSE = 12
 """Further inputs where numbers are compared: single ones near what other inputs hold."""
 EDGES, MAX_ALONE = 6, 6
@@ -63,6 +68,14 @@ MARKED = 0.25
 MAX_SHRINKS = 48
 """Runs that are spent on simpler inputs of a witness."""
 INDEX_OPS = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
+
+
+@dataclass
+class Tried:
+    """What a search for a difference has looked at."""
+
+    samples: int = 0
+    """Inputs of which the contract speaks; where there are none, nothing was shown."""
 
 
 @dataclass(frozen=True)
@@ -279,15 +292,17 @@ def refute(
     seed: int = 0,
     trials: int = 2,
     simpler: bool = True,
+    tried: Tried | None = None,
 ) -> Difference | None:
     """A replayed difference between the programs, or None where none was found.
 
     With `simpler`, whole inputs of the witness are replaced by zeros, ones or rounded numbers as
-    long as the difference stays; that takes several runs for each input.
+    long as the difference stays; that takes several runs for each input. `tried` is told what was
+    looked at.
     """
-    consts = consts or {}
+    consts, tried = consts or {}, tried or Tried()
     rng = np.random.default_rng(seed)
-    marked = not contract.balanced  # an assumption of equal counts says nothing of marks
+    premises = Premises(sequential, contract, distributed.mesh, consts)
     literals = _literals(sequential, distributed)
     suspicious = any(n.op in STEPS for p in (sequential, distributed) for _, n in p.walk())
     fields = apart(_constants(sequential, distributed), 2)
@@ -295,7 +310,11 @@ def refute(
     suspicious = suspicious or bool(edges and _equates(sequential, distributed))
     for trial in range(trials):
         domain = Field(seed + trial, fields[trial % len(fields)])
-        inputs = sample(sequential, domain, rng, consts, marked, literals)
+        drawn = sample(sequential, domain, rng, consts, True, literals)
+        inputs = premises.met(drawn, domain, rng)
+        if inputs is None:
+            continue
+        tried.samples += 1
         pairs = run_both(sequential, distributed, contract, inputs, domain, rng)
         if any(_differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
             suspicious = True
@@ -309,17 +328,17 @@ def refute(
     plain = (1.0, True, False)
     draws = (*DRAWS, *((n, True, False) for n in sizes), *(plain,) * (close + edges))
     for count, (size, special, positive) in enumerate(draws):
-        drawn = sample(sequential, floats, rng, consts, marked and special, literals)
-        inputs = {
-            n: (np.abs(a) if positive else a) * size
-            if a.dtype.kind == "f" and n not in consts
-            else a
-            for n, a in drawn.items()
-        }
+        drawn = sized(
+            sample(sequential, floats, rng, consts, special, literals), size, positive, consts
+        )
         if count >= len(draws) - edges:
-            to_edge(inputs, consts, rng, len(draws) - 1 - count)
+            to_edge(drawn, consts, rng, len(draws) - 1 - count)
         elif count >= len(draws) - edges - close:
-            _bring_near(inputs, consts, rng)
+            _bring_near(drawn, consts, rng)
+        inputs = premises.met(drawn, floats, rng)
+        if inputs is None:
+            continue
+        tried.samples += 1
         with np.errstate(all="ignore"):
             found = compare(sequential, distributed, contract, inputs)
         if found is not None and (size <= 1 or math.isfinite(found.witness.got)):
@@ -327,6 +346,50 @@ def refute(
                 return found
             return _shrink(sequential, distributed, contract, inputs, found)
     return None
+
+
+def sized(
+    inputs: Mapping[str, Array], size: float, positive: bool, consts: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Random inputs of one of `DRAWS`; constants are left as they are."""
+    return {
+        n: (np.abs(a) if positive else a) * size if a.dtype.kind == "f" and n not in consts else a
+        for n, a in inputs.items()
+    }
+
+
+def nowhere_defined(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None = None,
+) -> bool:
+    """Whether some output of one device has no entry with a value on any of the inputs drawn.
+
+    Nothing is said where no inputs are found of which the contract speaks.
+    """
+    consts, floats, rng = consts or {}, Floats(), np.random.default_rng(2)
+    premises = Premises(sequential, contract, distributed.mesh, consts)
+    values = {
+        o.value
+        for o in sequential.outputs
+        if o.role != "grad"
+        and sequential.types[o.value].is_float
+        and sequential.types[o.value].size
+    }
+    seen = 0
+    for size, special, positive in (*DRAWS, *LARGE_DRAWS) if values else ():
+        drawn = sized(sample(sequential, floats, rng, consts, special), size, positive, consts)
+        inputs = premises.met(drawn, floats, rng)
+        if inputs is None:
+            continue
+        seen += 1
+        with np.errstate(all="ignore"):
+            whole = evaluate(sequential, inputs, floats)
+        values = {v for v in values if not np.isfinite(whole[v]).any()}
+        if not values:
+            return False
+    return seen >= SEEN
 
 
 def _equates(*programs: Program) -> bool:
@@ -418,9 +481,12 @@ def compare(
     """Where the programs differ on these inputs in float64, by more than rounding.
 
     How much rounding matters is seen on inputs that are moved a little; with `alike`, equal numbers
-    of one input by the same, so that slices that repeat still do.
+    of one input by the same, so that slices that repeat still do. None too where the contract does
+    not speak of these inputs.
     """
     floats = Floats()
+    if not Premises(sequential, contract, distributed.mesh).hold(inputs, floats):
+        return None
     pairs = run(sequential, distributed, contract, inputs, floats, np.random.default_rng(0))
     wrong: list[str] = []
     witness: Witness | None = None

@@ -17,7 +17,14 @@ from verifier.fallback import Unrelated, decide_small, refute_large, smallest
 from verifier.inline import inline
 from verifier.ir.program import Program
 from verifier.legality import illegal, late
-from verifier.refute import MAX_ELEMENTS, Difference, elements_of, refute
+from verifier.refute import (
+    MAX_ELEMENTS,
+    Difference,
+    Tried,
+    elements_of,
+    nowhere_defined,
+    refute,
+)
 from verifier.relate import Rules, lawful, relate_peeled, satisfied
 from verifier.repair import repairs
 from verifier.scope import scope_of
@@ -37,6 +44,7 @@ def _silent(step: str) -> None:
 AGAIN = 6
 """Samples that a program without a relation is run on again: a choice between two values, as in
 clipping, shows a fault in some samples only."""
+NOWHERE = "no input was found on which the outputs of one device are defined"
 WIDE_OPS = 20_000
 """Programs of more ops than this are not related once more in further ways."""
 REPAIR_RELATE_S = 0.2
@@ -116,10 +124,15 @@ def _decide(
     ran = size <= MAX_ELEMENTS
     if ran:
         tell("refute")
-        difference = refute(sequential, distributed, contract, consts, simpler=simpler)
+        tried = Tried()
+        difference = refute(sequential, distributed, contract, consts, simpler=simpler, tried=tried)
+        stats["refuter_samples"] = float(tried.samples)
     stats["refute_s"] = time.perf_counter() - start
     stats["refuter_elements"] = float(size)
-    stats["refuter_ran"] = float(ran)
+    stats["refuter_ran"] = float(stats.get("refuter_samples", 0.0) > 0)
+    if ran and difference is None and nowhere_defined(sequential, distributed, contract, consts):
+        keys = tuple(output_key(o) for o in sequential.outputs)
+        return replace(stuck, stats=stats) if stuck else Unknown(NOWHERE, None, keys, stats=stats)
     tell("relate")
     start = time.perf_counter()
     rules = Rules(distributed.mesh)

@@ -79,6 +79,8 @@ def test_why_the_refuter_did_not_run_is_what_it_was() -> None:
     large = refuter(PROOF, {"refuter_ran": 0.0, "refuter_elements": 5e6})
     assert "5,000,000 numbers over all ranks" in large.result
     assert f"at most {MAX_ELEMENTS:,}" in large.result
+    none = refuter(PROOF, {"refuter_ran": 0.0, "refuter_elements": 100.0})
+    assert none.result == "not run: no input was found on which what the contract assumes holds"
     assert "before any value was looked at" in refuter(REFUTED, {}).result
     page = Report(title="m", verdict="proved", headline="h", refuter=large)
     assert "Agreement is evidence" not in render_markdown(page)

@@ -42,7 +42,7 @@ def growing(mesh: Mesh) -> Program:
 def test_carry_is_not_guessed_to_have_another_whole_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     one = growing(Mesh())
     assert isinstance(verify(one, growing(TP), whole(one)), Counterexample)
-    monkeypatch.setattr(module, "too_large", lambda *_: True)
+    monkeypatch.setattr(module, "MAX_ELEMENTS", 0)
     assert not isinstance(verify(one, growing(TP), whole(one)), Proof)
 
 

@@ -24,6 +24,7 @@ from verifier.ir.where import EVERYWHERE, Where, contains, members
 from verifier.layout import Layout
 from verifier.ops import Refused
 from verifier.ops.control import scan_parts
+from verifier.premises import Premises
 from verifier.refute import sample
 from verifier.regions import Regions, region_of, regions
 from verifier.scatter import copies, gather, piece, scatter
@@ -194,7 +195,9 @@ class Numbers:
         self.domain = Guesses(seed)
         self.machine = Machine(self.mesh, self.domain)
         rng = np.random.default_rng(seed)
-        inputs = sample(sequential, self.domain, rng, consts or {}, not contract.balanced)
+        drawn = sample(sequential, self.domain, rng, consts or {})
+        premises = Premises(sequential, contract, self.mesh, consts or {})
+        inputs = premises.met(drawn, self.domain, rng) or drawn
         self.primitive, names = primitive(sequential)
         self.whole = evaluate(self.primitive, inputs, self.domain)
         self.whole |= {name: self.whole[other] for name, other in names.items()}

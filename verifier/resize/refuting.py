@@ -19,8 +19,10 @@ from verifier.ir.errors import IRError
 from verifier.ir.program import Program
 from verifier.ir.types import Mesh
 from verifier.memoized import BudgetError, run_both
+from verifier.premises import Premises
 from verifier.refute import (
     Difference,
+    Tried,
     compare,
     edge_draws,
     elements,
@@ -115,13 +117,15 @@ def refute_resized(
         lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))
         if lost:
             return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
-    brief = elements(small.sequential) > BRIEF
+    brief, tried = elements(small.sequential) > BRIEF, Tried()
     try:
-        found = _refuted(small, seed, not brief)
+        found = _refuted(small, seed, not brief, tried=tried)
     except IRError as error:
         return Declined(f"the programs cannot be run: {error}")
     except BudgetError:
         return Declined(f"the programs are too large to run at any extents found: {small}")
+    if not tried.samples:
+        return Declined("no input was found on which what the contract assumes holds")
     if found is None:
         return None
     both = set(proved) & set(found.outputs)
@@ -172,13 +176,17 @@ def _entries(found: Difference, small: Resized, seed: int) -> list[str]:
 
 
 def _refuted(
-    small: Resized, seed: int, simpler: bool, consts: Mapping[str, Array] | None = None
+    small: Resized,
+    seed: int,
+    simpler: bool,
+    consts: Mapping[str, Array] | None = None,
+    tried: Tried | None = None,
 ) -> Difference | None:
     given = small.sequential, small.distributed, small.contract, consts, seed
     with np.errstate(all="ignore"):
         if too_large(small.sequential, small.distributed):
-            return _repeating(*given)
-        return refute(*given, TRIALS, simpler)
+            return _repeating(*given, tried or Tried())
+        return refute(*given, TRIALS, simpler, tried)
 
 
 def _repeating(
@@ -187,6 +195,7 @@ def _repeating(
     contract: Contract,
     consts: Mapping[str, Array] | None,
     seed: int,
+    tried: Tried,
 ) -> Difference | None:
     """A difference of programs in which much repeats: equal computations are done once.
 
@@ -194,12 +203,13 @@ def _repeating(
     do alike.
     """
     rng, roots = np.random.default_rng(seed), under_roots(sequential)
+    premises = Premises(sequential, contract, distributed.mesh, consts or {})
     shapes = {i.type.shape for i in sequential.inputs if i.role == "param"}
     edges = edge_draws(sequential, distributed)
     for count, (size, special, positive, fresh) in enumerate(
         (*LARGE_DRAWS, *(LARGE_DRAWS[0],) * min(edges, MAX_EDGES))
     ):
-        drawn = sample(sequential, Floats(), rng, consts or {}, special and not contract.balanced)
+        drawn = sample(sequential, Floats(), rng, consts or {}, special)
         if count >= len(LARGE_DRAWS):
             to_edge(drawn, consts or {}, rng, count - len(LARGE_DRAWS))
         for item in sequential.inputs:
@@ -214,7 +224,11 @@ def _repeating(
                 if fresh and item.role == "input" and item.type.shape in shapes:
                     array = np.zeros_like(array)
             drawn[item.name] = array
-        found = compare(sequential, distributed, contract, drawn, run_both, alike=True)
+        inputs = premises.met(drawn, Floats(), rng)
+        if inputs is None:
+            continue
+        tried.samples += 1
+        found = compare(sequential, distributed, contract, inputs, run_both, alike=True)
         if found is not None:
             return found
     return None
