@@ -282,7 +282,7 @@ def word(model: Model, reading: Reading) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    ("mesh", "lines"), [(DP, APART), (BOTH, (ROW, SHARD))], ids=["by layer", "on two dims"]
+    ("mesh", "lines"), [(DP, (SHARD,)), (BOTH, (ROW, *APART))], ids=["whole", "by layer"]
 )
 def test_fully_sharded_layers_are_proved(
     layers: Mapping[str, Model], read: Read, mesh: Mesh, lines: tuple[str, ...]
