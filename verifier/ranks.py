@@ -24,6 +24,10 @@ class FewRanksError(RankError):
     """Ranks that differ, and too few of them to say along which mesh dim."""
 
 
+Chunk = tuple[str, str]
+"""The whole of which each rank has its own chunk, and the mesh dim along which they have them."""
+
+
 def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
     """The one program that is `program` on the rank at `coords`, for each pair.
 
@@ -43,8 +47,8 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
     b = Builder(first.name, first.mesh)
     b.reserve(first.types)
     names: list[dict[str, str]] = [{} for _ in given]
-    chunks: dict[str, str] = {}
-    """For a value that is its own chunk of a whole and zeros elsewhere on each rank: the whole."""
+    chunks: dict[str, Chunk] = {}
+    """The values that are their own chunk of a whole and zeros elsewhere on each rank."""
     for items in _zip("inputs", [p.inputs for p in given]):
         if any(item != items[0] for item in items):
             raise RankError(f"the input %{items[0].name} differs between ranks")
@@ -63,7 +67,7 @@ def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
             if padded is not None and operands[0][0] not in chunks:
                 dim = node.attrs["dim"]
                 whole = b.add("all_gather", operands[0][0], mesh_dim=padded, dim=dim)
-                chunks[node.outputs[0]] = whole
+                chunks[node.outputs[0]] = (whole, padded)
             elif any(v in chunks for v in operands[0]):
                 _follow(b, node, operands[0][0], chunks)
             else:
@@ -194,12 +198,14 @@ def _apart(nodes: Sequence[Node]) -> str:
     return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + source
 
 
-def _follow(b: Builder, node: Node, operand: str, chunks: dict[str, str]) -> None:
-    """An op on chunks padded with zeros: reshapes keep them so, a sum over ranks joins them."""
-    whole = chunks.get(operand)
-    if whole is not None and node.op == "reshape":
-        chunks[node.outputs[0]] = b.add("reshape", whole, **node.attrs)
-    elif whole is not None and node.op == "all_reduce" and node.attrs.get("reduce") == "sum":
+def _follow(b: Builder, node: Node, operand: str, chunks: dict[str, Chunk]) -> None:
+    """An op on chunks padded with zeros: reshapes keep them so, a sum over their ranks joins
+    them."""
+    whole, name = chunks.get(operand, (None, None))
+    summed = node.op == "all_reduce" and node.attrs.get("reduce") == "sum"
+    if whole is not None and name is not None and node.op == "reshape":
+        chunks[node.outputs[0]] = (b.add("reshape", whole, **node.attrs), name)
+    elif whole is not None and summed and node.attrs["mesh_dim"] == name:
         attrs: dict[str, Attr] = {"shape": b.types[whole].shape}
         b.add_node("reshape", [whole], attrs, outputs=node.outputs, source=node.source)
     else:

@@ -164,6 +164,7 @@ def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
     """
     asked = {(o.role, o.path) for o in sequential.outputs}
     b = Builder(program.name, program.mesh)
+    b.reserve(program.types)
     names: dict[str, str] = {}
     for item in program.inputs:
         b.input(item.name, item.type, item.role, item.path)

@@ -16,7 +16,7 @@ from verifier.inline import inline
 from verifier.ir.builder import Builder
 from verifier.ir.program import Program
 from verifier.ir.types import Affine, Mesh, TensorType
-from verifier.ranks import RankError, gathers_by_dim, join
+from verifier.ranks import Coords, RankError, gathers_by_dim, join
 from verifier.windows import read_windows
 
 ROWS, RANKS = 3, 4
@@ -105,25 +105,25 @@ def test_a_window_of_another_size_is_left_alone(program: Program) -> None:
 
 
 def test_offsets_of_all_ranks_are_fitted() -> None:
-    whole = join([read_windows(embedding(r)) for r in range(RANKS)], "tp")
+    whole = join([({"tp": r}, read_windows(embedding(r))) for r in range(RANKS)])
     (take,) = [n for n in whole.nodes if n.op == "take"]
     assert take.attrs["offset"] == Affine.of(0, {"tp": ROWS})
 
 
 def test_one_rank_with_another_offset_is_refused() -> None:
     firsts = [0, ROWS, ROWS, 3 * ROWS]
-    programs = [read_windows(embedding(r, first=f)) for r, f in enumerate(firsts)]
+    programs = [({"tp": r}, read_windows(embedding(r, first=f))) for r, f in enumerate(firsts)]
     with pytest.raises(RankError, match="do not grow evenly"):
-        join(programs, "tp")
+        join(programs)
 
 
-def ranked(size: int, build: Any) -> list[Program]:
-    out: list[Program] = []
+def ranked(size: int, build: Any) -> list[tuple[Coords, Program]]:
+    out: list[tuple[Coords, Program]] = []
     for rank in range(size):
         b = Builder("rank", Mesh.of(tp=size))
         x = b.input("x", TensorType((4, 6), "f32"))
         b.output(build(b, x, rank), "output", "y")
-        out.append(b.build())
+        out.append(({"tp": rank}, b.build()))
     return out
 
 
@@ -144,10 +144,8 @@ def test_chunks_of_ranks_are_joined() -> None:
         return b.add("all_reduce", wide, mesh_dim="tp", reduce="sum")
 
     pieces = [np.random.default_rng(r).normal(size=(4, 6)) for r in range(2)]
-    expected(
-        join(ranked(2, cut), "tp"), pieces, [p[:, 3 * r : 3 * r + 3] for r, p in enumerate(pieces)]
-    )
-    joined = join(ranked(2, spread), "tp")
+    expected(join(ranked(2, cut)), pieces, [p[:, 3 * r : 3 * r + 3] for r, p in enumerate(pieces)])
+    joined = join(ranked(2, spread))
     assert {n.op for n in joined.nodes} == {"all_gather", "reshape"}
     expected(joined, pieces, [np.concatenate(pieces, axis=1)] * 2)
 
@@ -157,7 +155,7 @@ def test_padded_chunks_that_are_not_summed_are_refused() -> None:
         return b.add("exp", b.add("pad", x, dim=1, lo=6 * rank, hi=6 * (1 - rank)))
 
     with pytest.raises(RankError, match="padded with zeros"):
-        join(ranked(2, spread), "tp")
+        join(ranked(2, spread))
 
 
 def test_collectives_on_dim_0_become_collectives_on_a_dim() -> None:
@@ -182,7 +180,7 @@ def test_collectives_on_dim_0_become_collectives_on_a_dim() -> None:
 
     pieces = [np.random.default_rng(r).normal(size=(4, 6)) for r in range(2)]
     for build, op in ((gather, "concat"), (scatter, "concat"), (biased, "reduce_scatter")):
-        before = join(ranked(2, build), "tp")
+        before = join(ranked(2, build))
         after = gathers_by_dim(before)
         assert op not in {n.op for n in after.nodes}
         wanted = simulate(before, [{"x": p} for p in pieces])

@@ -1,0 +1,378 @@
+"""Patches, read again from their source on each rank, are proved; wrong ones are not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent.writing
+from agent import events
+from agent.execution import UNREAD
+from agent.pipeline import Job, parallelize
+from agent.run import Run
+from synthesis import hardware
+from synthesis.emit import EmitError, Patch, emit
+from synthesis.emit.patch import patch as make_patch
+from synthesis.execute import collect_facts
+from synthesis.execute.reading import OUTSIDE, Reading, added_up, read_patch
+from synthesis.plan import ModulePlan, Plan
+from verifier.contract import Contract, output_key
+from verifier.frontend.capture import capture
+from verifier.frontend.captured import Captured
+from verifier.frontend.errors import CaptureError
+from verifier.frontend.request import CaptureRequest, InputSpec
+from verifier.inline import inline, live
+from verifier.ir.program import Program
+from verifier.ir.types import Mesh
+from verifier.layout import Layout, from_placements
+from verifier.verdict import Counterexample, Proof, Verdict
+from verifier.verify import verify
+
+_place = Path(__file__).parents[1] / "emit" / "models.py"
+_spec = importlib.util.spec_from_file_location("emit_models", _place)
+assert _spec
+assert _spec.loader
+models = importlib.util.module_from_spec(_spec)
+sys.modules["emit_models"] = models
+_spec.loader.exec_module(models)
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
+
+L = "model.layers.*."
+VOCABULARY = 96
+DP, TP, BOTH = Mesh.of(dp=2), Mesh.of(tp=2), Mesh.of(dp=2, tp=2)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it was captured."""
+
+    request: CaptureRequest
+    captured: Captured
+
+    @property
+    def sequential(self) -> Program:
+        return live(inline(self.captured.program))
+
+    def planned(self, plan: Plan) -> Contract:
+        """Inputs, outputs and what comes back to them are split over `dp`, outputs of a plan with
+        a loss over split logits over `tp` as well; all else is whole."""
+
+        def layout(shape: tuple[int, ...], split: bool) -> Layout:
+            names: list[tuple[str, int, str]] = []
+            if split and plan.dp is not None:
+                names.append((plan.dp, plan.dp_size, "S(0)"))
+            if split and plan.tp is not None and plan.loss_parallel and shape[-1] == VOCABULARY:
+                names.append((plan.tp, plan.tp_size, "S(-1)"))
+            return from_placements(shape, names)
+
+        program = self.sequential
+        return Contract(
+            {i.name: layout(i.type.shape, i.role != "param") for i in program.inputs},
+            {
+                output_key(o): layout(program.types[o.value].shape, o.role == "output")
+                for o in program.outputs
+            },
+        )
+
+    def read(self, patch: Patch, plan: Plan) -> Reading:
+        facts = self.captured.facts
+        return read_patch(self.request, patch, plan, facts, self.sequential, self.planned(plan))
+
+    def judged(self, patch: Patch, plan: Plan) -> Verdict:
+        return word(self, self.read(patch, plan))
+
+
+def edited(patch: Patch, old: str, new: str) -> Patch:
+    """The patch with one text of what it writes replaced."""
+    ((path, (before, after)),) = patch.files.items()
+    assert old in after
+    other = make_patch({path: (before, after.replace(old, new))}, patch.obligations, patch.entry)
+    return replace(other, function=patch.function)
+
+
+@pytest.fixture(scope="module")
+def block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Plan, Patch]:
+    path = tmp_path_factory.mktemp("block") / "block.py"
+    path.write_text(models.SOURCE)
+    inputs = (InputSpec("x", (4, 4, 8)),)
+    request = CaptureRequest(f"{path}:Attention", {"n": 8, "heads": 4}, inputs=inputs)
+    plan = models.plan(str(path))
+    patch = emit(collect_facts(request), plan, path.parent)
+    return Model(request, capture(request)), plan, patch
+
+
+def test_block_with_fused_heads_is_proved(block: tuple[Model, Plan, Patch]) -> None:
+    model, plan, patch = block
+    reading = model.read(patch, plan)
+    ops = Counter(node.op for node in reading.program.nodes)
+    # forward: the row layer; backward: the bias of qkv, kept whole (x itself needs no gradient)
+    assert ops["all_reduce"] == 2
+    assert str(reading.contract.inputs["qkv.weight"]) == "[3 2@tp 4, 8]"  # three parts along dim 0
+    assert reading.ranks == (0, 1)
+    assert reading.assumptions == ()
+    verdict = verify(model.sequential, reading.program, reading.contract)
+    assert isinstance(verdict, Proof), verdict
+    assert verdict.stats["outputs"] == 5  # the output and four gradients
+
+
+def test_block_whose_batch_is_split_as_well_is_proved(block: tuple[Model, Plan, Patch]) -> None:
+    model, plan, _ = block
+    plan = replace(plan, mesh=BOTH, dp="dp", data="fsdp")
+    reading = model.read(emit(collect_facts(model.request), plan, _folder(model)), plan)
+    assert reading.ranks == (0, 1, 2, 3)
+    assert reading.contract.inputs["qkv.weight"].sharded == {"dp", "tp"}
+    verdict = verify(model.sequential, reading.program, reading.contract)
+    assert isinstance(verdict, Proof), verdict
+    # no loss in the model: what comes back to a rank is that of a mean over its own rows
+    assert OUTSIDE.format(dp="dp") in verdict.assumptions
+
+
+def _folder(model: Model) -> Path:
+    return Path(model.request.target.rpartition(":")[0]).parent
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("split_factor=parts", "split_factor=1"),
+        ("return self.out(", "return self.out.bias.to_local() + self.out("),
+    ],
+    ids=["heads in the wrong order", "bias on every rank"],
+)
+def test_wrong_block_is_refuted(block: tuple[Model, Plan, Patch], old: str, new: str) -> None:
+    model, plan, patch = block
+    verdict = model.judged(edited(patch, old, new), plan)
+    assert isinstance(verdict, Counterexample)
+    assert "output:output" in verdict.wrong_outputs
+
+
+def test_ranks_that_run_different_programs_are_not_joined(block: tuple[Model, Plan, Patch]) -> None:
+    model, plan, patch = block
+    factor = "(1 + self.out.weight.device_mesh.get_local_rank()) * "
+    other = edited(patch, "return self.out(", f"return {factor}self.out(")
+    with pytest.raises(CaptureError, match=r"ranks (differ|have|run)"):
+        model.read(other, plan)
+
+
+def test_a_patch_that_is_not_applied_is_not_read(block: tuple[Model, Plan, Patch]) -> None:
+    model, plan, patch = block
+    with pytest.raises(EmitError):
+        model.read(replace(patch, diff=patch.diff.replace("\n-", "\n-x", 3)), plan)
+
+
+def test_llama_with_vocabulary_parallel_loss_is_proved(tmp_path: Path) -> None:
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 64,
+    }
+    request = CaptureRequest("hf:LlamaForCausalLM", sizes, batch=2, seq=8)
+    modules = [ModulePlan("model.embed_tokens", "Embedding", "vocab")]
+    for name in ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up"):
+        modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "column", "R", "S(-1)"))
+    for name in ("self_attn.o", "mlp.down"):
+        modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "row", "S(-1)", "R"))
+    modules.append(ModulePlan("lm_head", "Linear", "column", "R", "S(-1)"))
+    plan = Plan(Mesh.of(tp=2), tp="tp", loss_parallel=True, modules=tuple(modules))
+    patch = emit(collect_facts(request), plan, tmp_path)
+    model = Model(request, capture(request))
+    verdict = model.judged(patch, plan)
+    assert isinstance(verdict, Proof), verdict
+    assert "Every label names a class or is -100." in verdict.assumptions
+    wrong = edited(patch, "tp.get_local_rank() * vocab", "0 * vocab")
+    assert isinstance(model.judged(wrong, plan), Counterexample)
+
+
+LAYERS = '''"""Two layers."""
+
+from torch import nn
+from torch.nn import functional as F
+
+
+class M(nn.Module):
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+        self.up = nn.Linear(4, 8)
+        self.down = nn.Linear(8, 2)
+
+    def forward(self, x, target):
+        return F.mse_loss(self.down(F.relu(self.up(x))), target, reduction=self.reduction)
+'''
+HEAD = """
+
+def parallelize(model, mesh):
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Partial, Replicate
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+"""
+TENSOR = 'parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": %s})'
+ROW = TENSOR % "RowwiseParallel()"
+SHARD = 'fully_shard(model, mesh=mesh["dp"])'
+APART = (
+    *(f'fully_shard(model.{name}, mesh=mesh["dp"])' for name in ("up", "down")),
+    SHARD,
+)
+SUMMED = (
+    "model.set_gradient_divide_factor(1.0)",
+    "model.set_force_sum_reduction_for_comms(True)",
+)
+
+
+def by_hand(*lines: str) -> Patch:
+    """A patch of the two layers whose `parallelize` runs these lines."""
+    text = HEAD + "".join(f"    {line}\n" for line in (*lines, "return model"))
+    return make_patch({"layers.py": (LAYERS, LAYERS + text)}, (), "")
+
+
+def on(mesh: Mesh, loss: str = "mean") -> Plan:
+    tp = "tp" if "tp" in mesh.names else None
+    dp = "dp" if "dp" in mesh.names else None
+    return Plan(mesh, tp=tp, dp=dp, data="fsdp" if dp else "none", loss=loss)
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Model]:
+    """The two layers, by what their loss is of those of the rows."""
+    path = tmp_path_factory.mktemp("layers") / "layers.py"
+    path.write_text(LAYERS)
+    inputs = (InputSpec("x", (8, 4)), InputSpec("target", (8, 2)))
+    requests = {
+        name: CaptureRequest(f"{path}:M", {"reduction": name}, inputs=inputs)
+        for name in ("mean", "sum")
+    }
+    return {name: Model(request, capture(request)) for name, request in requests.items()}
+
+
+Read = Callable[..., Reading]
+
+
+@pytest.fixture(scope="module")
+def read(layers: Mapping[str, Model]) -> Read:
+    """What the ranks of a patch of the two layers run, each read once."""
+
+    @cache
+    def read(reduction: str, mesh: Mesh, *lines: str) -> Reading:
+        return layers[reduction].read(by_hand(*lines), on(mesh))
+
+    return read
+
+
+def word(model: Model, reading: Reading) -> Verdict:
+    consts = model.captured.consts
+    return verify(model.sequential, reading.program, reading.contract, consts=consts)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "lines"), [(DP, (SHARD,)), (BOTH, (ROW, *APART))], ids=["whole", "by layer"]
+)
+def test_fully_sharded_layers_are_proved(
+    layers: Mapping[str, Model], read: Read, mesh: Mesh, lines: tuple[str, ...]
+) -> None:
+    reading = read("mean", mesh, *lines)
+    assert all(reading.contract.inputs[f"{m}.weight"].sharded >= {"dp"} for m in ("up", "down"))
+    ops = Counter(n.op for n in reading.program.nodes if n.attrs.get("mesh_dim") == "dp")
+    assert ops["all_gather"] >= 4  # each parameter, one by one
+    assert ops["reduce_scatter"] == 4
+    verdict = word(layers["mean"], reading)
+    assert isinstance(verdict, Proof), verdict
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ((SHARD, *SUMMED), {"up.weight", "up.bias", "down.weight", "down.bias"}),
+        (('fully_shard(model.up, mesh=mesh["dp"])',), {"down.weight", "down.bias"}),
+    ],
+    ids=["summed", "down left out"],
+)
+def test_gradients_that_are_not_averaged_are_refuted(
+    layers: Mapping[str, Model], read: Read, lines: tuple[str, ...], wrong: set[str]
+) -> None:
+    verdict = word(layers["mean"], read("mean", DP, *lines))
+    assert isinstance(verdict, Counterexample)
+    assert set(verdict.wrong_outputs) == {f"grad:{name}" for name in wrong}
+
+
+def test_layer_that_does_not_add_up_its_shares_is_refuted(
+    layers: Mapping[str, Model], read: Read
+) -> None:
+    shares = TENSOR % "RowwiseParallel(output_layouts=Partial())"
+    verdict = word(layers["mean"], read("mean", TP, shares))
+    assert isinstance(verdict, Counterexample)
+    assert "loss:loss" in verdict.wrong_outputs
+
+
+def test_layer_of_another_style_is_not_traced(read: Read) -> None:
+    column = TENSOR % "ColwiseParallel(output_layouts=Replicate())"
+    with pytest.raises(CaptureError) as caught:
+        read("mean", TP, column)
+    assert "layers.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+@pytest.mark.parametrize("reduced", [(), SUMMED], ids=["averaged", "added up"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_loss_goes_with_how_its_gradients_are_reduced(
+    layers: Mapping[str, Model], read: Read, reduction: str, reduced: tuple[str, ...], loss: str
+) -> None:
+    """`loss` is what the plan says that the loss of one device is of those of the ranks."""
+    reading = read(reduction, DP, SHARD, *reduced)
+    if loss == "sum":
+        reading = replace(reading, program=added_up(reading.program, "dp"))
+    verdict = word(layers[reduction], reading)
+    right = reduction == loss and (reduction == "sum") == (reduced == SUMMED)
+    assert isinstance(verdict, Proof if right else Counterexample), verdict
+
+
+def test_a_plan_says_what_the_loss_of_all_ranks_is(layers: Mapping[str, Model], read: Read) -> None:
+    reading = layers["sum"].read(by_hand(SHARD, *SUMMED), on(DP, "sum"))
+    assert reading.program == added_up(read("sum", DP, SHARD, *SUMMED).program, "dp")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    return model\n", "    raise RuntimeError('no mesh')\n", f"{UNREAD}: "),
+        ("return self.out(", "return 2 * self.out(", "the plan is proved, but its patch differs"),
+    ],
+    ids=["not traced", "wrong"],
+)
+def test_plan_with_a_patch_that_is_not_proved_ends_unknown(
+    block: tuple[Model, Plan, Patch],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    old: str,
+    new: str,
+    said: str,
+) -> None:
+    def broken(*given: Any, **more: Any) -> Patch:
+        return edited(emit(*given, **more), old, new)
+
+    monkeypatch.setattr(agent.writing, "emit", broken)
+    out, run = tmp_path / "out", Run([])
+    cluster = hardware.load("h100")
+    asked = Job(block[0].request, TP, cluster, out, execute=False)
+    outcome = parallelize(run, asked)
+    assert (outcome.verdict, int(outcome.exit)) == ("unknown", 1)
+    (reached,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
+    assert said in reached.message
+    assert not {"patch.diff", "certificate.json"} & {p.name for p in out.iterdir()}
