@@ -19,8 +19,7 @@ from verifier.rewrite import Rewriting, rewrite
 
 def one_by_one(program: Program) -> Program:
     """The program with every part of a bucket that is read sent on its own, as the tensor it is."""
-    program = rewrite(program, {"slice": _part})
-    return rewrite(program, {"reshape": _whole, "reduce_scatter": _whole})
+    return rewrite(rewrite(program, {"slice": _part}), {"reshape": _whole})
 
 
 def _whole(r: Rewriting, node: Node) -> str | None:
@@ -34,7 +33,7 @@ def _whole(r: Rewriting, node: Node) -> str | None:
     while value is not None:
         dim = _joins(r.type(value).shape, shape, before, after)
         if dim == 0 and value == sent.inputs[0]:
-            return None if node is sent else sent.outputs[0]
+            return sent.outputs[0]
         if dim is not None:
             return r.add(sent.op, value, **{**sent.attrs, "dim": dim})
         view = r.made(value, "reshape")
@@ -43,21 +42,15 @@ def _whole(r: Rewriting, node: Node) -> str | None:
 
 
 def _rows(r: Rewriting, node: Node, sent: Node) -> str | None:
-    """Rows of ranks that hold one line each, where what is read, or was, is one dim of all rows:
+    """Rows of ranks that hold one line each, where what is read is one dim of all rows:
     [1, n, ...] on w ranks are the rows of [w n, ...] or [1, w n, ...], not of [w, n, ...]."""
-    reduces = sent.op == "reduce_scatter"
-    line = r.type(sent.outputs[0] if reduces else sent.inputs[0]).shape
+    line, seen = r.type(sent.inputs[0]).shape, r.type(node.outputs[0]).shape
     dim = next((d for d, n in enumerate(line) if n != 1), 0)
-    if not dim or (reduces and node is not sent):
+    if sent.op != "all_gather" or not dim or not seen:
         return None
-    ranks = r.type(sent.inputs[0] if reduces else sent.outputs[0]).shape[0]
-    whole = (*line[:dim], ranks * line[dim], *line[dim + 1 :])
-    source = r.through(sent.inputs[0], "reshape") if reduces else node.outputs[0]
-    seen = r.type(source).shape
-    if not seen or (seen[0] != 1 and seen[0] % (ranks * line[dim])):
+    ranks = r.type(sent.outputs[0]).shape[0]
+    if seen[0] != 1 and seen[0] % (ranks * line[dim]):
         return None
-    if reduces:
-        return r.add(sent.op, r.reshape(source, whole), **{**sent.attrs, "dim": dim})
     joined = r.add(sent.op, sent.inputs[0], **{**sent.attrs, "dim": dim})
     return r.reshape(joined, seen)
 

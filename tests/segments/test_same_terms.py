@@ -64,6 +64,8 @@ def value(terms: Terms, ref: Ref, inputs: dict[str, Array], domain: Domain) -> A
                     for _ in range(power):
                         out = domain.mul(out, a)
                 return out
+            case "nought":
+                return domain.mul(args[0], domain.full((), Fraction(0)))
             case "matmul":
                 return domain.matmul(*args)
             case "sum":

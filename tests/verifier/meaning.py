@@ -48,6 +48,8 @@ class Meaning:
                 for a, power in zip(args, term.attrs, strict=True):
                     out = out * _float(a) ** power
                 return np.asarray(out)
+            case "nought":
+                return _float(args[0]) * 0
             case "matmul":
                 return _float(args[0]) @ _float(args[1])
             case "sum":
