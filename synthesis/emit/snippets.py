@@ -322,13 +322,9 @@ def dp_shard(param, ranks):
 ''',
 )
 
-WHOLE_OVER_DP = Snippet(
-    "whole_over",
-    (
-        (TENSOR, "DTensor"),
-        ("torch.distributed", "_functional_collectives as funcol"),
-        ("functools", "partial"),
-    ),
+OVER_RANKS = Snippet(
+    "over_ranks",
+    ((TENSOR, "DTensor"), ("torch.distributed", "_functional_collectives as funcol")),
     '''
 def over_ranks(grad, dp, reduce):
     """The gradient of a parameter that all ranks of `dp` hold."""
@@ -336,16 +332,19 @@ def over_ranks(grad, dp, reduce):
         return funcol.all_reduce(grad, reduce, dp)
     local = funcol.all_reduce(grad.to_local(), reduce, dp)
     return DTensor.from_local(local, grad.device_mesh, grad.placements, run_check=False)
+''',
+)
 
-
+WHOLE_OVER_DP = Snippet(
+    "whole_over",
+    (("functools", "partial"),),
+    '''
 def whole_over(model, dp, reduce):
     """Parameters of which no dim divides over `dp`: all its ranks hold them, and their gradient."""
-    found = set()
-    for param in model.parameters():
-        if dp_shard(param, dp.size()) is None:
-            if param.requires_grad:
-                param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
-            found.add(param)
+    found = {param for param in model.parameters() if dp_shard(param, dp.size()) is None}
+    for param in found:
+        if param.requires_grad:
+            param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
     return found
 ''',
 )
@@ -373,10 +372,10 @@ NEEDS = {
     "KVHeadParallel": (WHOLE_INPUT,),
     "ExpertsParallel": (WHOLE_INPUT,),
     "causal_lm_loss": (CROSS_ENTROPY,),
-    "whole_over": (DP_SHARD,),
+    "whole_over": (DP_SHARD, OVER_RANKS),
 }
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
-    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, DP_SHARD, WHOLE_OVER_DP,
+    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, DP_SHARD, OVER_RANKS, WHOLE_OVER_DP,
     OWN_OUTPUT,
 )  # fmt: skip

@@ -163,7 +163,7 @@ def test_ranks_that_wait_for_ever(case, name):
 
 LAYOUTS = {
     "no such parameter": ({"layouts": ["head=S(0)@tp"]}, "there is no parameter head"),
-    "no such dim": ({"layouts": ["up.weight=S(0)@pp"]}, "the mesh has tp"),
+    "no such dim": ({"layouts": ["up.weight=S(0)@pp"]}, "dim of the mesh .tp=2."),
     "another shape": ({"layouts": ["up.weight=S(1)@tp"]}, "does not have the shape"),
     "not clear": ({"mesh": Mesh.of(dp=2, tp=2)}, "is not clear"),
     "no split": ({"layouts": ["up.weight=S(9)@tp"]}, r"S\(9\) on a tensor of 2 dims"),
