@@ -49,7 +49,9 @@ def read_again(
     says. Unknown, with no reading, where the patched source could not be traced.
     """
     try:
-        reading = read_patch(request, patch, plan, captured.facts, sequential, planned)
+        reading = read_patch(
+            request, patch, plan, captured.facts, sequential, planned, captured.consts
+        )
         verdict = verify(sequential, reading.program, reading.contract, consts=captured.consts)
     except (EmitError, ExecuteError, CaptureError, ContractError, IRError) as error:
         return None, Unknown(f"{UNREAD}: {_last(error)}")

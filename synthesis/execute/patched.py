@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
@@ -43,6 +44,7 @@ from verifier.frontend.ranks.lowering import lower_rank
 from verifier.frontend.ranks.places import Places
 from verifier.frontend.ranks.session import known_groups
 from verifier.frontend.ranks.sharded import refuse_uncovered
+from verifier.frontend.ranks.tables import pieces
 from verifier.frontend.ranks.tracing import Order as Trace
 from verifier.frontend.ranks.tracing import cotangents, follow
 from verifier.frontend.rolling.recompute import VIEWS
@@ -88,12 +90,14 @@ def save_patched(job: Job, folder: Path) -> None:
         joined = _joined(folder, mesh, ranks)
     facts, *others = (json.loads((folder / f"rank-{r}.facts.json").read_text()) for r in ranks)
     for rank, other in zip(ranks[1:], others, strict=True):
-        if other["layouts"] != facts["layouts"]:
-            raise RankError(f"ranks 0 and {rank} lay parameters out in different ways")
+        if any(other[key] != facts[key] for key in ("layouts", "tables")):
+            raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
     flat = gathers_by_dim(one_by_one(joined))
     program = live(inline(_rolled(flat, facts, _depth(order))))
     (folder / "distributed.json").write_text(dumps(program))
-    (folder / "layouts.json").write_text(json.dumps({"ranks": ranks, "params": facts["layouts"]}))
+    (folder / "layouts.json").write_text(
+        json.dumps({"ranks": ranks, "params": facts["layouts"], "tables": facts["tables"]})
+    )
 
 
 def _next_to_first(mesh: Mesh) -> list[int]:
@@ -163,9 +167,13 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     lowered = lower_rank(
         found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False
     )
-    program = read_windows(_marked(live(lowered.program), lowered.backward))
+    with np.load(folder / "consts.npz", allow_pickle=False) as arrays:
+        whole = {k: arrays[k] for k in arrays.files}
+    marked = _marked(live(lowered.program), lowered.backward)
+    program, tables = pieces(read_windows(marked), lowered.consts, whole, mesh, rank)
     facts = {
         "lists": lists,
+        "tables": tables,
         "layouts": {
             canonical.get(name, name): layout_to_json(layout_of(p, mesh, rank, name))
             for name, p in model.named_parameters()

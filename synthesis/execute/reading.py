@@ -10,6 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.execute.job import Job, run_child
 from synthesis.plan import Plan
@@ -23,7 +26,7 @@ from verifier.ir.builder import Builder
 from verifier.ir.jsondata import Cursor
 from verifier.ir.jsonio import loads
 from verifier.ir.program import Output, Program
-from verifier.layout import Layout, whole
+from verifier.layout import Layout, from_placements, whole
 
 OUTSIDE = (
     "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes "
@@ -81,6 +84,7 @@ def read_patch(
     facts: ModelFacts,
     sequential: Program,
     planned: Contract,
+    consts: Mapping[str, NDArray[Any]],
     timeout: float = 600,
 ) -> Reading:
     """Apply the patch in a scratch folder, and trace it on ranks of the plan's mesh.
@@ -88,7 +92,8 @@ def read_patch(
     No processes of a group, no weights: ranks are traced one by one, under a process group whose
     other ranks are not there, at the extents of one rank. Layouts of parameters and gradients are
     those of the placements that the patched code gave them; inputs and outputs are laid out as
-    `planned` says. `sequential` is the one-device program, in primitives.
+    `planned` says. `sequential` is the one-device program, in primitives, and `consts` are its
+    tables: of one that a rank makes a chunk of, the layout is that.
 
     Raises:
         EmitError: git refuses the patch.
@@ -108,6 +113,8 @@ def read_patch(
         tree.mkdir()
         write_old(patch, tree)
         git_apply(patch, tree)
+        arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
+        np.savez(folder / "consts.npz", **arrays)
         (folder / "order.json").write_text(json.dumps(order.to_json()))
         job = Job(request, plan, request.dtype, next(iter(patch.files)), patch.function)
         run_child("read", job, folder, timeout)
@@ -119,6 +126,11 @@ def read_patch(
     layouts = {
         name: layout_from_json(at) for name, at in Cursor(found, "layouts.json")["params"].entries()
     }
+    mesh = plan.mesh
+    for name, placed in found["tables"].items():
+        kind, _, dim = placed.partition("@")
+        shape = planned.inputs[name].global_shape
+        layouts[name] = from_placements(shape, [(dim, mesh[dim], kind)])
     contract = _contract(sequential, planned, layouts, facts, plan)
     program = _asked(program, sequential, plan)
     return Reading(program, contract, tuple(found["ranks"]), plan.mesh.size)
@@ -143,7 +155,9 @@ def _contract(
 
     inputs = dict(planned.inputs)
     for item in sequential.inputs:
-        if item.role == "param":
+        if item.role == "const":
+            inputs[item.name] = layouts.get(item.name, inputs[item.name])
+        elif item.role == "param":
             inputs[item.name] = placed(item.path) or inputs[item.name]
     outputs = dict(planned.outputs)
     for out in sequential.outputs:

@@ -84,8 +84,10 @@ class Model:
         )
 
     def read(self, patch: Patch, plan: Plan) -> Reading:
-        facts = self.captured.facts
-        return read_patch(self.request, patch, plan, facts, self.sequential, self.planned(plan))
+        held = self.captured
+        return read_patch(
+            self.request, patch, plan, held.facts, self.sequential, self.planned(plan), held.consts
+        )
 
     def judged(self, patch: Patch, plan: Plan) -> Verdict:
         return word(self, self.read(patch, plan))
