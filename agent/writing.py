@@ -11,12 +11,16 @@ from agent import verdicts
 from agent.errors import InputError
 from agent.execution import not_proved, read_again
 from agent.run import Run
+from synthesis.describe import placed_as
 from synthesis.emit import ModelFacts, Patch, emit
 from synthesis.emit.guarding import layouts
 from synthesis.execute.reading import Reading, added_up, outputs_alone
+from synthesis.plan import Plan
 from synthesis.planner import Synthesis
 from verifier.contract import output_key
 from verifier.frontend.captured import Captured
+from verifier.ir.program import Program
+from verifier.layout import Layout
 from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verify import verify
 
@@ -87,7 +91,21 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
             job.request, captured, made.plan, made.sequential, lowered.contract, patch
         )
         phase.summary = told(reading, judged)
+    if reading is not None:
+        made = replace(made, plan=_as_read(made.plan, made.sequential, reading))
     return Written(made, patch, reading, judged)
+
+
+def _as_read(plan: Plan, sequential: Program, reading: Reading) -> Plan:
+    """The plan with its parameters placed as the patched code places them."""
+    params = dict(plan.params)
+    for item in sequential.inputs:
+        if item.role == "param" and item.path in params:
+            layout = reading.contract.inputs[item.name]
+            stacked = sum(part == "*" or part.startswith("[") for part in item.path.split("."))
+            layout = Layout(layout.dims[stacked:], layout.partial)
+            params[item.path] = {n: placed_as(layout, n) for n in plan.mesh.names}
+    return replace(plan, params=params)
 
 
 def told(reading: Reading | None, judged: Verdict) -> str:

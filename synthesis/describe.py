@@ -62,6 +62,20 @@ def describe(
     )
 
 
+def placed_as(layout: Layout, mesh_dim: str) -> str:
+    """The placement over one mesh dim, in the words of a plan."""
+    text = layout.placement(mesh_dim)
+    if text == "Replicate":
+        return "R"
+    dim = int(text[text.index("(") + 1 : -1])
+    parts = 1
+    for atom in layout.dims[dim]:
+        if atom.mesh_dim == mesh_dim:
+            break
+        parts *= atom.size if atom.mesh_dim is None else 1
+    return f"S({dim})" + (f" in {parts} parts" if parts > 1 else "")
+
+
 def _logits_split(best: Candidate, tp: str | None) -> bool:
     outputs = best.lowered.contract.outputs
     return bool(tp) and any(
