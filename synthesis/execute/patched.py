@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed.tensor import DTensor
 
 from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
@@ -42,6 +41,7 @@ from verifier.frontend.ranks.collectives import Seen, Watch
 from verifier.frontend.ranks.dtensors import layout_of, real_meshes
 from verifier.frontend.ranks.lowering import lower_rank
 from verifier.frontend.ranks.places import Places
+from verifier.frontend.ranks.placing import Placing
 from verifier.frontend.ranks.session import known_groups
 from verifier.frontend.ranks.sharded import refuse_uncovered
 from verifier.frontend.ranks.tables import pieces
@@ -150,9 +150,10 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
     with fake_mode(), real_meshes():
         to_fake(model)
-        held = {name: (b, b._version) for name, b in model.named_buffers()}
-        model = parallelize(model, offered["mesh"])
-        _kept(model, held, job.patched_file)
+        placing = Placing(model, watch.places)
+        with placing:
+            model = parallelize(model, offered["mesh"])
+        placing.refuse_changed(model, job.patched_file)
         refuse_uncovered(model, job.patched_file)
         inputs = fake_inputs(torch_types(order.inputs))
         names = tuple(inputs)
@@ -188,16 +189,6 @@ MOVES = VIEWS.union(
     ("all_gather", "reduce_scatter", "all_reduce", "shard_slice", "all_to_all"),
 )
 """Ops that bring a parameter to where it is used, and its gradient back."""
-
-
-def _kept(model: Any, held: Mapping[str, tuple[Any, int]], file: str) -> None:
-    """Refuse a patch that changes a buffer: what its values are then is not known."""
-    for name, b in model.named_buffers():
-        before, version = held.get(name, (None, 0))
-        whole = isinstance(b, DTensor) and all(p.is_replicate() for p in b.placements)
-        same = before is b or (whole and before is not None and before.shape == b.shape)
-        if not same or before is None or before._version != version:
-            raise CaptureError(f"parallelize changes the buffer {name}", file=file)
 
 
 def _owned(program: Program) -> Program:

@@ -145,11 +145,13 @@ def _contract(
 ) -> Contract:
     """Parameters and gradients as the patched code places them, all else as it was planned."""
 
-    def placed(path: str) -> Layout | None:
+    def placed(path: str) -> Layout:
         """Of a repeated block, the layout of its first member that was traced, layer by layer."""
         names = members(path, facts.groups)
         layout = next((layouts[n] for n in names if n in layouts), None)
-        if layout is None or names == [path]:
+        if layout is None:
+            raise CaptureError(f"the patched code has no parameter {path}")
+        if names == [path]:
             return layout
         return Layout((whole(len(names)), *layout.dims), layout.partial)
 
@@ -158,11 +160,11 @@ def _contract(
         if item.role == "const":
             inputs[item.name] = layouts.get(item.name, inputs[item.name])
         elif item.role == "param":
-            inputs[item.name] = placed(item.path) or inputs[item.name]
+            inputs[item.name] = placed(item.path)
     outputs = dict(planned.outputs)
     for out in sequential.outputs:
         if out.role == "grad":
-            outputs[output_key(out)] = placed(out.path) or outputs[output_key(out)]
+            outputs[output_key(out)] = placed(out.path)
     assumed = planned.assumptions
     if plan.dp_size > 1 and any(i.role == "cotangent" for i in sequential.inputs):
         assumed = (*assumed, OUTSIDE.format(dp=plan.dp))

@@ -378,3 +378,103 @@ def test_plan_with_a_patch_that_is_not_proved_ends_unknown(
     (reached,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert said in reached.message
     assert not {"patch.diff", "certificate.json"} & {p.name for p in out.iterdir()}
+
+
+TWINS = '''"""Two layers of one shape."""
+
+import torch
+from torch import nn
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+        self.down = nn.Linear(8, 8)
+        self.register_buffer("scale", torch.full((8,), 2.0))
+
+    def forward(self, x):
+        return (self.down(torch.relu(self.up(x))) * self.scale).square().mean()
+'''
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tmp_path_factory.mktemp("twins") / "twins.py"
+    path.write_text(TWINS)
+    request = CaptureRequest(f"{path}:M", {}, inputs=(InputSpec("x", (8, 8)),))
+    return Model(request, capture(request))
+
+
+def of_twins(*lines: str) -> Patch:
+    text = HEAD + "".join(f"    {line}\n" for line in (*lines, "return model"))
+    return make_patch({"twins.py": (TWINS, TWINS + text)}, (), "")
+
+
+def test_twins_that_are_placed_alone_are_proved(twins: Model) -> None:
+    assert isinstance(twins.judged(of_twins(ROW, *APART), on(BOTH)), Proof)
+
+
+TWICE = "model.up.weight.data.mul_(2)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ((TWICE, ROW, *APART), r"aten\.mul_.*\n?.*twins\.py"),
+        ((ROW, TWICE, *APART), r"aten\.mul_"),
+        ((ROW, *APART, TWICE), r"aten\.mul_"),
+        ((ROW, *APART, "nn.init.zeros_(model.up.bias)"), r"aten\.zero_"),
+        (("model.up.bias = nn.Parameter(torch.zeros(8))", ROW, *APART), r"aten\.zeros"),
+        (
+            ("model.up.weight, model.down.weight = model.down.weight, model.up.weight", ROW),
+            "changes the values of (up|down).weight",
+        ),
+        (("model.up.weight.data = model.down.weight.data", ROW), "changes .* up.weight"),
+        (("model.up.weight = nn.Parameter(model.up.weight.t())", ROW), r"aten\.t\."),
+        (("model.scale.fill_(1.0)", ROW), r"aten\.fill_"),
+        (("model.scale = torch.ones(8)", ROW), r"aten\.ones"),
+        (("torch.distributed.all_reduce(model.up.bias.data)", ROW), "c10d.allreduce_"),
+        (
+            (
+                "from torch.distributed.tensor import distribute_module",
+                "twice = lambda name, m, mesh: [p.data.mul_(2) for p in m.parameters(False)]",
+                'distribute_module(model, mesh["tp"], twice)',
+                ROW,
+            ),
+            r"aten\.mul_",
+        ),
+        (
+            (
+                "from torch.distributed.tensor import distribute_tensor, zeros",
+                'fresh = zeros(8, device_mesh=mesh["tp"], placements=[Replicate()])',
+                ROW,
+                "model.down.bias = nn.Parameter(fresh)",
+            ),
+            "changes the values of down.bias",
+        ),
+        (("model.up.bias = None", ROW), "takes up.bias away"),
+        (("model.extra = nn.Parameter(model.up.bias.data)", ROW), "adds extra"),
+    ],
+)
+def test_parameters_may_be_placed_but_not_changed(
+    twins: Model, lines: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(CaptureError, match=told):
+        twins.read(of_twins(*lines), on(BOTH))
+
+
+def test_pieces_of_ranks_in_another_order_are_refused(twins: Model) -> None:
+    other = (
+        "from torch.distributed.device_mesh import DeviceMesh",
+        'back = DeviceMesh("cpu", [1, 0], mesh_dim_names=("tp",))',
+        ROW.replace('mesh["tp"]', "back"),
+    )
+    with pytest.raises(CaptureError, match="no part of"):
+        twins.read(of_twins(*other), on(TP))
+
+
+def test_a_hook_that_writes_to_a_parameter_is_not_proved(twins: Model) -> None:
+    hook = "model.up.register_forward_hook(lambda m, a, y: m.weight.data.mul_(2) and None)"
+    with pytest.raises(CaptureError):
+        twins.read(of_twins(ROW, hook), on(TP))

@@ -73,6 +73,8 @@ def _mesh_dim(device_mesh: Any, index: int, mesh: Mesh, rank: int) -> str | None
     dims = dims_of(group, rank, mesh)
     if dims is None or len(dims) > 1:
         return None
+    if device_mesh.get_coordinate()[index] != group.index(rank):
+        return None  # a mesh of the same ranks in another order
     return dims[0] if dims else ""
 
 
