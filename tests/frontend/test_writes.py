@@ -1,5 +1,8 @@
 """Writes into tensors become new tensors; memory that nothing was written to is not read."""
 
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -136,7 +139,7 @@ def rows(stop: int) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
         z = torch.empty(MANY, MANY)
         z.view(MANY, MANY)[:stop].copy_(x[:stop])
-        return torch.cat([x, z], 1) * 2
+        return z.t() * 2
 
     return run
 

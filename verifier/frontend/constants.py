@@ -116,7 +116,7 @@ def _structure(x: Array) -> Structure:
 
 def _band(x: Array, i: int, j: int) -> Band | None:
     """A band, if the values are two and depend on j - i alone."""
-    rows, columns = x.shape
+    rows = x.shape[0]
     line = np.concatenate([x[::-1, 0], x[0, 1:]])
     steps = [int(k) for k in np.nonzero(line[1:] != line[:-1])[0]]
     if not 1 <= len(steps) <= 2 or (len(steps) == 2 and line[0] != line[-1]):

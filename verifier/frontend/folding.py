@@ -22,7 +22,7 @@ from verifier.frontend.trace import Traced
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
 _RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}
 _RANDOM |= {"draw"}
-_LARGE = 1 << 14
+_LARGE = 1 << 10
 
 
 def constant_nodes(traced: Traced) -> set[fx.Node]:

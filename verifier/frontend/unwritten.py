@@ -137,11 +137,12 @@ def _moved(node: fx.Node, name: str, mask: Any) -> Any:
         if name in ("clone", "contiguous"):
             return args[0]
         if name in ("view", "_unsafe_view", "reshape"):
-            return _reshaped(args[0], args[1], shape)
+            return _reshaped(args[0], shape)
         if name in _VIEWS or node.target is operator.getitem:
             return target(*args, **kwargs)
         if name in ("cat", "slice_scatter"):
-            dim = kwargs.get("dim", [*args, 0, 0][1 if name == "cat" else 2]) % len(shape)
+            at: Any = kwargs.get("dim", [*args, 0, 0][1 if name == "cat" else 2])
+            dim = at % len(shape)
             equal = _equal(args, dim, len(shape))
             _few([1 if d in equal else n for d, n in enumerate(shape)])
             return target(*_cut(args, equal), **kwargs).expand(shape)
@@ -149,7 +150,8 @@ def _moved(node: fx.Node, name: str, mask: Any) -> Any:
         if name == "constant_pad_nd":
             args = (args[0], args[1], False)
         if name.startswith("as_strided"):
-            args = (_in_memory(args[0], node.args[0].meta["val"]), *args[1:])
+            source: Any = node.args[0]
+            args = (_in_memory(args[0], source.meta["val"]), *args[1:])
         return target(*args, **kwargs)
 
 
@@ -158,12 +160,12 @@ def _few(shape: Any) -> None:
         raise _ManyError
 
 
-def _reshaped(mask: torch.Tensor, to: Any, shape: tuple[int, ...]) -> torch.Tensor:
-    short = _short(mask)
-    if short.numel() == 1:
-        return short.reshape(()).expand(shape)
-    _few(shape)
-    return mask.reshape(to)
+def _reshaped(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    try:
+        return mask.view(shape)
+    except RuntimeError:  # dims are joined of which not all have stride 0
+        _few(shape)
+        return mask.reshape(shape)
 
 
 def _in_memory(mask: torch.Tensor, val: torch.Tensor) -> torch.Tensor:
