@@ -58,7 +58,7 @@ def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
     def untold(node: fx.Node) -> CaptureError:
         at = places.source(node)
         return CaptureError(
-            f"which of more than {MOST:,} entries were written to (torch.empty) is not followed",
+            "it is not followed which entries of this memory were written to (torch.empty)",
             file=at.file,
             line=at.line,
             text=at.text,
@@ -106,7 +106,7 @@ def _as_zeros(graph: fx.Graph, node: fx.Node) -> None:
 
 
 class _ManyError(Exception):
-    """More entries than are told apart."""
+    """More entries than are told apart, or strides over memory that is not known."""
 
 
 def _all(value: bool, like: torch.Tensor) -> torch.Tensor:
@@ -170,7 +170,8 @@ def _reshaped(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 def _in_memory(mask: torch.Tensor, val: torch.Tensor) -> torch.Tensor:
     """A mask that lies in memory as its tensor does. Raises _ManyError where that is not known."""
-    if not val.is_contiguous() or val.storage_offset():
+    alone = val.untyped_storage().nbytes() == val.numel() * val.itemsize
+    if not alone or not val.is_contiguous():
         raise _ManyError
     return mask.contiguous()
 
