@@ -22,7 +22,7 @@ from verifier.frontend.trace import Traced
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
 _RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}
 _RANDOM |= {"draw"}
-_LARGE = 1 << 14
+_LARGE = 1 << 10
 
 
 def constant_nodes(traced: Traced) -> set[fx.Node]:
@@ -110,8 +110,8 @@ def _value(
     ):
         fill = 0 if base.endswith(("zeros_like", "zeros")) else 1
         return torch.full((), fill, dtype=val.dtype).expand(tuple(val.shape))
-    if isinstance(val, torch.Tensor) and base in ("full_like", "new_full"):
-        fill = node.args[-1] if base == "new_full" else node.args[1]
+    if isinstance(val, torch.Tensor) and base in ("full", "full_like", "new_full"):
+        fill = node.args[2] if base == "new_full" else node.args[1]
         return torch.full((), cast(float, fill), dtype=val.dtype).expand(tuple(val.shape))
     if isinstance(val, torch.Tensor) and base in ("zeros", "ones"):
         return torch.full((), int(base == "ones"), dtype=val.dtype).expand(tuple(val.shape))

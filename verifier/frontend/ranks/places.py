@@ -8,6 +8,7 @@ import linecache
 import os
 import sysconfig
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,18 @@ class Places:
         """The innermost frame of the user's, going out from one; None where there is none."""
         library = None
         while frame is not None:
-            file = frame.f_code.co_filename
-            if file.startswith(_OURS) and frame.f_code.co_name == "joint":
+            kind = _kind(self.root, frame.f_code.co_filename)
+            if kind == "ours" and frame.f_code.co_name == "joint":
                 break
-            if not file.startswith((_OURS, "<")):
-                if self.own(file):
-                    return frame
-                if library is None and _package(file):
-                    library = frame
+            if kind == "own":
+                return frame
+            if kind == "package" and library is None:
+                library = frame
             frame = frame.f_back
         return library
 
     def own(self, file: str) -> bool:
-        inside = bool(self.root) and file.startswith(self.root.rstrip("/") + "/")
-        return inside and not any(p in file for p in _PACKAGES)
+        return _own(self.root, file)
 
     def of(self, frame: Any) -> tuple[str, int, str]:
         """File as it is shown, line and text of a frame."""
@@ -50,6 +49,23 @@ class Places:
         if self.own(file):
             file = str(Path(file).relative_to(self.root))
         return file, line, text
+
+
+@cache
+def _kind(root: str, file: str) -> str:
+    """Whose a file is: `ours`, the user's `own`, a `package` other than torch, or nobody's."""
+    if file.startswith(_OURS):
+        return "ours"
+    if file.startswith("<"):
+        return ""
+    if _own(root, file):
+        return "own"
+    return "package" if _package(file) else ""
+
+
+def _own(root: str, file: str) -> bool:
+    inside = bool(root) and file.startswith(root.rstrip("/") + "/")
+    return inside and not any(p in file for p in _PACKAGES)
 
 
 def _package(file: str) -> bool:

@@ -30,6 +30,7 @@ from verifier.frontend.ranks import dtensors
 from verifier.frontend.ranks.collectives import Watch, storage
 from verifier.frontend.ranks.pairing import GRAD_OF_INPUT
 from verifier.frontend.ranks.sharded import over_inputs
+from verifier.frontend.ranks.writes import without_writes
 from verifier.frontend.trace import Traced, named_outputs
 
 COTANGENT = "shardproof_frontend::cotangent"
@@ -102,8 +103,11 @@ def follow(order: Order) -> Followed:
         stack.enter_context(preserve_node_meta())
         graph = make_fx(joint)(*given)
         _no_strangers(graph, order.watch)
-        graph = _without_writes(graph, given)
-    found.traced = _described(graph, given, roles)
+        plain = without_writes(graph.graph)
+        if plain is None:
+            graph = _without_writes(graph, given)
+            plain = graph.graph
+    found.traced = _described(plain, graph, given, roles)
     return found
 
 
@@ -231,7 +235,7 @@ def _no_strangers(graph: Any, watch: Watch) -> None:
 
 
 def _without_writes(graph: Any, given: tuple[dict[str, Any], ...]) -> Any:
-    """The same graph with writes into tensors made new tensors.
+    """The same graph, traced again, with writes into tensors made new tensors.
 
     Raises:
         CaptureError: a parameter or a buffer is changed.
@@ -262,11 +266,13 @@ def _without_writes(graph: Any, given: tuple[dict[str, Any], ...]) -> Any:
 _KINDS = ("parameter", "buffer", "argument")
 
 
-def _described(graph: Any, given: tuple[dict[str, Any], ...], roles: list[tuple[str, str]]) -> Any:
-    traced = Traced(graph.graph, graph)
+def _described(
+    graph: fx.Graph, module: Any, given: tuple[dict[str, Any], ...], roles: list[tuple[str, str]]
+) -> Traced:
+    traced = Traced(graph, module)
     tables = (traced.params, traced.buffers, traced.inputs)
     keys = [(table, name) for table, group in zip(tables, given, strict=True) for name in group]
-    nodes = list(graph.graph.nodes)
+    nodes = list(graph.nodes)
     for node, (table, name) in zip((n for n in nodes if n.op == "placeholder"), keys, strict=True):
         table[node] = name
     returned: Any = nodes[-1].args[0]

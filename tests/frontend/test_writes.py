@@ -1,0 +1,175 @@
+"""Writes into tensors become new tensors; memory that nothing was written to is not read."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from verifier.frontend.errors import CaptureError
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+
+
+def traced(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with FakeTensorMode():
+        return make_fx(run)(*[torch.empty(s) for s in shapes])
+
+
+def rewritten(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
+    """What is run, without writes, as a module; None where that is not covered."""
+    from verifier.frontend.ranks.writes import without_writes
+
+    found = traced(run, *shapes)
+    graph = without_writes(found.graph)
+    return None if graph is None else torch.fx.GraphModule(found, graph)
+
+
+def whole_copy(x: Any) -> Any:
+    z = torch.empty(8)
+    rows = z.view(2, 4)
+    rows.copy_(x)
+    return z * 2 + rows.view(8)
+
+
+def views_from_before(x: Any) -> Any:
+    z = torch.zeros(2, 4)
+    first, second = z.split(1)
+    before = first + 1
+    z.copy_(x)
+    kept = first * 3
+    z.view(8).copy_(x.view(8) * 5)
+    return before, kept, first + second, z[1]
+
+
+def joined_out(x: Any) -> Any:
+    z = torch.empty(4, 4)
+    torch.cat([x, x + 1], out=z.view(4, 4))
+    return z + 1
+
+
+def put(x: Any) -> Any:
+    y = x + 1
+    y[x > 0] = 7.0
+    return y, x
+
+
+@pytest.mark.parametrize("run", [whole_copy, views_from_before, joined_out, put])
+def test_writes_of_whole_tensors_are_new_tensors(run: Callable[..., Any]) -> None:
+    module = rewritten(run, (2, 4))
+    assert not any(
+        getattr(n.target, "_schema", None) and n.target._schema.is_mutable
+        for n in module.graph.nodes
+    )
+    x = torch.arange(8.0).reshape(2, 4) - 3
+    torch.testing.assert_close(module(x), run(x.clone()))
+
+
+def part(x: Any) -> Any:
+    z = torch.zeros(4, 4)
+    z[:2].copy_(x)
+    return z
+
+
+def given(x: Any) -> Any:
+    return x.copy_(x + 1)
+
+
+def turned(x: Any) -> Any:
+    z = torch.zeros(4, 2)
+    z.t().copy_(x)
+    return z
+
+
+def repeated(x: Any) -> Any:
+    z = torch.zeros(1, 4)
+    z.expand(2, 4).copy_(x)
+    return z
+
+
+def by_another_op(x: Any) -> Any:
+    z = torch.zeros(2, 4)
+    z.add_(x)
+    return z
+
+
+@pytest.mark.parametrize("run", [part, given, turned, repeated, by_another_op])
+def test_other_writes_are_left_to_functionalize(run: Callable[..., Any]) -> None:
+    assert rewritten(run, (2, 4)) is None
+
+
+MANY = 1 << 15
+"""Rows and columns of a tensor that is too large for each entry to be looked at."""
+
+
+def refused(run: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
+    from torch.func import functionalize
+
+    from verifier.frontend.provenance import Provenance
+    from verifier.frontend.unwritten import refuse_unwritten
+
+    found = traced(functionalize(run, remove="mutations"), *shapes)
+    try:
+        refuse_unwritten(found.graph, Provenance("/"))
+    except CaptureError as problem:
+        return problem.message
+    return ""
+
+
+def columns(stop: int) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        z = torch.empty(MANY, MANY)
+        z[:, :1000] = x[:, :1000]
+        z[:, 1000:stop] = x[:, 1000:stop]
+        return z * 2
+
+    return run
+
+
+def rows(stop: int) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        z = torch.empty(MANY, MANY)
+        z.view(MANY, MANY)[:stop].copy_(x[:stop])
+        return z.t() * 2
+
+    return run
+
+
+@pytest.mark.parametrize("run", [columns, rows])
+def test_large_memory_is_followed(run: Callable[[int], Callable[..., Any]]) -> None:
+    assert refused(run(MANY), (MANY, MANY)) == ""
+    assert "nothing was written to" in refused(run(MANY - 1), (MANY, MANY))
+
+
+def flat(x: Any) -> Any:
+    z = torch.empty(MANY, MANY)
+    z[:, : MANY // 2] = x[:, : MANY // 2]
+    z.view(MANY * MANY)[5:].copy_(x.view(MANY * MANY)[5:])
+    return z * 2
+
+
+def test_entries_that_cannot_be_told_apart_are_refused() -> None:
+    assert "is not followed" in refused(flat, (MANY, MANY))
+
+
+def strided(count: int) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        z = torch.empty(4, 4)
+        z[:count] = x[:count]
+        return torch.as_strided(z, (2, 4), (4, 1), 4) * 2
+
+    return run
+
+
+def test_strides_are_those_of_memory() -> None:
+    assert refused(strided(3), (4, 4)) == ""
+    assert "nothing was written to" in refused(strided(2), (4, 4))
