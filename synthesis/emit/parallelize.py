@@ -64,6 +64,13 @@ def _wildcard(path: str, patterns: Iterable[str]) -> str:
     return ".".join(parts)
 
 
+def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
+    """Paths of the modules whose parameters `parallelize` turns into DTensors over `tp`."""
+    if not (plan.tp and plan.tp_size > 1 and plan.modules):
+        return []
+    return [m.path for m in (*plan.modules, *_replicated(facts, plan))]
+
+
 def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     """Modules with parameters the plan does not mention: whole on every rank, as DTensors."""
     planned = [m.path for m in plan.modules]
@@ -253,6 +260,7 @@ def parallelize_code(
     loss: tuple[str, Snippet] | None,
     name: str = "parallelize",
     layouts: Mapping[str, str] | None = None,
+    used: Sequence[Snippet] = (),
 ) -> Code:
     """The function `name(model, mesh)` for `plan`.
 
@@ -260,13 +268,14 @@ def parallelize_code(
         changes: attributes of library modules that become local.
         loss: with a vocab-parallel loss, the line that installs it and the function it needs.
         layouts: of every parameter, where the patch is to start the guard.
+        used: definitions that edits of the file need.
     """
     imports: list[Import] = [
         ("torch.distributed.device_mesh", "DeviceMesh"),
         ("torch.distributed.device_mesh", "init_device_mesh"),
     ]
     body: list[str] = []
-    needs: list[Snippet] = []
+    needs = list(used)
     if plan.tp and plan.tp_size > 1 and plan.modules:
         entries, styles, more = _entries(plan, facts)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]

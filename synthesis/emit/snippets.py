@@ -366,6 +366,16 @@ class OwnOutput(ParallelStyle):
 ''',
 )
 
+WHOLE_PARAM = Snippet(
+    "whole_param",
+    ((TENSOR, "DTensor"),),
+    '''
+def whole_param(param):
+    """A parameter in full, on every rank: what all ranks compute from it alike is right."""
+    return param.full_tensor() if isinstance(param, DTensor) else param
+''',
+)
+
 NEEDS = {
     "FusedColwiseParallel": (WHOLE_INPUT,),
     "FusedConv1DColwiseParallel": (WHOLE_INPUT,),
@@ -377,5 +387,5 @@ NEEDS = {
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
     KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, DP_SHARD, OVER_RANKS, WHOLE_OVER_DP,
-    OWN_OUTPUT,
+    OWN_OUTPUT, WHOLE_PARAM,
 )  # fmt: skip
