@@ -83,4 +83,5 @@ def _path(node: ast.expr, own: str) -> str | None:
         case ast.Subscript(value=value, slice=ast.Constant(value=int(index))) if index >= 0:
             before = _path(value, own)
             return None if before is None else f"{before}.{index}"
-    return None
+        case _:
+            return None
