@@ -175,7 +175,8 @@ def _decide(
         return Unknown(reason, location, difference.outputs, stats=stats)
     few = sum(1 for _ in distributed.walk()) <= WIDE_OPS
     if difference is None and few:
-        found = _labelled(sequential, distributed, contract, LABELLED[:1])
+        triple = sequential, distributed, contract
+        found = _further(*triple, wide=False) or _labelled(*triple, LABELLED[:1])
         if found is not None:
             return replace(stuck or found, stats=stats)
     if difference is None and ran:
@@ -202,7 +203,7 @@ def _decide(
         stats["decide_s"] = time.perf_counter() - start
         if isinstance(second, str) and few:
             start = time.perf_counter()
-            second = _widened(sequential, distributed, contract) or second
+            second = _further(sequential, distributed, contract, wide=True) or second
             if isinstance(second, str):
                 second = _labelled(sequential, distributed, contract, LABELLED[1:]) or second
             stats["widened_s"] = time.perf_counter() - start
@@ -234,9 +235,12 @@ def _decide(
     )
 
 
-def _widened(sequential: Program, distributed: Program, contract: Contract) -> Proof | None:
-    """A proof by the further ways to relate values, where nothing refutes the programs."""
-    rules = Rules(distributed.mesh, wide=True)
+def _further(
+    sequential: Program, distributed: Program, contract: Contract, wide: bool
+) -> Proof | None:
+    """A proof by the further ways to relate values, where nothing refutes the programs: by shares
+    alone, or by all of them."""
+    rules = Rules(distributed.mesh, wide, sharing=True)
     one, related, peels = relate_peeled(sequential, distributed, contract, rules)
     wrong = satisfied(one, distributed, related, contract)
     equal = (lawful(one, contract, wrong) if wrong else None) or {}
@@ -287,7 +291,7 @@ def _labelled(
         return None
     for wide, bare in ways:
         opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
-        rules = Rules(distributed.mesh, wide=wide)
+        rules = Rules(distributed.mesh, wide, sharing=True)
         one, related, peels = relate_peeled(opened, distributed, contract, rules)
         wrong = satisfied(one, distributed, related, contract)
         equal = (lawful(one, contract, wrong) if wrong else None) or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from agent.translate import as_ours
 from synthesis import hardware
 from synthesis import plan as plans
 from synthesis.emit import EmitError, Patch, emit
+from synthesis.emit.patch import with_diff
 from synthesis.plan import Plan
 from verifier.frontend.request import CaptureRequest
 
@@ -110,4 +111,4 @@ class Tool:
         assert self._model is not None
         patch = emit(self._model.facts, plan)
         written = out / "patch.diff"
-        return replace(patch, diff=written.read_text()) if written.exists() else patch
+        return with_diff(patch, written.read_text()) if written.exists() else patch

@@ -6,8 +6,10 @@ import ast
 from pathlib import Path
 
 from synthesis.emit import snippets
+from synthesis.emit.extents import function_at
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import EmitError
+from synthesis.emit.reads import TELLING
 from synthesis.emit.snippets import Snippet
 from synthesis.emit.source import Edit, SourceText
 
@@ -70,6 +72,12 @@ def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[st
             f"{source.path}:{call.lineno}: cross_entropy with {', '.join(map(str, options))} "
             "has no vocab-parallel form here"
         )
+    elsewhere = _read_elsewhere(source, call)
+    if elsewhere:
+        raise EmitError(
+            f"{source.path}:{elsewhere}: {source.of(call.args[0])} is read outside of "
+            "cross_entropy too, which a vocab-parallel loss leaves split; plan it without one"
+        )
     first = owner.body[0]
     docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     anchor = owner.body[1] if docstring and len(owner.body) > 1 else first
@@ -93,3 +101,45 @@ def _own_name(owner: ast.ClassDef, call: ast.Call) -> str:
         if isinstance(method, ast.FunctionDef) and call in ast.walk(method) and method.args.args:
             return method.args.args[0].arg
     return "self"
+
+
+def _read_elsewhere(source: SourceText, call: ast.Call) -> int | None:
+    """The line after the last assignment to the logits on which code that is neither the loss nor
+    a `return` reads their values."""
+    function = function_at(source.tree, call.lineno)
+    name = _base(call.args[0])
+    if function is None or name is None:
+        return None
+    names = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+    made = max((n.lineno for n in names if isinstance(n.ctx, ast.Store)), default=0)
+    left: set[int] = set()
+    for node in ast.walk(function):
+        told = isinstance(node, ast.Attribute) and node.attr in TELLING
+        if node is call or told:
+            left |= {id(n) for n in ast.walk(node)}
+        elif isinstance(node, ast.Return) and node.value is not None:
+            left |= {id(n) for n in _given(node.value)}
+    lines = [n.lineno for n in names if n.lineno > made and id(n) not in left]
+    return min(lines, default=None)
+
+
+def _given(value: ast.expr) -> list[ast.expr]:
+    """What a `return` hands out as it is."""
+    match value:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+            return [inner for part in parts for inner in _given(part)]
+        case ast.Call(args=parts, keywords=named):
+            return [*parts, *(k.value for k in named)]
+        case _:
+            return [value]
+
+
+def _base(node: ast.expr) -> str | None:
+    """The name of `y` in `y.view(a, b)`, `y[:, 1:].flatten(0, 1)`."""
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Attribute(value=inner) | ast.Subscript(value=inner) | ast.Call(func=inner):
+                node = inner
+            case _:
+                return None
+    return node.id

@@ -64,6 +64,14 @@ def _wildcard(path: str, patterns: Iterable[str]) -> str:
     return ".".join(parts)
 
 
+def placed_modules(facts: ModelFacts, plan: Plan) -> list[str]:
+    """Paths of the modules whose parameters `parallelize` turns into DTensors over `tp`."""
+    if not (plan.tp and plan.tp_size > 1 and plan.modules):
+        return []
+    outer = _outer(facts, plan)
+    return [m.path for m in (*plan.modules, *_replicated(facts, plan)) if m.path not in outer]
+
+
 def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
     """Modules with parameters the plan does not mention: whole on every rank, as DTensors."""
     planned = [m.path for m in plan.modules]
@@ -77,6 +85,28 @@ def _replicated(facts: ModelFacts, plan: Plan) -> list[ModulePlan]:
             where = _head_split(fact, path, plan)
             out[path] = ModulePlan(path, fact.kind, "replicate", where, where)
     return list(out.values())
+
+
+def _outer(facts: ModelFacts, plan: Plan) -> list[str]:
+    """Paths of modules with parts of their own that work on a split activation: they have no
+    style, which would place what their parts hold as well."""
+    found = [(m, facts.find(m.path)) for m in plan.modules if m.style == "sequence"]
+    return [m.path for m, fact in found if fact is not None and fact.children]
+
+
+def _summed(paths: Sequence[str]) -> list[str]:
+    """Lines that add up the gradients of what these modules hold themselves."""
+    lines: list[str] = []
+    for path in paths:
+        head, star, rest = path.partition(".*")
+        if "*" in rest:
+            raise EmitError(f"{path}: nested layer lists are not emitted")
+        if star:
+            lines.append(f"    for block in model.{indexed(head)}:")
+            lines.append(f"        summed_over(block{indexed(rest)}, tp)")
+        else:
+            lines.append(f"    summed_over(model{indexed('.' + path) if path else ''}, tp)")
+    return lines
 
 
 def _head_split(fact: ModuleFact, path: str, plan: Plan) -> str:
@@ -136,7 +166,9 @@ def _shared(facts: ModelFacts, paths: Sequence[str]) -> bool:
 
 def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], list[Import]]:
     """Lines of the plan dict, and what they need."""
-    modules = [_normal(m, facts) for m in (*plan.modules, *_replicated(facts, plan))]
+    outer = _outer(facts, plan)
+    styled = [m for m in plan.modules if m.path not in outer]
+    modules = [_normal(m, facts) for m in (*styled, *_replicated(facts, plan))]
     order = {fact: i for i, fact in enumerate(_order(facts, plan))}
     modules.sort(key=lambda m: order.get(m.path, len(order)))
     starts, modules = region(plan, facts, modules)
@@ -253,6 +285,7 @@ def parallelize_code(
     loss: tuple[str, Snippet] | None,
     name: str = "parallelize",
     layouts: Mapping[str, str] | None = None,
+    used: Sequence[Snippet] = (),
 ) -> Code:
     """The function `name(model, mesh)` for `plan`.
 
@@ -260,19 +293,21 @@ def parallelize_code(
         changes: attributes of library modules that become local.
         loss: with a vocab-parallel loss, the line that installs it and the function it needs.
         layouts: of every parameter, where the patch is to start the guard.
+        used: definitions that edits of the file need.
     """
     imports: list[Import] = [
         ("torch.distributed.device_mesh", "DeviceMesh"),
         ("torch.distributed.device_mesh", "init_device_mesh"),
     ]
     body: list[str] = []
-    needs: list[Snippet] = []
+    needs = list(used)
     if plan.tp and plan.tp_size > 1 and plan.modules:
         entries, styles, more = _entries(plan, facts)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
-        body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan)]
+        outer = _summed(_outer(facts, plan))
+        body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *outer]
         imports += [(PARALLEL, "parallelize_module"), *more]
-        needs += styles
+        needs += [*styles, *([snippets.SUMMED_OVER] if outer else [])]
         body += _attributes(changes)
         if loss:
             body.append(loss[0])

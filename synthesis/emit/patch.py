@@ -6,7 +6,7 @@ import difflib
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from verifier.frontend.process import environment
@@ -79,6 +79,13 @@ def git_apply(patched: Patch, root: Path) -> None:
     Raises:
         EmitError: git refuses the diff, or leaves other text than the patch holds.
     """
+    _apply(patched.diff, root)
+    for path, (_, new) in patched.files.items():
+        if (root / path).read_bytes().decode("utf-8") != new:
+            raise EmitError(f"{path}: git apply gave other text than the patch holds")
+
+
+def _apply(diff: str, root: Path) -> None:
     base = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn"]
     env = environment() | {"HOME": str(root)}
     subprocess.run(["git", "init", "-q"], cwd=root, check=True, capture_output=True, env=env)
@@ -86,15 +93,29 @@ def git_apply(patched: Patch, root: Path) -> None:
         done = subprocess.run(
             [*base, *options],
             cwd=root,
-            input=patched.diff.encode(),
+            input=diff.encode(),
             capture_output=True,
             env=env,
         )
         if done.returncode:
             raise EmitError(f"git apply refuses the patch: {done.stderr.decode().strip()}")
-    for path, (_, new) in patched.files.items():
-        if (root / path).read_bytes().decode("utf-8") != new:
-            raise EmitError(f"{path}: git apply gave other text than the patch holds")
+
+
+def with_diff(patched: Patch, diff: str) -> Patch:
+    """The patch with another diff of its files, and what git makes of them with that.
+
+    Raises:
+        EmitError: git refuses the diff.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        write_old(patched, root)
+        _apply(diff, root)
+        files = {
+            path: (old, (root / path).read_bytes().decode("utf-8"))
+            for path, (old, _) in patched.files.items()
+        }
+    return replace(patched, files=files, diff=diff)
 
 
 def check_applies(patched: Patch) -> None:

@@ -349,6 +349,18 @@ def whole_over(model, dp, reduce):
 ''',
 )
 
+SUMMED_OVER = Snippet(
+    "summed_over",
+    (("functools", "partial"),),
+    '''
+def summed_over(module, tp):
+    """Own parameters of a module that works on its piece: their gradients add up over `tp`."""
+    for param in module.parameters(recurse=False):
+        if param.requires_grad:
+            param.register_hook(partial(over_ranks, dp=tp, reduce="sum"))
+''',
+)
+
 OWN_OUTPUT = Snippet(
     "OwnOutput",
     ((PARALLEL, "ParallelStyle"),),
@@ -366,6 +378,16 @@ class OwnOutput(ParallelStyle):
 ''',
 )
 
+WHOLE_PARAM = Snippet(
+    "whole_param",
+    ((TENSOR, "DTensor"),),
+    '''
+def whole_param(param):
+    """A parameter in full, on every rank: what all ranks compute from it alike is right."""
+    return param.full_tensor() if isinstance(param, DTensor) else param
+''',
+)
+
 NEEDS = {
     "FusedColwiseParallel": (WHOLE_INPUT,),
     "FusedConv1DColwiseParallel": (WHOLE_INPUT,),
@@ -373,9 +395,10 @@ NEEDS = {
     "ExpertsParallel": (WHOLE_INPUT,),
     "causal_lm_loss": (CROSS_ENTROPY,),
     "whole_over": (DP_SHARD, OVER_RANKS),
+    "summed_over": (OVER_RANKS,),
 }
 ALL = (
     REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
     KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, DP_SHARD, OVER_RANKS, WHOLE_OVER_DP,
-    OWN_OUTPUT,
+    SUMMED_OVER, OWN_OUTPUT, WHOLE_PARAM,
 )  # fmt: skip

@@ -12,8 +12,10 @@ from synthesis.emit.facts import ModelFacts
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import user_loss
 from synthesis.emit.obligations import obligations
-from synthesis.emit.parallelize import parallelize_code
+from synthesis.emit.parallelize import parallelize_code, placed_modules
 from synthesis.emit.patch import EmitError, Patch, patch
+from synthesis.emit.reads import edit_reads
+from synthesis.emit.snippets import WHOLE_PARAM
 from synthesis.emit.source import Edit, SourceText
 from synthesis.plan import Plan
 
@@ -93,9 +95,12 @@ def user_patch(
     if plan.loss_parallel:
         more, loss = user_loss(source, facts.class_name)
         edits += more
+    reads = edit_reads(source, facts, placed_modules(facts, plan))
+    edits += reads
     names = source.names()
     name = _function_name(names, facts.class_name)
-    code = parallelize_code(plan, facts, changes, loss, name, layouts)
+    used = (WHOLE_PARAM,) if reads else ()
+    code = parallelize_code(plan, facts, changes, loss, name, layouts, used)
     clash = {_defined(text) for text in code.definitions} & names
     if clash:
         raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")

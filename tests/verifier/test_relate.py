@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.verifier.meaning import Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
+from verifier.checker import Accepted, check
+from verifier.contract import Contract
 from verifier.evaluate import simulate
-from verifier.ir import Builder, TensorType
+from verifier.ir import Builder, Program, TensorType
+from verifier.ir.types import NO_MESH, Mesh
+from verifier.layout import Layout, from_placements, whole
 from verifier.relate import Rules, as_terms, initial, relate
+from verifier.verdict import Counterexample, Proof
+from verifier.verify import verify
 
 
-def broken_facts(seed: int, moves: bool = False) -> tuple[list[str], int]:
+def broken_facts(seed: int, moves: bool = False, sharing: bool = False) -> tuple[list[str], int]:
     """What is wrong with the facts of one random program, and how many facts there are."""
     rng = np.random.default_rng(seed)
     mesh = MESHES[int(rng.integers(len(MESHES)))]
@@ -26,7 +34,8 @@ def broken_facts(seed: int, moves: bool = False) -> tuple[list[str], int]:
     grow(author, 40 if moves else 30)
     distributed = b.build()
     one = as_terms(sequential)
-    related = relate(one, distributed, initial(contract, one), contract, Rules(mesh))
+    rules = Rules(mesh, sharing=sharing)
+    related = relate(one, distributed, initial(contract, one), contract, rules)
     whole = values(sequential, rng)
     with np.errstate(all="ignore"):
         state = simulate(distributed, pieces(whole, contract, mesh, rng))
@@ -49,6 +58,42 @@ def broken_facts(seed: int, moves: bool = False) -> tuple[list[str], int]:
 def test_every_fact_of_a_random_program_is_true(seed: int) -> None:
     wrong, _ = broken_facts(seed)
     assert not wrong, "\n".join(wrong)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_every_fact_is_true_where_copies_are_read_as_shares(seed: int) -> None:
+    wrong, _ = broken_facts(seed, sharing=True)
+    assert not wrong, "\n".join(wrong)
+
+
+MESH = Mesh.of(dp=2)
+
+
+def averaged(mesh: Mesh, rows: int, factor: Fraction) -> Program:
+    """A mean over rows of many, to which each rank adds what it has of a weight."""
+    b = Builder("mean", mesh)
+    x = b.input("x", TensorType((rows, 40), "f32"))
+    w = b.param("w", TensorType((40,), "f32"), "w")
+    mean = b.add("mul_scalar", b.add("sum", b.add("exp", x), dims=(0,)), value=Fraction(1, rows))
+    loss = b.add("add", mean, b.add("mul_scalar", b.add("tanh", w), value=factor))
+    if mesh.dims:
+        loss = b.add("all_reduce", loss, mesh_dim="dp", reduce="avg")
+    b.output(loss, "output", "y")
+    return b.build()
+
+
+def test_a_copy_beside_a_mean_over_ranks_is_its_share() -> None:
+    line = Layout((whole(40),))
+    rows = from_placements((1000, 40), [("dp", 2, "S(0)")])
+    contract = Contract({"x": rows, "w": line}, {"output:y": line})
+    one, many = (averaged(*on, Fraction(1, 10)) for on in ((NO_MESH, 1000), (MESH, 500)))
+    verdict = verify(one, many, contract)
+    assert isinstance(verdict, Proof), verdict
+    assert "decide_s" not in verdict.stats  # not element by element
+    assert isinstance(check(verdict.certificate, one, many, contract), Accepted)
+    other = verify(one, averaged(MESH, 500, Fraction(1, 20)), contract)
+    assert isinstance(other, Counterexample)
 
 
 @settings(max_examples=60, deadline=None)

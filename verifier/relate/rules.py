@@ -15,8 +15,10 @@ from verifier.ops.registry import SPREADS
 class Rules:
     """Placement rules with their results remembered: equal layers cost one application each."""
 
-    def __init__(self, mesh: Mesh, wide: bool = False) -> None:
+    def __init__(self, mesh: Mesh, wide: bool = False, sharing: bool = False) -> None:
         self.mesh = mesh
+        self.sharing = sharing or wide
+        """Whether what all ranks hold alike may be read as shares of a sum."""
         self.wide = wide
         """Whether the walk may use the ways of `verifier/relate/widened.py` too."""
         self._memo: dict[Any, list[Placed] | Refused] = {}

@@ -19,7 +19,7 @@ from verifier.relate.moving import moved_facts
 from verifier.relate.peeling import want_peel
 from verifier.relate.rules import Rules
 from verifier.relate.scans import relate_scan
-from verifier.relate.widened import Wide, plainest, recognised
+from verifier.relate.widened import Wide, plainest, recognised, share
 from verifier.terms import Ref, times
 
 MAX_COMBINATIONS = 48
@@ -57,6 +57,7 @@ def relate(
         if (rules.wide and not path)
         else None
     )
+    sharing = rules.sharing and not path
     for node in distributed.nodes:
         if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
             continue
@@ -81,7 +82,7 @@ def relate(
             out.rules[node.op] = out.rules.get(node.op, 0) + 1
         else:
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
-        if wide and not facts and wide.share(node):
+        if sharing and not facts and share(out, rules.mesh, node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts and wide.apart(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)

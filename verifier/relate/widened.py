@@ -129,6 +129,21 @@ def shares(facts: list[Fact], mesh: Mesh, name: str) -> list[Fact]:
     return out
 
 
+def share(out: Related, mesh: Mesh, node: Node) -> bool:
+    """Read what all ranks hold alike as shares, where other operands wait for a sum."""
+    held = [f for v in node.inputs for f in out.facts[v]]
+    names = {n for f in held for n, fold in f.layout.partial if fold == "sum"}
+    more = False
+    for name in sorted(names):
+        for value in dict.fromkeys(node.inputs):
+            facts = out.facts[value]
+            seen = {(f.ref, f.layout, f.where) for f in facts}
+            fresh = [f for f in shares(facts, mesh, name) if (f.ref, f.layout, f.where) not in seen]
+            facts += fresh
+            more = more or bool(fresh)
+    return more and lookup(node.op).kind != "movement"
+
+
 def in_blocks(
     terms: Terms, node: Node, refs: Sequence[Ref], layouts: Sequence[Layout]
 ) -> tuple[Ref, Layout] | None:
@@ -288,24 +303,6 @@ class Wide:
                     out.append(Fact(ref, split, picks, f"joined:concat:{name}:{dim}", rest))
                     seen.add((ref, split, rest))
         return out
-
-    def share(self, node: Node) -> bool:
-        """Read what all ranks hold alike as shares, where other operands wait for a sum."""
-        held = [f for v in node.inputs for f in self.out.facts[v]]
-        names = {n for f in held for n, fold in f.layout.partial if fold == "sum"}
-        more = False
-        for name in sorted(names):
-            for value in dict.fromkeys(node.inputs):
-                facts = self.out.facts[value]
-                seen = {(f.ref, f.layout, f.where) for f in facts}
-                fresh = [
-                    f
-                    for f in shares(facts, self.mesh, name)
-                    if (f.ref, f.layout, f.where) not in seen
-                ]
-                facts += fresh
-                more = more or bool(fresh)
-        return more and lookup(node.op).kind != "movement"
 
     def apart(self, node: Node) -> bool:
         """Tell operands that wait for a fold apart, coordinate by coordinate."""

@@ -20,6 +20,20 @@ def _masked(e: Emit, values: str, labels: str, classes: int, ignore: int) -> str
     return e.add("where", _valid(e, labels, ignore), values, e.full(0, (), e.type(values).dtype))
 
 
+def _count(e: Emit, labels: str, ignore: int, dtype: str) -> str:
+    """How many labels are valid. Where no negative label is there, no negative one is ignored:
+    this is said of a table of labels on every rank alike, whichever part of it a rank has."""
+    least = e.least(labels)
+    if ignore < 0 and least is not None and least >= 0:
+        return e.full(e.type(labels).size, (), dtype)
+    return e.sum(e.cast(_valid(e, labels, ignore), dtype), (0,))
+
+
+def _over(e: Emit, total: str, count: str) -> str:
+    number = e.constant(count)
+    return e.scale(total, 1 / number) if number else e.add("div", total, count)
+
+
 @aten("nll_loss_forward.default")
 def nll_loss_forward(
     e: Emit, x: str, labels: str, weight: str | None, reduction: int, ignore: int
@@ -30,11 +44,11 @@ def nll_loss_forward(
     n, classes = e.shape(x)
     picked = e.add("take_along", x, e.reshape(labels, (n, 1)), dim=1)
     picked = _masked(e, e.reshape(picked, (n,)), labels, classes, ignore)
-    count = e.sum(e.cast(_valid(e, labels, ignore), e.type(x).dtype), (0,))
+    count = _count(e, labels, ignore, e.type(x).dtype)
     if reduction not in (MEAN, SUM):
         return e.add("neg", picked), count
     loss = e.add("neg", e.sum(picked, (0,)))
-    return (e.add("div", loss, count) if reduction == MEAN else loss), count
+    return (_over(e, loss, count) if reduction == MEAN else loss), count
 
 
 @aten("nll_loss_backward.default")
@@ -43,7 +57,7 @@ def nll_loss_backward(
 ) -> str:
     n, classes = e.shape(x)
     if reduction == MEAN:
-        g = e.add("div", g, count)
+        g = _over(e, g, count)
     g = e.add("neg", g)
     lines = g if e.shape(g) == (n,) else e.expand(e.reshape(g, (1,)), (n,))
     lines = _masked(e, lines, labels, classes, ignore)

@@ -168,6 +168,19 @@ class Emit:
                 return value if isinstance(value, Fraction) else None
         return None
 
+    def least(self, x: str) -> int | None:
+        """The lowest entry of integers that are known: a ramp, one number, or a table."""
+        table = self.consts.get(x)
+        if table is not None and table.size and table.dtype.kind in "iu":
+            return int(table.min())
+        node = self.made(x)
+        if node is None or self.type(x).is_float:
+            return None
+        if node.op in ("expand", "reshape"):
+            return self.least(node.inputs[0])
+        first = node.attrs.get({"iota": "offset", "full": "value"}.get(node.op, ""))
+        return int(first) if isinstance(first, int | Fraction) else None
+
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """`shape` may hold one -1."""
         shape = list(shape)

@@ -56,6 +56,7 @@ class _RankLowering(Lowering):
         super().__init__(traced, buffers, provenance, canonical, name, mesh)
         self.e = _Apart(self.b)
         self.e.groups = dict(groups)
+        self.e.consts = self.consts
 
 
 def lower_rank(

@@ -1,0 +1,108 @@
+"""Parameters that code reads outside of their module, and those of modules that hold parts."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from synthesis.emit import Patch, emit
+from synthesis.emit.facts import Argument, ModelFacts, ModuleFact
+from synthesis.plan import ModulePlan, Plan
+from verifier.ir.types import Mesh
+
+SOURCE = """from torch import nn
+
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.scale = nn.Parameter(nn.Parameter(self.up.weight[:1, :1]))
+        self.down = nn.Linear(16, 8)
+
+    def forward(self, x):
+        h = self.up(x.to(self.up.weight.dtype)) * self.scale
+        return self.down(h)
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return x * self.up.weight
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(model, x):
+        y = model.norm(model.part(x))
+        return y + model.part.up.weight.pow(2).mean() + model.part.scale + model.norm.bias.mean()
+"""
+X = Argument(0, "x", (2, 8), True)
+
+
+def module(path: str, kind: str, children: int = 0, **params: tuple[int, ...]) -> ModuleFact:
+    return ModuleFact(path, kind, kind, params, {}, (X,), 1, "tensor", (2, 8), children)
+
+
+def patched(folder: Path, *more: ModulePlan) -> Patch:
+    path = folder / "model.py"
+    path.write_text(SOURCE)
+    modules = (
+        module("", "Model", 2),
+        module("part", "Part", 2, scale=(1, 1)),
+        module("part.up", "Linear", weight=(16, 8), bias=(16,)),
+        module("part.down", "Linear", weight=(8, 16), bias=(8,)),
+        module("norm", "LayerNorm", weight=(8,), bias=(8,)),
+    )
+    facts = ModelFacts(f"{path}:Model", "Model", {}, "", modules)
+    pair = (
+        ModulePlan("part.up", "Linear", "column", "R", "S(-1)"),
+        ModulePlan("part.down", "Linear", "row", "S(-1)", "R"),
+    )
+    return emit(facts, Plan(Mesh.of(tp=2), tp="tp", modules=(*pair, *more)), folder)
+
+
+def test_reads_of_split_parameters_are_made_whole(tmp_path: Path) -> None:
+    new = patched(tmp_path).files["model.py"][1]
+    assert "y + whole_param(model.part.up.weight).pow(2).mean() + model.part.scale" in new
+    assert "+ whole_param(model.norm.bias).mean()" in new
+    assert new.count("def whole_param(") == 1
+
+
+def test_what_is_built_or_asked_of_them_stays(tmp_path: Path) -> None:
+    new = patched(tmp_path).files["model.py"][1]
+    assert "self.scale = nn.Parameter(nn.Parameter(self.up.weight[:1, :1]))" in new
+    assert "x.to(self.up.weight.dtype)" in new
+    assert "return x * self.up.weight" in new  # of a class that the model has no instance of
+
+
+def test_own_gradients_of_a_module_with_parts_are_added_up(tmp_path: Path) -> None:
+    own = ModulePlan("part", "Part", "sequence", "S(1)", "S(1)")
+    new = patched(tmp_path, own).files["model.py"][1]
+    assert "    summed_over(model.part, tp)\n" in new
+    assert '"part":' not in new
+
+
+@pytest.mark.torch
+def test_a_whole_parameter_is_itself_on_one_device(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    made = loaded(patched(tmp_path), tmp_path)
+    x = torch.ones(3)
+    assert made.whole_param(x) is x
+
+
+def loaded(patch: Patch, folder: Path) -> ModuleType:
+    path = folder / "patched.py"
+    path.write_text(patch.files["model.py"][1])
+    spec = importlib.util.spec_from_file_location("patched", path)
+    assert spec
+    assert spec.loader
+    out = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(out)
+    return out
