@@ -49,7 +49,7 @@ laws: $(OK)  ## the laws of every op and every rule
 
 .PHONY: mutants
 mutants: $(OK)  ## more than 10,000 variants of programs and training steps, against float64 runs
-	$(BIN)/python -m verifier.campaign --count 9000
+	$(BIN)/python -m benchmarks.mutation_testing --count 9000
 	$(BIN)/python -m benchmarks.mutants --count 40
 
 .PHONY: patches
@@ -84,7 +84,7 @@ guard-cost: $(OK)  ## what the guard costs on that run, and how fast fingerprint
 
 .PHONY: corpus
 corpus: $(OK)  ## wrong programs and their right twins, from reports of real faults: a table by class
-	$(BIN)/python -m verifier.campaign.corpus
+	$(BIN)/python -m benchmarks.mutation_testing.corpus
 
 .PHONY: zoo-smoke
 zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run on 2 processes

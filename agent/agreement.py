@@ -6,9 +6,9 @@ import math
 import re
 
 from synthesis.plan import Plan
-from verifier.contract import Contract
-from verifier.ir.program import Program
-from verifier.layout import Layout, bound
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.program import Program
+from verifier.kernel.layout import Layout, bound
 
 _SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
 _SPLIT = re.compile(r"S\((-?\d+)\)(?: in (\d+) parts)?")

@@ -167,7 +167,7 @@ def bench(
         from agent.errors import InputError
 
         if what == "repair":
-            from agent.bench_repair import command as bench_repair
+            from benchmarks.repair import command as bench_repair
 
             asked = bench_repair.Choice(
                 tuple(names or ()),

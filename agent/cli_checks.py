@@ -155,7 +155,7 @@ def check(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from verifier.frontend.process import warm_up
+        from synthesis.frontends.torch.process import warm_up
 
         warm_up(target)
         from agent.check import command

@@ -83,7 +83,7 @@ def parallelize(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from verifier.frontend.process import warm_up
+        from synthesis.frontends.torch.process import warm_up
 
         warm_up(target)
         from agent import considering, pipeline
@@ -144,7 +144,7 @@ def step(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from verifier.frontend.process import warm_up
+        from synthesis.frontends.torch.process import warm_up
 
         warm_up(target)
         from agent import pipeline, stepping
@@ -183,7 +183,7 @@ def capture(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from verifier.frontend.process import warm_up
+        from synthesis.frontends.torch.process import warm_up
 
         warm_up(target)
         from agent import pipeline
@@ -235,7 +235,7 @@ def translate(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from verifier.frontend.process import warm_up
+        from synthesis.frontends.torch.process import warm_up
 
         warm_up(target)
         from agent import pipeline

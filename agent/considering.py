@@ -14,9 +14,9 @@ from synthesis.hardware import Cluster
 from synthesis.judging import Considered, Judge, candidates
 from synthesis.planner import synthesize
 from synthesis.why import WhyNot, why_not
-from synthesis.wishes import NO_WISHES, Wishes, show_bytes
-from verifier.frontend.request import CaptureRequest
-from verifier.ir.types import Mesh
+from synthesis.constraints import NO_WISHES, Wishes, show_bytes
+from synthesis.frontends.torch.request import CaptureRequest
+from verifier.kernel.program.types import Mesh
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from synthesis.emit import EmitError, Patch
 from synthesis.execute import ExecuteError
 from synthesis.execute.reading import Reading, read_patch
 from synthesis.plan import Plan
-from verifier.contract import Contract, ContractError
-from verifier.frontend.captured import Captured
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.request import CaptureRequest
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
+from verifier.kernel.contract import Contract, ContractError
+from synthesis.frontends.torch.captured import Captured
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
-from verifier.verify import verify
+from verifier.verification import verify
 
 PARAMETERS = 50_000_000
 PROCESSES = 8

@@ -24,10 +24,10 @@ from synthesis.plan import Plan
 from synthesis.plan import to_json as plan_json
 from synthesis.planner import Synthesis
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract import Contract
-from verifier.frontend.captured import Captured
-from verifier.ir.jsonio import dumps
-from verifier.ir.program import Program
+from verifier.kernel.contract import Contract
+from synthesis.frontends.torch.captured import Captured
+from verifier.text.jsonio import dumps
+from verifier.kernel.program.program import Program
 from verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:

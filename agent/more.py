@@ -26,7 +26,7 @@ def lift(
     Raises:
         InputError: a script or an option that is not understood.
     """
-    from verifier.tir.command import BAD_INPUT, main_lift
+    from synthesis.frontends.tir.command import BAD_INPUT, main_lift
 
     with run.phase("lift"):
         code, said = main_lift(
@@ -104,7 +104,7 @@ def _told(run: Run, faults: Sequence[tuple[str, str]], drawn: str) -> Outcome:
 
 
 def _kinds() -> str:
-    from verifier.schedules import GENERATORS
+    from synthesis.schedules import GENERATORS
 
     return f"a kind ({', '.join(GENERATORS)}) or a file"
 

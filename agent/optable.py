@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from verifier.ops import REGISTRY, REQUIRED, Op
+from verifier.kernel.ops import REGISTRY, REQUIRED, Op
 
 KINDS = {
     "map": "Elementwise",
@@ -57,7 +57,7 @@ def markdown() -> str:
     lines = [
         "# Ops",
         "",
-        "Read off the declarations in `verifier/ops/` by `shardproof ops --markdown`; do not edit.",
+        "Read off the declarations in `verifier/kernel/ops/` by `shardproof ops --markdown`; do not edit.",
         "`linear` lists groups of operands in which the op is linear, jointly within a group, the",
         "others held fixed: only through those does a pending sum pass.",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.errors import InputError
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 FORM = "NAME=SIZE[,NAME=SIZE...], for example dp=2,tp=2"
 

@@ -22,15 +22,15 @@ from synthesis.hardware import Cluster
 from synthesis.plan import Plan
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.search import axes
-from synthesis.wishes import NO_WISHES, Wishes
-from verifier.frontend.capture import capture
-from verifier.frontend.captured import Captured
-from verifier.frontend.captured import ModelFacts as CapturedFacts
-from verifier.frontend.request import CaptureRequest, InputSpec, read_config
-from verifier.ir.text import to_text
-from verifier.ir.types import Mesh
+from synthesis.constraints import NO_WISHES, Wishes
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.captured import Captured
+from synthesis.frontends.torch.captured import ModelFacts as CapturedFacts
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
+from verifier.text.parser import to_text
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from synthesis.planner import Asked, Synthesis, space
 from synthesis.scoring import Candidate
 from synthesis.search import ROOM, Search
 from synthesis.tactics import TACTICS
-from synthesis.wishes import WishError, Wishes, show_bytes
+from synthesis.constraints import WishError, Wishes, show_bytes
 from verifier.verdict import Proof
 
 ROUNDS = 3

@@ -7,9 +7,9 @@ from pathlib import Path
 from agent import verdicts
 from agent.errors import InputError
 from agent.run import Outcome, Run
-from verifier.contract_text import compose, load_contract
-from verifier.ingest import Finding, Ingested, judged, read_ranks
-from verifier.ir.files import load
+from verifier.text.contract import compose, load_contract
+from synthesis.frontends.rank_programs import Finding, Ingested, judged, read_ranks
+from verifier.text.files import load
 
 
 def verify(run: Run, path: Path, sequential: Path, contract: Path) -> Outcome:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.run import Run
-from verifier.incremental import Base, proved_again
-from verifier.incremental.reading import reread
-from verifier.incremental.store import Kept, Store
-from verifier.ir.program import Program
-from verifier.ir.text import Spans, parse_text
+from verifier.reuse import Base, proved_again
+from verifier.reuse.reading import reread
+from verifier.reuse.store import Kept, Store
+from verifier.kernel.program.program import Program
+from verifier.text.parser import Spans, parse_text
 from verifier.verdict import Proof
 
 

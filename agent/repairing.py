@@ -15,13 +15,13 @@ from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.sources import Suggestion, suggestion
 from agent.run import Outcome, Run
 from agent.verdicts import message
-from verifier.contract_text import Stated, compose, load_contract
-from verifier.ir.files import load
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text, to_text
-from verifier.repair import Edit, own_part, rewritten
+from verifier.text.contract import Stated, compose, load_contract
+from verifier.text.files import load
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text, to_text
+from synthesis.repair import Edit, own_part, rewritten
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 if TYPE_CHECKING:
     from agent.chat.models import Asker

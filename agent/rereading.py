@@ -14,13 +14,13 @@ from agent.patching import record, tree
 from agent.writing import told
 from synthesis.emit import Patch
 from synthesis.plan import Plan
-from verifier.contract import Contract
-from verifier.frontend.capture import capture
-from verifier.frontend.request import CaptureRequest, Limits, split_target
-from verifier.inline import inline, live
-from verifier.ir.program import Program
+from verifier.kernel.contract import Contract
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Program
 from verifier.verdict import Proof, Unknown, Verdict
-from verifier.wellformed import shared
+from verifier.text.wellformed import shared
 
 
 def patch_again(

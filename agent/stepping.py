@@ -21,13 +21,13 @@ from synthesis.training.model import TrainingError
 from synthesis.training.staged import PIPELINE, staged
 from synthesis.training.step import Step
 from verifier.checker import Rejected, check
-from verifier.frontend.request import CaptureRequest
-from verifier.ir.errors import MalformedError
-from verifier.ir.text import to_text
-from verifier.ir.types import Mesh
-from verifier.schedules import Schedule, check_schedule, generate
+from synthesis.frontends.torch.request import CaptureRequest
+from verifier.kernel.program.errors import MalformedError
+from verifier.text.parser import to_text
+from verifier.kernel.program.types import Mesh
+from synthesis.schedules import Schedule, check_schedule, generate
 from verifier.verdict import Proof, Unknown
-from verifier.verify import verify
+from verifier.verification import verify
 
 FILES = ("sequential.txt", "distributed.txt", "contract.json", "certificate.json")
 

@@ -19,9 +19,9 @@ from synthesis.execute import RunResult
 from synthesis.hardware import Cluster
 from synthesis.plan import Plan
 from verifier.checker import Accepted, Result
-from verifier.frontend.captured import Captured
-from verifier.ir.program import Program
-from verifier.ir.types import Source
+from synthesis.frontends.torch.captured import Captured
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Source
 from verifier.refute import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 

@@ -19,7 +19,7 @@ def as_ours(error: BaseException) -> ShardproofError | None:
 
 
 def _captured(error: BaseException) -> ShardproofError | None:
-    from verifier.frontend.errors import CaptureError
+    from synthesis.frontends.torch.errors import CaptureError
 
     if not isinstance(error, CaptureError):
         return None
@@ -42,7 +42,7 @@ def _described(error: BaseException) -> ShardproofError | None:
 def _planned(error: BaseException) -> ShardproofError | None:
     from synthesis.assign import PlanError
     from synthesis.emit import EmitError
-    from synthesis.wishes import WishError
+    from synthesis.constraints import WishError
 
     if isinstance(error, WishError):
         return InputError(
@@ -58,8 +58,8 @@ def _planned(error: BaseException) -> ShardproofError | None:
 
 
 def _contracted(error: BaseException) -> ShardproofError | None:
-    from verifier.contract import ContractError
-    from verifier.ir.errors import IRError
+    from verifier.kernel.contract import ContractError
+    from verifier.kernel.program.errors import IRError
 
     if not isinstance(error, ContractError | IRError):
         return None

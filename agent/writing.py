@@ -17,12 +17,12 @@ from synthesis.emit.guarding import layouts
 from synthesis.execute.reading import Reading, added_up, outputs_alone
 from synthesis.plan import Plan
 from synthesis.planner import Synthesis
-from verifier.contract import output_key
-from verifier.frontend.captured import Captured
-from verifier.ir.program import Program
-from verifier.layout import Layout
+from verifier.kernel.contract import output_key
+from synthesis.frontends.torch.captured import Captured
+from verifier.kernel.program.program import Program
+from verifier.kernel.layout import Layout
 from verifier.verdict import Proof, Unknown, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 if TYPE_CHECKING:
     from agent.pipeline import Job

@@ -21,16 +21,16 @@ import numpy as np
 
 from synthesis.training.model import MODELS, Degrees, Model
 from synthesis.training.step import Step, training_step
-from verifier.campaign.edits import Site, sites
-from verifier.contract import ContractError
-from verifier.ir.errors import IRError
-from verifier.ir.printing import to_text
-from verifier.ir.program import Node, Program
-from verifier.ir.types import Attr, Source
-from verifier.ir.where import ranks_where
-from verifier.regions import regions
+from benchmarks.mutation_testing.edits import Site, sites
+from verifier.kernel.contract import ContractError
+from verifier.kernel.program.errors import IRError
+from verifier.text.printing import to_text
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Attr, Source
+from verifier.kernel.program.where import ranks_where
+from verifier.kernel.rank_sets import regions
 from verifier.verdict import Counterexample, Proof, Trace
-from verifier.verify import verify
+from verifier.verification import verify
 
 DEGREES = Degrees(dp=2, tp=2, pp=2, micro_batches=2, scan_layers=True)
 PLAN = "plan.txt"

@@ -22,13 +22,13 @@ from synthesis.planner import synthesize
 from synthesis.training.captured import captured_step
 from synthesis.training.staged import staged
 from verifier.checker import Accepted, check
-from verifier.contract import Contract
-from verifier.frontend.capture import capture
-from verifier.frontend.request import CaptureRequest, read_config
-from verifier.ir.program import Node, Program
-from verifier.ir.types import Attr, Mesh
+from verifier.kernel.contract import Contract
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.request import CaptureRequest, read_config
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Attr, Mesh
 from verifier.verdict import Counterexample, Proof, Trace
-from verifier.verify import verify
+from verifier.verification import verify
 
 CONFIG = Path(__file__).resolve().parent.parent / "examples" / "llama3-405b.json"
 Change = Callable[[Program, Node], list[Node]]

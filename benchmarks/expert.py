@@ -19,10 +19,10 @@ from synthesis.lower import LoweringError
 from synthesis.planner import synthesize
 from synthesis.search import prepare
 from synthesis.tactics import TACTICS
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 EXPERTS = ("column_row", "sequence_parallel")
 MESHES = (Mesh.of(tp=8), Mesh.of(dp=2, tp=4))
@@ -122,8 +122,8 @@ def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, 
 def captured(model: Model, batch: int) -> tuple[Program, Mapping[str, str]]:
     """The joint program of a model in bfloat16, and class names by module path."""
     from agent.pipeline import kinds
-    from verifier.frontend.capture import capture
-    from verifier.frontend.request import CaptureRequest
+    from synthesis.frontends.torch.capture import capture
+    from synthesis.frontends.torch.request import CaptureRequest
 
     config: dict[str, Any] = dict(model.config)
     asked = CaptureRequest(model.target, config, batch=batch, seq=model.seq, dtype="bf16")

@@ -28,9 +28,9 @@ from pathlib import Path
 
 from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import Step, training_step
-from verifier.ingest import rank_texts, verify_ranks
-from verifier.ingest.form import header
-from verifier.ir.text import to_text
+from synthesis.frontends.rank_programs import rank_texts, verify_ranks
+from synthesis.frontends.rank_programs.form import header
+from verifier.text.parser import to_text
 from verifier.verdict import Proof
 
 LIMIT_S = 120.0

@@ -14,7 +14,7 @@ from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import training_step
 from verifier.checker import Accepted, check
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 RUNS = 5
 

@@ -27,16 +27,16 @@ from pathlib import Path
 
 import numpy as np
 
-import verifier.campaign.messages  # noqa: F401  (declares its kinds)
+import benchmarks.mutation_testing.messages  # noqa: F401  (declares its kinds)
 from synthesis.training.step import Step
 from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
 from synthesis.training.truth import agrees
-from verifier.campaign.mutants import Mutation, mutations
-from verifier.contract import ContractError
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
+from benchmarks.mutation_testing.mutants import Mutation, mutations
+from verifier.kernel.contract import ContractError
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
 from verifier.verdict import Counterexample, Proof, Trace
-from verifier.verify import verify
+from verifier.verification import verify
 
 DISAGREE = "the deciders disagree"
 KEPT = Path("build/mutants")

@@ -18,9 +18,9 @@ from benchmarks.expert import MODELS, captured
 from synthesis.hardware import load
 from synthesis.planner import synthesize
 from verifier.checker import Accepted, check
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 LAYERS = (2, 4, 8, 16, 32, 64, 126)
 LIMIT_S = 5.0

@@ -20,11 +20,11 @@ from verifier import (
     TensorState,
     compute_local_shape,
 )
-from verifier.contract import Contract
-from verifier.ir import Builder, Mesh, TensorType
-from verifier.layout import from_placements
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Builder, Mesh, TensorType
+from verifier.kernel.layout import from_placements
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 mesh = DeviceMesh((2,), ("cp",))
 spec = ShardingSpec((Shard(1),), mesh)

@@ -24,7 +24,7 @@ from operator import index
 
 import numpy as np
 
-from verifier.contract_text import read_contract
+from verifier.text.contract import read_contract
 from verifier.fingerprint import (
     GAY_SEED,
     TensorPartition,
@@ -35,9 +35,9 @@ from verifier.fingerprint import (
     verify_allgather,
     verify_allreduce,
 )
-from verifier.ir.text import parse_text
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 class Communicator:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from synthesis.forward import forward_values
 from synthesis.roles import Module, heads
-from verifier.ir.program import Node, Program
+from verifier.kernel.program.program import Node, Program
 
 MOVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"})
 

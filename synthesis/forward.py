@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verifier.ir.program import Program
+from verifier.kernel.program.program import Program
 
 
 def forward_values(program: Program) -> set[tuple[str, str]]:

@@ -13,10 +13,10 @@ from synthesis.emit import EmitError, ModelFacts, emit
 from synthesis.planner import Synthesis
 from synthesis.scoring import Candidate, Refusal
 from synthesis.search import ROOM
-from synthesis.wishes import show_bytes
+from synthesis.constraints import show_bytes
 from verifier.checker import Rejected, check
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
-from verifier.verify import verify
+from verifier.verification import verify
 
 Status = Literal["proved", "refuted", "unproved", "emitter", "memory", "lowering"]
 """What a candidate ended in: `emitter`: no module style or patch stands for it; `memory`: it needs

@@ -14,10 +14,10 @@ from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
 from synthesis.search import Found, Search, prepare, search
-from synthesis.wishes import NO_WISHES, WishError, Wishes, show_bytes
-from verifier.inline import inline, live
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
+from synthesis.constraints import NO_WISHES, WishError, Wishes, show_bytes
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules
 from synthesis.share import share
-from verifier.inline import inline, live
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 
 NEAR = 1.2
 """Candidates of the beam whose score is further from the best than this are not grown."""

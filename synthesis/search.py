@@ -14,9 +14,9 @@ from synthesis.hardware import Cluster
 from synthesis.roles import Module
 from synthesis.scoring import NEAR, Candidate, Refusal, Search, axes, prepare
 from synthesis.tactics import TACTICS
-from synthesis.wishes import NO_WISHES, Rules, Supported, Wishes, settle
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
+from synthesis.constraints import NO_WISHES, Rules, Supported, Wishes, settle
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 
 __all__ = ["Candidate", "Found", "Refusal", "Search", "axes", "check_heads", "prepare", "search"]
 

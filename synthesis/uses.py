@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from verifier.ir.program import Node, Program
+from verifier.kernel.program.program import Node, Program
 
 PASSES = frozenset({"reshape", "permute", "cast", "add", "neg", "mul_scalar"})
 

@@ -11,9 +11,9 @@ from synthesis.literal import LiteralError, literal
 from synthesis.planner import Synthesis, can_emit
 from synthesis.roles import Module
 from synthesis.scoring import Candidate, Refusal
-from synthesis.wishes import ALIASES, STYLES, WishError, named
+from synthesis.constraints import ALIASES, STYLES, WishError, named
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 Answer = OneOf[
     "chosen", "misfit", "refuted", "unproved", "emitter", "memory", "lowering", "dearer", "cheaper"

@@ -21,22 +21,22 @@ from tests.domains.spellings import (
     variance,
 )
 from verifier import smt
-from verifier.campaign.author import Base
-from verifier.campaign.mutants import mutations
-from verifier.campaign.truth import draw, equal
-from verifier.campaign.zoo import bases
-from verifier.contract import Contract
+from benchmarks.mutation_testing.author import Base
+from benchmarks.mutation_testing.mutants import mutations
+from benchmarks.mutation_testing.truth import draw, equal
+from benchmarks.mutation_testing.zoo import bases
+from verifier.kernel.contract import Contract
 from verifier.domains.algebra import Budget
 from verifier.domains.floats import Floats
-from verifier.elementwise import Decision, Differs, Equal, Undecided, elementwise
-from verifier.elementwise import decide as compare
-from verifier.elementwise_certificate import ReplayError, certify, replay
-from verifier.inline import inline
-from verifier.ir import Builder, Mesh, Program
-from verifier.ir.types import TensorType
-from verifier.layout import from_placements
+from verifier.provers.scalars import Decision, Differs, Equal, Undecided, elementwise
+from verifier.provers.scalars import decide as compare
+from verifier.checker.scalars import ReplayError, certify, replay
+from verifier.kernel.inline import inline
+from verifier.kernel.program import Builder, Mesh, Program
+from verifier.kernel.program.types import TensorType
+from verifier.kernel.layout import from_placements
 from verifier.refute import run_both
-from verifier.scatter import piece
+from verifier.refute.scatter import piece
 
 SLOW = {"ulysses", "layers"}
 BASES = [b for b in bases() if b.name not in SLOW]

@@ -1,6 +1,6 @@
 """Proves that a distributed program computes what a one-device program computes.
 
-The core is in the submodules (`verifier.ir`, `verifier.verify`, ...). The names here are those of
+The core is in the submodules (`verifier.kernel.program`, `verifier.verification`, ...). The names here are those of
 the class interface, loaded when first asked for.
 """
 
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from verifier.face.names import HOME
+from shardproof.compat.names import HOME
 
 if TYPE_CHECKING:
-    from verifier.face.attention import (
+    from shardproof.compat.attention import (
         FlashAttention,
         RingAttention,
         RingAttentionStep,
         RingRotate,
     )
-    from verifier.face.checks import (
+    from shardproof.compat.checks import (
         DistributedVerifier,
     )
-    from verifier.face.comm import (
+    from shardproof.compat.comm import (
         COMM_STREAM,
         COMPUTE_STREAM,
         DEFAULT_STREAM,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Wait,
         WaitAll,
     )
-    from verifier.face.compute import (
+    from shardproof.compat.compute import (
         GELU,
         Add,
         CrossEntropyLoss,
@@ -60,36 +60,36 @@ if TYPE_CHECKING:
         Softmax,
         Transpose,
     )
-    from verifier.face.deadlock import (
+    from shardproof.compat.deadlock import (
         DeadlockChecker,
     )
-    from verifier.face.errors import (
+    from shardproof.compat.errors import (
         ProgramError,
         RelationError,
         SPMDConsistencyError,
     )
-    from verifier.face.executor import (
+    from shardproof.compat.executor import (
         DeviceState,
         MultiDeviceExecutor,
     )
-    from verifier.face.gradients import (
+    from shardproof.compat.gradients import (
         AutogradEngine,
         CoreOp,
         GradientCheckResult,
     )
-    from verifier.face.mesh import (
+    from shardproof.compat.mesh import (
         DeviceMesh,
         DeviceNode,
         DeviceTopology,
         Link,
     )
-    from verifier.face.order import (
+    from shardproof.compat.order import (
         RaceReport,
         RaceType,
         TemporalVerifyResult,
         verify_temporal,
     )
-    from verifier.face.parallel import (
+    from shardproof.compat.parallel import (
         Dropout,
         ExpertCompute,
         MoECombine,
@@ -99,14 +99,14 @@ if TYPE_CHECKING:
         ZeROPartitionOptState,
         ZeROScatterGrad,
     )
-    from verifier.face.pipeline import (
+    from shardproof.compat.pipeline import (
         ActivationTracker,
         MicroBatch,
         OpType,
         Phase,
         PP1F1BSchedule,
     )
-    from verifier.face.precision import (
+    from shardproof.compat.precision import (
         AmaxUpdate,
         Cast,
         DtypeGuard,
@@ -114,16 +114,16 @@ if TYPE_CHECKING:
         FP8Quantize,
         LossScale,
     )
-    from verifier.face.program import (
+    from shardproof.compat.program import (
         IROp,
         Program,
         ir_to_str,
     )
-    from verifier.face.repairs import (
+    from shardproof.compat.repairs import (
         PlacementAnalysis,
         PlacementAnalyzer,
     )
-    from verifier.face.sharding import (
+    from shardproof.compat.sharding import (
         LocalSPMDType,
         Partial,
         Placement,
@@ -136,20 +136,20 @@ if TYPE_CHECKING:
         compute_tensor_slices,
         padded_shape,
     )
-    from verifier.face.spmd import (
+    from shardproof.compat.spmd import (
         Convert,
         Reinterpret,
         SPMDGuard,
     )
-    from verifier.face.synthesize import (
+    from shardproof.compat.synthesize import (
         SynthesisEngine,
         SynthesisResult,
         synthesize_parallel_program,
     )
-    from verifier.face.tensor import (
+    from shardproof.compat.tensor import (
         TensorState,
     )
-    from verifier.face.verdicts import (
+    from shardproof.compat.verdicts import (
         VerifyResult,
     )
 

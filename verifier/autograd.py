@@ -1,5 +1,5 @@
 """Backward of class programs."""
 
-from verifier.face.gradients import AutogradEngine, GradientCheckResult
+from shardproof.compat.gradients import AutogradEngine, GradientCheckResult
 
 __all__ = ["AutogradEngine", "GradientCheckResult"]

@@ -1,5 +1,5 @@
 """Symbolic execution of class programs."""
 
-from verifier.face.executor import DeviceState, MultiDeviceExecutor
+from shardproof.compat.executor import DeviceState, MultiDeviceExecutor
 
 __all__ = ["DeviceState", "MultiDeviceExecutor"]

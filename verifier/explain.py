@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from verifier.contract import Contract, output_key
-from verifier.ir.program import Node, Program
-from verifier.ir.where import Where
-from verifier.regions import regions
-from verifier.relate import Break, Fact, Related, Sequential, describe
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.where import Where
+from verifier.kernel.rank_sets import regions
+from verifier.provers.relate import Break, Fact, Related, Sequential, describe
 from verifier.verdict import Location, Relation
 
 

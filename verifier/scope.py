@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verifier.ir.program import Program
+from verifier.kernel.program.program import Program
 from verifier.verdict import SCOPE
 
 NAMED = 6

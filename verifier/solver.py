@@ -1,6 +1,6 @@
 """Verdicts on class programs."""
 
-from verifier.face.checks import DistributedVerifier
-from verifier.face.verdicts import VerifyResult
+from shardproof.compat.checks import DistributedVerifier
+from shardproof.compat.verdicts import VerifyResult
 
 __all__ = ["DistributedVerifier", "VerifyResult"]

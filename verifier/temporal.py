@@ -1,5 +1,5 @@
-"""Orders of class programs. The checks are those of `verifier.time`."""
+"""Orders of class programs. The checks are those of `verifier.order`."""
 
-from verifier.face.order import RaceReport, RaceType, TemporalVerifyResult, verify_temporal
+from shardproof.compat.order import RaceReport, RaceType, TemporalVerifyResult, verify_temporal
 
 __all__ = ["RaceReport", "RaceType", "TemporalVerifyResult", "verify_temporal"]

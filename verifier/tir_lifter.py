@@ -1,4 +1,4 @@
-"""The public face of the lifter of tensor programs (`verifier/tir`).
+"""The public face of the lifter of tensor programs (`synthesis/frontends/tir`).
 
     program = lift(text, "gemm.py")
     verdict = verify_lifted(text, Mesh.of(tp=2), {"A": {"tp": "S(1)"}, "B": {"tp": "S(0)"}},
@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from verifier.ir.types import NO_MESH, Mesh
-from verifier.layout import Layout
-from verifier.tir.check import compare
-from verifier.tir.command import main_lift
-from verifier.tir.errors import TirError
-from verifier.tir.interpret import interpret
-from verifier.tir.lift import Collective, LiftedBlock, LiftResult, lift, lift_func, lift_text
-from verifier.tir.script import parse
-from verifier.tir.sharded import Placements, Sharded, layouts_of, shard, verify_lifted
-from verifier.tir.tree import (
+from verifier.kernel.program.types import NO_MESH, Mesh
+from verifier.kernel.layout import Layout
+from synthesis.frontends.tir.check import compare
+from synthesis.frontends.tir.command import main_lift
+from synthesis.frontends.tir.errors import TirError
+from synthesis.frontends.tir.interpret import interpret
+from synthesis.frontends.tir.lift import Collective, LiftedBlock, LiftResult, lift, lift_func, lift_text
+from synthesis.frontends.tir.script import parse
+from synthesis.frontends.tir.sharded import Placements, Sharded, layouts_of, shard, verify_lifted
+from synthesis.frontends.tir.tree import (
     Alloc,
     Apply,
     Const,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.ir.types import NOWHERE, Source
+from verifier.kernel.program.types import NOWHERE, Source
 
 SCOPE = (
     "equality over the reals, for all inputs and parameters on which the outputs of one device are "

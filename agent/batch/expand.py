@@ -19,8 +19,8 @@ from agent.batch.names import is_field, label, labels, slug, worded
 from agent.errors import InputError, ShardproofError
 from agent.translate import as_ours
 from synthesis import hardware as clusters
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.request import read_config_file
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import read_config_file
 
 ARGUMENT = "a manifest (.toml or .json), path/model.py:Class, hf:Class, or config files (a pattern)"
 MOST = 10_000

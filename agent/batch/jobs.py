@@ -11,7 +11,7 @@ from agent import considering, pipeline
 from agent.options import read_mesh
 from synthesis import hardware as clusters
 from synthesis.search import axes
-from verifier.frontend.request import split_target
+from synthesis.frontends.torch.request import split_target
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 """Names are names of folders, too."""

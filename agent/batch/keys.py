@@ -21,7 +21,7 @@ from typing import Any
 from agent import pipeline
 from agent.batch.jobs import Job
 from agent.machine import versions
-from verifier.frontend.request import CaptureRequest, read_config_file, split_target
+from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
 
 PACKAGES = ("agent", "prompts", "synthesis", "verifier")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from agent import pipeline
 from agent.run import Run
 from synthesis.emit import facts as emitted
-from verifier.frontend import captured as captures
-from verifier.frontend.request import CaptureRequest
+from synthesis.frontends.torch import captured as captures
+from synthesis.frontends.torch.request import CaptureRequest
 
 
 @dataclass(frozen=True)

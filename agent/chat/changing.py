@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent import events, patching
-from agent.chat.desk import key
+from agent.chat.workspace import key
 from agent.chat.state import Judged
 from agent.errors import Exit, InputError
 from agent.patching import tree
@@ -134,10 +134,10 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
     from agent.patching.record import describe
     from synthesis.emit.patch import patch
     from verifier.checker import Accepted, check
-    from verifier.contract_text import compose
-    from verifier.ir.text import parse_text
+    from verifier.text.contract import compose
+    from verifier.text.parser import parse_text
     from verifier.verdict import Proof
-    from verifier.verify import verify
+    from verifier.verification import verify
 
     pair, programs = session.desk.pair(), session.state.programs
     source = programs.distributed

@@ -38,7 +38,7 @@ class Session:
     """State, journal and events of one session; commands work on it."""
 
     def __init__(self, folder: Path, sinks: list[Sink], asker: Asker | None = None) -> None:
-        from agent.chat.desk import Desk
+        from agent.chat.workspace import Desk
 
         self.journal = Journal(folder)
         self.artifacts = Artifacts(folder / "artifacts")

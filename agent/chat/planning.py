@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import InputError
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from synthesis.plan import Plan
     from synthesis.planner import Synthesis
     from synthesis.scoring import Search
-    from synthesis.wishes import Wishes
+    from synthesis.constraints import Wishes
 
 
 def mesh(session: Session) -> Mesh:
@@ -35,7 +35,7 @@ def wishes(session: Session) -> Wishes:
     Raises:
         WishError: a wish that cannot be read.
     """
-    from synthesis.wishes import NO_WISHES
+    from synthesis.constraints import NO_WISHES
 
     found = NO_WISHES
     for wish in session.state.wishes:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from agent import verdicts
-from agent.chat.desk import Pair
-from verifier.contract import output_key
+from agent.chat.workspace import Pair
+from verifier.kernel.contract import output_key
 from verifier.domains import Floats
-from verifier.evaluate import evaluate, simulate
-from verifier.inline import inline
-from verifier.ir.program import Node
+from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.inline import inline
+from verifier.kernel.program.program import Node
 from verifier.refute import refute, too_large
-from verifier.scatter import piece, scatter
+from verifier.refute.scatter import piece, scatter
 from verifier.verdict import Counterexample, Trace, Witness
 
 SHOWN = 8

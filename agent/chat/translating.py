@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from agent.chat.engine import Session
     from agent.translation.rounds import Report
     from agent.translation.trust import Bound
-    from verifier.frontend.captured import ModelFacts
-    from verifier.frontend.errors import CaptureError
+    from synthesis.frontends.torch.captured import ModelFacts
+    from synthesis.frontends.torch.errors import CaptureError
 
 LONGEST_SHOWN = 60
 """Lines of a program that are shown."""
@@ -54,11 +54,11 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     """
     from agent import pipeline
     from agent.chat.commands.subject import read
-    from agent.chat.desk import key
+    from agent.chat.workspace import key
     from agent.translation.command import ended, sat, trial_of, tried
     from agent.translation.rounds import GivenUp, Replies
     from agent.translation.trust import Bound, DisplayOnly
-    from verifier.ir.text import to_text
+    from verifier.text.parser import to_text
 
     files = [read(session, path) for path in refused.reads()]
     given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
@@ -119,8 +119,8 @@ def _adopt(
     session: Session, refused: Refused, files: list[Source], bound: Bound, facts: ModelFacts
 ) -> None:
     """The session is about the bound translation from now on."""
-    from agent.chat.desk import packed
-    from verifier.frontend.captured import Captured
+    from agent.chat.workspace import packed
+    from synthesis.frontends.torch.captured import Captured
 
     captured = Captured(bound.program, dict(bound.consts), facts)
     before = session.state.model

@@ -16,12 +16,12 @@ from agent.check.judging import Checked
 from agent.errors import InputError
 from agent.options import read_mesh
 from agent.run import Outcome, Run
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
-from verifier.frontend.ranks.request import EVAL, INFERENCE, MODES, SAID, TRAIN
-from verifier.frontend.request import InputSpec, read_config
-from verifier.ir.text import to_text
-from verifier.ir.types import Mesh
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
+from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, SAID, TRAIN
+from synthesis.frontends.torch.request import InputSpec, read_config
+from verifier.text.parser import to_text
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
 
 
@@ -129,7 +129,7 @@ def modes_told(captured: Sequence[RanksCaptured]) -> list[str]:
 def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
     file, config = read_config(asked.config)
     if file:
-        from verifier.frontend.request import read_config_file
+        from synthesis.frontends.torch.request import read_config_file
 
         config = {**read_config_file(file), **config}
     names: list[tuple[str, str]] = []

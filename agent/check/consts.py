@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from agent.errors import InputError
-from verifier.frontend.ranks import RanksCaptured
+from synthesis.frontends.torch.ranks import RanksCaptured
 
 
 def same_tables(captured: RanksCaptured) -> Mapping[str, str]:

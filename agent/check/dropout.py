@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from agent.check.contract import Statements, splits
 from agent.errors import InputError
-from verifier.frontend.ranks import RanksCaptured, layout_for
-from verifier.ir.types import Mesh, Source
-from verifier.layout import Layout
+from synthesis.frontends.torch.ranks import RanksCaptured, layout_for
+from verifier.kernel.program.types import Mesh, Source
+from verifier.kernel.layout import Layout
 from verifier.verdict import Location, Unknown
 
 MASKS = "dropout."

@@ -14,17 +14,17 @@ from agent.loop.sources import node_of
 from agent.repairing import told
 from verifier.checker import Rejected
 from verifier.checker import check as replay
-from verifier.contract import Contract, output_key
+from verifier.kernel.contract import Contract, output_key
 from verifier.domains.base import Array
-from verifier.frontend.ranks import RanksCaptured
-from verifier.frontend.ranks.bounds import outside
-from verifier.ingest import Ingested, judged, read_ranks
-from verifier.ir import source_note
-from verifier.ir.errors import MalformedError
-from verifier.ir.program import Program
-from verifier.ir.types import NOWHERE, Source
-from verifier.ranks import gathers_by_dim
-from verifier.repair import Edit
+from synthesis.frontends.torch.ranks import RanksCaptured
+from synthesis.frontends.torch.ranks.bounds import outside
+from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
+from verifier.kernel.program import source_note
+from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NOWHERE, Source
+from synthesis.frontends.torch.ranks.join import gathers_by_dim
+from synthesis.repair import Edit
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 Tell = Callable[[str], None]
@@ -244,7 +244,7 @@ def _reworded(text: str, texts: Path) -> str:
 
 def mended(question: Question, seconds: float) -> tuple[Edit, ...]:
     """The fewest edits of what the ranks run after which it is proved; or none."""
-    from verifier.repair.search import Repaired, repair
+    from synthesis.repair.search import Repaired, repair
 
     found = repair(
         question.one, question.many, question.contract, seconds=seconds, consts=question.consts

@@ -70,7 +70,7 @@ class Completion:
     text: str
     usage: Usage = Usage()
     rung: str = "text"
-    """How structure was asked for: one of `agent.llm.rungs.RUNGS`."""
+    """How structure was asked for: one of `agent.llm.format_tiers.RUNGS`."""
     model: str = ""
     """As the endpoint names it."""
     attempts: int = 1

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from agent.errors import InputError
 from agent.llm.answers import NoModel
 from agent.llm.budget import DEFAULT, UNLIMITED, Limits, Price
-from agent.llm.rungs import RUNGS
+from agent.llm.format_tiers import RUNGS
 from agent.llm.secret import Secret
 
 OPENAI = "https://api.openai.com/v1"

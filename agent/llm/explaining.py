@@ -10,8 +10,8 @@ from agent.llm.replies import Explanation, read, schema
 from agent.llm.source import bare, boundary, excerpt
 from agent.verdicts import message, word
 from prompts import render
-from verifier.ir.program import Program
-from verifier.ir.text import to_text
+from verifier.kernel.program.program import Program
+from verifier.text.parser import to_text
 from verifier.verdict import Counterexample, Trace, Verdict
 
 FORM = Form("explanation", schema(Explanation))

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from agent.llm.answers import Failed
 from agent.llm.endpoint import Endpoint
-from agent.llm.rungs import RUNGS
+from agent.llm.format_tiers import RUNGS
 
 FORMAT = 1
 _OPTIONAL = ("temperature", "stream_options")

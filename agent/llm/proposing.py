@@ -15,7 +15,7 @@ from prompts import render
 from synthesis.assign import Point, options
 from synthesis.roles import Module
 from synthesis.tactics import TACTICS
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 
 @dataclass(frozen=True)

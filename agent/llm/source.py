@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from agent.errors import InputError
 from agent.llm.hygiene import clean, one_line
 from agent.llm.secret import holds_a_key, redacted
-from verifier.ir.program import Node, Program
-from verifier.ir.types import Source
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Source
 
 LONGEST_STRING = 48
 """Characters of a string literal that is kept; what a model computes is not in longer ones."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import cast
 
-from verifier.ops import REGISTRY, REQUIRED, Op
-from verifier.repair import KINDS
+from verifier.kernel.ops import REGISTRY, REQUIRED, Op
+from synthesis.repair import KINDS
 
 Entry = dict[str, str]
 ONE_DEVICE = frozenset({"map", "einsum", "reduce", "view", "index", "create", "rows", "composite"})
@@ -92,6 +92,6 @@ def streams() -> list[Entry]:
 
 def checks() -> list[Entry]:
     """The checks of what ranks do in time."""
-    from verifier.time.checks import CHECKS
+    from verifier.order.checks import CHECKS
 
     return [{"name": check.name, "means": check.means} for check in CHECKS]

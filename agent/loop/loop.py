@@ -21,9 +21,9 @@ from agent.loop.memory import Memory
 from agent.loop.question import Candidate, Question
 from agent.verdicts import word
 from verifier import repair as enumerated
-from verifier.ir.errors import IRError
-from verifier.repair import Edit
-from verifier.repair.search import Clock, Repaired, Tally
+from verifier.kernel.program.errors import IRError
+from synthesis.repair import Edit
+from synthesis.repair.search import Clock, Repaired, Tally
 
 ROUNDS_IN_CONTEXT = 3
 Tell = Callable[[events.Event], None]

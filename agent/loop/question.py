@@ -9,15 +9,15 @@ from itertools import combinations
 
 import numpy as np
 
-from verifier.contract import Contract, ContractError
+from verifier.kernel.contract import Contract, ContractError
 from verifier.domains.base import Array
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
-from verifier.repair import Edit, apply, contract_values, keeps
-from verifier.repair.edits import without_dead
-from verifier.repair.prefix import NOTHING, Held, Prefixes
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from synthesis.repair import Edit, apply, contract_values, keeps
+from synthesis.repair.edits import without_dead
+from synthesis.repair.prefix import NOTHING, Held, Prefixes
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
-from verifier.verify import verify, well_formed
+from verifier.verification import verify, well_formed
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from agent.run import Outcome, Run
 from agent.translation.rounds import GivenUp, Replies, Report
 from agent.translation.trial import Trial
 from agent.translation.trust import BackwardDiffers, Bound, Differs, DisplayOnly, NotRunnable
-from verifier.autodiff import grad
-from verifier.frontend.capture import attempt
-from verifier.frontend.captured import Captured, ModelFacts
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.observed import Observed, Subject
-from verifier.frontend.request import CaptureRequest, split_target
-from verifier.ir.errors import IRError
-from verifier.ir.files import load
-from verifier.ir.program import Program
-from verifier.ir.text import to_text
+from synthesis.autodiff import grad
+from synthesis.frontends.torch.capture import attempt
+from synthesis.frontends.torch.captured import Captured, ModelFacts
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.observed import Observed, Subject
+from synthesis.frontends.torch.request import CaptureRequest, split_target
+from verifier.kernel.program.errors import IRError
+from verifier.text.files import load
+from verifier.kernel.program.program import Program
+from verifier.text.parser import to_text
 from verifier.verdict import Proof
 
 Attempt = Callable[[CaptureRequest, Callable[[str], None]], Observed]

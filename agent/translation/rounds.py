@@ -24,7 +24,7 @@ from agent.translation.trust import (
     Judged,
     NotRunnable,
 )
-from verifier.ir.program import Program
+from verifier.kernel.program.program import Program
 
 ROUNDS = 3
 CONTEXTS = 2

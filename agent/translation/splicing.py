@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from verifier.frontend.observed import Hole
-from verifier.ir.builder import Builder
-from verifier.ir.errors import IRError
-from verifier.ir.program import Node, Program
+from synthesis.frontends.torch.observed import Hole
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Program
 
 
 def splice(

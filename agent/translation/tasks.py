@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent.llm.translating import Task
-from verifier.frontend.observed import Observed, Subject
-from verifier.frontend.request import InputSpec
-from verifier.ir.program import Input
-from verifier.ir.types import TensorType
+from synthesis.frontends.torch.observed import Observed, Subject
+from synthesis.frontends.torch.request import InputSpec
+from verifier.kernel.program.program import Input
+from verifier.kernel.program.types import TensorType
 
 
 def task_of(observed: Observed, subject: Subject) -> Task:

@@ -17,10 +17,10 @@ from agent.translation.rounds import GivenUp, Report, run_rounds
 from agent.translation.splicing import splice
 from agent.translation.tasks import free_task, task_of
 from agent.translation.trust import Bound, Differs, DisplayOnly, Judged, NotRunnable
-from verifier.frontend.observed import Observed, Subject, Trouble
-from verifier.frontend.request import InputSpec
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
+from synthesis.frontends.torch.observed import Observed, Subject, Trouble
+from synthesis.frontends.torch.request import InputSpec
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
 
 Tell = Callable[[Subject | None, Sequence[str]], None]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from verifier.frontend.observed import Handwritten, Trouble
-from verifier.ir.program import Program
+from synthesis.frontends.torch.observed import Handwritten, Trouble
+from verifier.kernel.program.program import Program
 
 
 @dataclass(frozen=True)

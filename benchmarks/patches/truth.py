@@ -37,8 +37,8 @@ from synthesis.execute.compare import (
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target
 from synthesis.plan import Plan
-from verifier.frontend.inputs import find_inputs
-from verifier.frontend.request import CaptureRequest
+from synthesis.frontends.torch.inputs import find_inputs
+from synthesis.frontends.torch.request import CaptureRequest
 
 for _name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
     importlib.import_module(_name)  # here, and not in every process that is forked

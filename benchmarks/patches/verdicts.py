@@ -19,7 +19,7 @@ from synthesis import plan as plans
 from synthesis.emit import EmitError, Patch, emit
 from synthesis.emit.patch import with_diff
 from synthesis.plan import Plan
-from verifier.frontend.request import CaptureRequest
+from synthesis.frontends.torch.request import CaptureRequest
 
 TIMEOUT = 180.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from synthesis.emit.patch import EmitError
-from verifier.contract import Contract
-from verifier.ir.program import Program
-from verifier.layout import Layout
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.program import Program
+from verifier.kernel.layout import Layout
 
 CONSTANT = "LAYOUTS"
 IMPORT = ("synthesis.guard", "watch")

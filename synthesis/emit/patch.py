@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verifier.frontend.process import environment
+from synthesis.frontends.torch.process import environment
 
 
 class EmitError(Exception):

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from synthesis.execute.job import Job, job_from_json
-from verifier.frontend.worker import explain
+from synthesis.frontends.torch.worker import explain
 
 
 def fork(work: Callable[[], None]) -> int:

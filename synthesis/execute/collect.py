@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from synthesis.execute.load import make_inputs, open_target
-from verifier.frontend.inputs import find_inputs
-from verifier.frontend.request import CaptureRequest
+from synthesis.frontends.torch.inputs import find_inputs
+from synthesis.frontends.torch.request import CaptureRequest
 
 
 def _arguments(

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target, patched_model, rows
 from synthesis.plan import Plan
-from verifier.frontend.inputs import find_inputs
+from synthesis.frontends.torch.inputs import find_inputs
 
 NOISE = 1e-6
 

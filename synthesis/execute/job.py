@@ -15,9 +15,9 @@ from synthesis.emit import facts as facts_module
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.plan import Plan
-from verifier.frontend import process
-from verifier.frontend.request import CaptureRequest
-from verifier.ir.types import Mesh
+from synthesis.frontends.torch import process
+from synthesis.frontends.torch.request import CaptureRequest
+from verifier.kernel.program.types import Mesh
 
 Mode = Literal["facts", "run", "read"]
 """Functions of `synthesis.execute.child`."""

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from synthesis.execute.job import Job
-from verifier.frontend.request import CaptureRequest, InputSpec, split_target
-from verifier.frontend.target import EXPERTS, TORCH_DTYPES, Target, find
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec, split_target
+from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 
 NOT_CONFIG = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type")
 

@@ -23,41 +23,41 @@ from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
 from synthesis.execute.load import open_target, patched_model
 from synthesis.execute.reading import Order
-from verifier.buckets import one_by_one
-from verifier.contract import layout_to_json
-from verifier.frontend import depth as depths
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.inputs import torch_types
-from verifier.frontend.materialize import (
+from synthesis.frontends.torch.ranks.buckets import one_by_one
+from verifier.kernel.contract import layout_to_json
+from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.inputs import torch_types
+from synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
     parameters_on_meta,
     take_buffers,
     to_fake,
 )
-from verifier.frontend.provenance import Provenance
-from verifier.frontend.ranks.build import join_world
-from verifier.frontend.ranks.collectives import Seen, Watch
-from verifier.frontend.ranks.dtensors import layout_of, real_meshes
-from verifier.frontend.ranks.lowering import lower_rank
-from verifier.frontend.ranks.places import Places
-from verifier.frontend.ranks.placing import Placing
-from verifier.frontend.ranks.session import known_groups
-from verifier.frontend.ranks.sharded import refuse_uncovered
-from verifier.frontend.ranks.tables import pieces
-from verifier.frontend.ranks.tracing import Order as Trace
-from verifier.frontend.ranks.tracing import cotangents, follow
-from verifier.frontend.rolling.recompute import VIEWS
-from verifier.frontend.session import block_lists, roll_program
-from verifier.frontend.target import TORCH_DTYPES
-from verifier.frontend.unwritten import refuse_unwritten
-from verifier.frontend.worker import explain
-from verifier.inline import inline, live
-from verifier.ir.jsonio import dumps, loads
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
-from verifier.ranks import FewRanksError, RankError, gathers_by_dim, join
-from verifier.windows import read_windows
+from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.ranks.build import join_world
+from synthesis.frontends.torch.ranks.collectives import Seen, Watch
+from synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
+from synthesis.frontends.torch.ranks.lowering import lower_rank
+from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.ranks.placing import Placing
+from synthesis.frontends.torch.ranks.session import known_groups
+from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
+from synthesis.frontends.torch.ranks.tables import pieces
+from synthesis.frontends.torch.ranks.tracing import Order as Trace
+from synthesis.frontends.torch.ranks.tracing import cotangents, follow
+from synthesis.frontends.torch.rolling.recompute import VIEWS
+from synthesis.frontends.torch.session import block_lists, roll_program
+from synthesis.frontends.torch.target import TORCH_DTYPES
+from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+from synthesis.frontends.torch.worker import explain
+from verifier.kernel.inline import inline, live
+from verifier.text.jsonio import dumps, loads
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, gathers_by_dim, join
+from synthesis.frontends.torch.masked_gather import read_windows
 
 ALL_OF = 4
 """Every rank of a mesh of up to so many is traced."""

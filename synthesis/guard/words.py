@@ -29,7 +29,7 @@ def hash_flat(t: torch.Tensor, key: int) -> Any:
     """The movement hash of a tensor's bits in words of 8 bytes, indices from 0: an int, or off the
     CPU a scalar int64 tensor, so that nothing waits for the device."""
     if t.device.type != "cpu":
-        from synthesis.execute.fingerprint_torch import fingerprint_on_device
+        from synthesis.guard.fingerprint_torch import fingerprint_on_device
 
         found = fingerprint_on_device(flat_bytes(t), None, key, width=8)
         return found[0] if isinstance(found, tuple) else found.value

@@ -12,10 +12,10 @@ from synthesis.lower.emission import emit, reading, rescale
 from synthesis.lower.layouts import split, without
 from synthesis.lower.operands import cheapest
 from synthesis.lower.state import LoweringError, State, Value, scope_state, sources
-from verifier.contract import output_key
-from verifier.ir.program import Node, Program
-from verifier.layout import Layout, bound, whole
-from verifier.ops.control import scan_parts
+from verifier.kernel.contract import output_key
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.layout import Layout, bound, whole
+from verifier.kernel.ops.control import scan_parts
 
 MAX_ROUNDS = 6
 """How often a body is lowered anew because a carry left it in another layout than it came in."""

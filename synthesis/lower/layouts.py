@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from verifier.layout import Atom, Dim, Layout, bound, normal, split_leading
+from verifier.kernel.layout import Atom, Dim, Layout, bound, normal, split_leading
 
 
 def without(layout: Layout, names: Collection[str]) -> Layout:

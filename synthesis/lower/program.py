@@ -25,11 +25,11 @@ from synthesis.lower.state import (
     scope_state,
     sources,
 )
-from verifier.contract import Balanced, Contract, output_key
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
-from verifier.layout import Layout
-from verifier.ops.control import scan_parts
+from verifier.kernel.contract import Balanced, Contract, output_key
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Layout
+from verifier.kernel.ops.control import scan_parts
 
 
 def lower(

@@ -9,11 +9,11 @@ from typing import Any
 
 from synthesis.hardware import Cluster
 from synthesis.localize import VIEWS
-from verifier.contract import Contract
-from verifier.ir.builder import Builder
-from verifier.ir.program import Node, Program
-from verifier.ir.types import Mesh, TensorType
-from verifier.layout import Layout
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.kernel.layout import Layout
 
 ONE = Fraction(1)
 Move = tuple[str, str, Layout]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from synthesis.training.model import MODELS, Degrees, TrainingError
 from synthesis.training.step import Step, training_step
-from verifier.ir.printing import to_text
-from verifier.ir.program import Program
+from verifier.text.printing import to_text
+from verifier.kernel.program.program import Program
 from verifier.verdict import Proof, Trace, Unknown
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def _parser() -> argparse.ArgumentParser:

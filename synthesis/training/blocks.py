@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verifier.ir.builder import Builder
-from verifier.ir.types import Affine
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Affine
 
 LOW = Fraction(-(10**30))
 """What a masked score is before the softmax."""

@@ -21,12 +21,12 @@ from synthesis.training.optimizer import State, adamw, clip_factor, squares
 from synthesis.training.staged import PIPELINE
 from synthesis.training.step import Step
 from synthesis.training.sync import over
-from verifier.contract import Balanced, Contract, output_key
-from verifier.ir.builder import Builder
-from verifier.ir.program import Input, Program
-from verifier.ir.types import TensorType
-from verifier.ir.where import EVERYWHERE, Where
-from verifier.layout import Layout, whole
+from verifier.kernel.contract import Balanced, Contract, output_key
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Input, Program
+from verifier.kernel.program.types import TensorType
+from verifier.kernel.program.where import EVERYWHERE, Where
+from verifier.kernel.layout import Layout, whole
 
 
 def captured_step(

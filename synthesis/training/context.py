@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from synthesis.training import blocks
 from synthesis.training.model import Degrees, Model
-from verifier.ir.builder import Builder
-from verifier.ir.types import Affine
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Affine
 
 
 def attention(

@@ -7,8 +7,8 @@ from synthesis.training.blocks import named, total
 from synthesis.training.model import Degrees, Model, table_type
 from synthesis.training.rank import batch_types, local_type
 from synthesis.training.weights import Weight, state_layout
-from verifier.ir.builder import Builder
-from verifier.ir.types import TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import TensorType
 
 
 def inputs(b: Builder, model: Model, degrees: Degrees, table: list[Weight]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from verifier.autodiff import expand
-from verifier.contract import output_key
-from verifier.ir.builder import Builder
-from verifier.ir.program import Node, Program
+from synthesis.autodiff import expand
+from verifier.kernel.contract import output_key
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Node, Program
 
 
 class Part:

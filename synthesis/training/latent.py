@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from synthesis.training import blocks
 from synthesis.training.model import Model
-from verifier.ir.builder import Builder
+from verifier.kernel.program.builder import Builder
 
 
 def _cut(b: Builder, x: str, at: int) -> tuple[str, str]:

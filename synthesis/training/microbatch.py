@@ -8,12 +8,12 @@ from fractions import Fraction
 
 from synthesis.training.blocks import row
 from synthesis.training.include import Part
-from verifier.contract import output_key
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import Attr, TensorType
-from verifier.ir.where import Where
-from verifier.regions import regions
+from verifier.kernel.contract import output_key
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Attr, TensorType
+from verifier.kernel.program.where import Where
+from verifier.kernel.rank_sets import regions
 
 BATCH = ("ids", "labels", "weight")
 """Inputs with a leading dim of micro-batches."""

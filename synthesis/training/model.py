@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from verifier.ir.types import Mesh, TensorType
+from verifier.kernel.program.types import Mesh, TensorType
 
 CP_KINDS = ("all_gather", "ulysses", "ring", "zigzag")
 SCHEDULES = ("gpipe", "1f1b", "zero_bubble")

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from synthesis.training.blocks import total
 from synthesis.training.model import Optimizer
-from verifier.ir.builder import Builder
-from verifier.ir.types import TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import TensorType
 
 SCALARS = ("lr", "bias1", "bias2")
 """Learning rate and `1 / (1 - beta^t)` of this step."""

@@ -20,11 +20,11 @@ from synthesis.training.microbatch import BATCH, Joint, added
 from synthesis.training.model import Degrees, Model, Optimizer
 from synthesis.training.rank import stage_program, stage_weights
 from synthesis.training.weights import weights
-from verifier.contract import output_key
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program, Timing
-from verifier.ir.types import Attr, TensorType
-from verifier.schedules import Slot, generate
+from verifier.kernel.contract import output_key
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program, Timing
+from verifier.kernel.program.types import Attr, TensorType
+from synthesis.schedules import Slot, generate
 
 BETWEEN = ("output:x", "grad:x")
 """Outputs of a stage that go to its neighbours."""

@@ -15,9 +15,9 @@ from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint
 from synthesis.training.model import Degrees, Model, local_batch, table_type
 from synthesis.training.weights import Weight, layout, run_weights, stage_runs, weights
-from verifier.autodiff import grad
-from verifier.ir.builder import Builder
-from verifier.ir.types import Affine, Attr, TensorType
+from synthesis.autodiff import grad
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Affine, Attr, TensorType
 
 
 class Rank:

@@ -15,10 +15,10 @@ from synthesis.training.microbatch import Joint, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, table_type
 from synthesis.training.optimizer import State, adamw, clip_factor, squares
 from synthesis.training.weights import Weight, run_weights, stage_runs, weights
-from verifier.autodiff import grad
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import TensorType
+from synthesis.autodiff import grad
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import TensorType
 
 F32 = "f32"
 

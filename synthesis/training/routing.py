@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from synthesis.training import blocks
 from synthesis.training.model import Moe
-from verifier.ir.builder import Builder
+from verifier.kernel.program.builder import Builder
 
 
 def routed(b: Builder, x: str, router: str, moe: Moe) -> tuple[str, str, str]:

@@ -17,9 +17,9 @@ from synthesis.training.model import MODELS, Degrees, Model
 from synthesis.training.step import training_step
 from synthesis.training.warm import warm_seconds
 from verifier.checker import Accepted, check
-from verifier.schedules import check_schedule, generate
+from synthesis.schedules import check_schedule, generate
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 SEQ = 8192
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from synthesis.training.model import Degrees, Optimizer
 from synthesis.training.optimizer import State, adamw, squares
 from synthesis.training.weights import Weight, layout
-from verifier.ir.builder import Builder
-from verifier.ir.types import Attr
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Attr
 
 
 def over(names: Sequence[str]) -> Attr:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from synthesis.training.step import Step
-from verifier.contract import output_key
+from verifier.kernel.contract import output_key
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.evaluate import evaluate, simulate
-from verifier.ir.program import Program
-from verifier.ir.where import EVERYWHERE, contains
-from verifier.scatter import piece, scatter
+from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.where import EVERYWHERE, contains
+from verifier.refute.scatter import piece, scatter
 
 RTOL = 1e-10
 """Right steps differ by rounding, 1e-15 or so."""

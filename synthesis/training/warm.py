@@ -15,11 +15,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from synthesis.training.step import Step
-from verifier.incremental import Base, proved_again
-from verifier.incremental.reading import reread
-from verifier.incremental.store import Kept, Store
-from verifier.ir.text import Spans, parse_text, to_text
-from verifier.verify import verify
+from verifier.reuse import Base, proved_again
+from verifier.reuse.reading import reread
+from verifier.reuse.store import Kept, Store
+from verifier.text.parser import Spans, parse_text, to_text
+from verifier.verification import verify
 
 PRODUCT = re.compile(r"^(\s*%\S+ = mul )(%[^\s,]+), (%[^\s,{]+)(.*)$", re.DOTALL)
 REDUCED = re.compile(

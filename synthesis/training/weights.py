@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from synthesis.training.model import Degrees, Model, TrainingError
-from verifier.layout import Layout, from_placements, split_leading
+from verifier.kernel.layout import Layout, from_placements, split_leading
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent import events, outdir
 from synthesis.plan import Plan, to_json
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 
 def say(event: events.Event) -> None:

@@ -15,8 +15,8 @@ from agent.errors import Exit
 from agent.llm.scripted import Scripted
 from tests.chat.conftest import ROOT, Begin
 from tests.untraceable.conftest import try_all
-from verifier.frontend.observed import Observed
-from verifier.frontend.request import CaptureRequest
+from synthesis.frontends.torch.observed import Observed
+from synthesis.frontends.torch.request import CaptureRequest
 
 REPLIES = ROOT / "tests" / "untraceable" / "replies"
 UNTRACEABLE = ROOT / "examples" / "untraceable"
@@ -47,7 +47,7 @@ def tried(home: Path, seen: dict[str, Observed], monkeypatch: pytest.MonkeyPatch
         del tell
         return seen[request.target.rpartition(":")[0]]
 
-    monkeypatch.setattr(import_module("verifier.frontend.capture"), "attempt", attempt)
+    monkeypatch.setattr(import_module("synthesis.frontends.torch.capture"), "attempt", attempt)
     return home
 
 

@@ -12,11 +12,11 @@ import pytest
 from agent.check import judging
 from agent.check.contract import Statements
 from agent.check.judging import Checked
-from verifier.frontend.ranks import RanksRequest, read_lines
-from verifier.frontend.ranks.request import MODES
-from verifier.frontend.ranks.result import load
-from verifier.frontend.request import InputSpec
-from verifier.ir.types import Mesh
+from synthesis.frontends.torch.ranks import RanksRequest, read_lines
+from synthesis.frontends.torch.ranks.request import MODES
+from synthesis.frontends.torch.ranks.result import load
+from synthesis.frontends.torch.request import InputSpec
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Counterexample, Proof
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
@@ -73,7 +73,7 @@ class Case:
 
     def each(self) -> tuple[Checked, ...]:
         """What was judged, mode by mode where they differ."""
-        from verifier.frontend.ranks.session import save_ranks
+        from synthesis.frontends.torch.ranks.session import save_ranks
 
         out = self.folder / "traced"
         shutil.rmtree(out, ignore_errors=True)

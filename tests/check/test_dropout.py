@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent.check import dropout
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.ranks.request import TRAIN
-from verifier.ir.types import Mesh
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.request import TRAIN
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Unknown
 
 pytestmark = pytest.mark.torch

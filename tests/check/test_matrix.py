@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.check.contract import placement
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 pytestmark = pytest.mark.torch
 

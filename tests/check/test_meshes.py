@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Trace
 
 pytestmark = pytest.mark.torch

@@ -8,8 +8,8 @@ from agent import events
 from agent.check.command import Asked, modes_told, run_check
 from agent.errors import InputError
 from agent.run import Run
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.ranks.request import EVAL, INFERENCE, TRAIN
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, TRAIN
 from verifier.verdict import Counterexample, Proof
 
 pytestmark = pytest.mark.torch

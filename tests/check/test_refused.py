@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import InputError
-from verifier.frontend.errors import CaptureError
-from verifier.ir.types import Mesh
+from synthesis.frontends.torch.errors import CaptureError
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Counterexample, Trace
 
 pytestmark = pytest.mark.torch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from verifier.contract import Balanced, Contract
-from verifier.ir import Affine, Attr, Builder, Mesh, Program, TensorType
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Balanced, Contract
+from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import Layout, from_placements
 
 Pair = tuple[Program, Program, Contract]
 NONE = Mesh()

@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 
 from tests.checker.pairs import PAIRS, Pair
-from verifier.campaign import rewrites
-from verifier.campaign.mutants import mutations
-from verifier.campaign.truth import equal
-from verifier.campaign.zoo import bases
-from verifier.certificate import seal
+from benchmarks.mutation_testing import rewrites
+from benchmarks.mutation_testing.mutants import mutations
+from benchmarks.mutation_testing.truth import equal
+from benchmarks.mutation_testing.zoo import bases
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, Result, check
-from verifier.contract import Contract
-from verifier.inline import inline
-from verifier.ir import Builder, Mesh, Program, TensorType
-from verifier.ir.errors import MalformedError
-from verifier.ir.jsondata import parse
-from verifier.ir.jsonio import digest
-from verifier.ir.text import parse_text
-from verifier.layout import Layout
+from verifier.kernel.contract import Contract
+from verifier.kernel.inline import inline
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.jsondata import parse
+from verifier.text.jsonio import digest
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 BASES = {str(base): base for base in bases()}
 

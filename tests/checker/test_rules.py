@@ -12,14 +12,14 @@ from verifier.checker.claims import Claim, NotShownError, fits
 from verifier.checker.rules import covered, derive
 from verifier.checker.step import Step
 from verifier.domains.floats import Floats
-from verifier.ir import ShapeError
-from verifier.ir.program import Node
-from verifier.ir.types import Mesh, TensorType
-from verifier.laws import check, placed_cases
-from verifier.layout import Atom, Layout, normal
-from verifier.ops import REGISTRY
-from verifier.ops.registry import Placed, infer_types
-from verifier.samples import Case
+from verifier.kernel.program import ShapeError
+from verifier.kernel.program.program import Node
+from verifier.kernel.program.types import Mesh, TensorType
+from tests.laws.laws import check, placed_cases
+from verifier.kernel.layout import Atom, Layout, normal
+from verifier.kernel.ops import REGISTRY
+from verifier.kernel.program.registry import Placed, infer_types
+from tests.laws.samples import Case
 from verifier.terms import ONE, Ref, Terms
 
 PRIMITIVE = sorted(

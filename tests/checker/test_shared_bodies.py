@@ -2,16 +2,16 @@
 
 from copy import deepcopy
 
-from verifier.certificate import seal
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract import Contract, layout_to_json
-from verifier.ir.jsonio import digest
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.layout import Layout
+from verifier.kernel.contract import Contract, layout_to_json
+from verifier.text.jsonio import digest
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
-from verifier.wellformed import shared, well_formed
+from verifier.verification import verify
+from verifier.text.wellformed import shared, well_formed
 
 ROW, ROWS = Layout.replicate((4,)), Layout.replicate((3, 4))
 CONTRACT = Contract(

@@ -10,19 +10,19 @@ import pytest
 
 from agent import events, outdir, stepping
 from agent.errors import Exit
-from agent.recheck import directory_again
+from agent.reverify import directory_again
 from agent.run import Run
 from synthesis.hardware import load
 from synthesis.plan import Plan, to_json
 from tests.training.test_staged import model
 from tests.verifier.test_balanced import ranks, whole
-from verifier.contract import Balanced, Contract
-from verifier.frontend import Captured, CaptureRequest, ModelFacts
-from verifier.ir.jsonio import dumps
-from verifier.ir.types import Mesh
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Balanced, Contract
+from synthesis.frontends.torch import Captured, CaptureRequest, ModelFacts
+from verifier.text.jsonio import dumps
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Layout, from_placements
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 @pytest.mark.parametrize("told", [[], ["another"]])

@@ -12,8 +12,8 @@ from synthesis.training.scale import PLANS
 from synthesis.training.step import training_step
 from synthesis.training.warm import collective_edited, op_edited
 from tests.cli.conftest import ROOT, Command
-from verifier.incremental.store import Store
-from verifier.ir.text import to_text
+from verifier.reuse.store import Store
+from verifier.text.parser import to_text
 
 
 @pytest.fixture(scope="module")

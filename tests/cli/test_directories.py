@@ -14,30 +14,30 @@ import pytest
 
 from agent import events, outdir
 from agent.agreement import disagreement
-from agent.batch.again import folder_again
+from agent.batch.reverify import folder_again
 from agent.batch.folder import Folder
 from agent.errors import Exit, InputError
 from agent.patching import describe
-from agent.recheck import NOT_READ, examined
+from agent.reverify import NOT_READ, examined
 from agent.run import Run
 from synthesis.emit.patch import patch
 from synthesis.plan import Plan, to_json
 from synthesis.planner import Synthesis, synthesize
 from tests.synthesis import decoder
-from verifier.campaign.cases import read_case
-from verifier.certificate import certificate
+from benchmarks.mutation_testing.cases import read_case
+from verifier.checker.certificate import certificate
 from verifier.checker import Accepted, check
-from verifier.contract import Contract
-from verifier.inline import inline
-from verifier.ir.jsonio import dumps
-from verifier.ir.program import Input, Program
-from verifier.ir.types import Mesh, TensorType
-from verifier.layout import from_placements
-from verifier.legality import stopped
-from verifier.relate import Rules, relate_peeled
+from verifier.kernel.contract import Contract
+from verifier.kernel.inline import inline
+from verifier.text.jsonio import dumps
+from verifier.kernel.program.program import Input, Program
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.kernel.layout import from_placements
+from verifier.order.legality import stopped
+from verifier.provers.relate import Rules, relate_peeled
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
-from verifier.wellformed import well_formed
+from verifier.verification import verify
+from verifier.text.wellformed import well_formed
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", "a = 2\n")}
 ORDER = Path(__file__).parents[1] / "corpus" / "order_or_race" / "OR-07-values.txt"

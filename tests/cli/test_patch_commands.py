@@ -17,10 +17,10 @@ from synthesis.plan import to_json
 from synthesis.planner import synthesize
 from tests.cli.conftest import COMMAND, Command, environment
 from tests.synthesis import decoder
-from verifier.ir.jsonio import dumps
-from verifier.ir.types import Mesh
+from verifier.text.jsonio import dumps
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\r\nb", "a = 2\r\nb")}
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.contract import Contract
-from verifier.ir import Builder, Program
-from verifier.ir.types import Affine, Mesh, TensorType
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Builder, Program
+from verifier.kernel.program.types import Affine, Mesh, TensorType
+from verifier.kernel.layout import Layout, from_placements
 
 HALF = Fraction(1, 2)
 LOW = Fraction(-(10**30))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from synthesis.plan import LocalExtent, ModulePlan, Plan
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 SOURCE = '''"""A block."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from synthesis.emit import guarding
 from synthesis.emit.patch import EmitError
-from verifier.layout import Atom, Layout, from_placements
+from verifier.kernel.layout import Atom, Layout, from_placements
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from synthesis.emit import Patch, emit
 from synthesis.emit.facts import Argument, ModelFacts, ModuleFact
 from synthesis.plan import ModulePlan, Plan
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 SOURCE = """from torch import nn
 

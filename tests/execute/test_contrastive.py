@@ -11,17 +11,17 @@ from synthesis.emit import Patch
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute.reading import Reading, read_patch
 from synthesis.plan import Plan
-from verifier.contract import Contract, output_key
-from verifier.frontend.capture import capture
-from verifier.frontend.captured import Captured
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.request import CaptureRequest
-from verifier.inline import inline, live
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
-from verifier.layout import from_placements
+from verifier.kernel.contract import Contract, output_key
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.captured import Captured
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import from_placements
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
 

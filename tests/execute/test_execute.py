@@ -14,8 +14,8 @@ from synthesis.emit import Patch, emit
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute import ExecuteError, collect_facts, execute
 from synthesis.plan import ModulePlan, Plan
-from verifier.frontend.request import CaptureRequest, InputSpec
-from verifier.ir.types import Mesh
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from verifier.kernel.program.types import Mesh
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
 _spec = importlib.util.spec_from_file_location("emit_models", _place)

@@ -24,17 +24,17 @@ from synthesis.emit.patch import patch as make_patch
 from synthesis.execute import collect_facts
 from synthesis.execute.reading import OUTSIDE, Reading, added_up, read_patch
 from synthesis.plan import ModulePlan, Plan
-from verifier.contract import Contract, output_key
-from verifier.frontend.capture import capture
-from verifier.frontend.captured import Captured
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.request import CaptureRequest, InputSpec
-from verifier.inline import inline, live
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Contract, output_key
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.captured import Captured
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Layout, from_placements
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
 _spec = importlib.util.spec_from_file_location("emit_models", _place)

@@ -38,7 +38,7 @@ from verifier import (
     ZeROScatterGrad,
     padded_shape,
 )
-from verifier.face.sharding import Shard
+from shardproof.compat.sharding import Shard
 
 GRID = DeviceMesh((2, 2), ("dp", "tp"))
 FOUR = DeviceMesh((4,), ("tp",))

@@ -15,11 +15,11 @@ from verifier import (
     Program,
     verify_temporal,
 )
-from verifier.contract import Contract
-from verifier.ir.text import parse_text
-from verifier.layout import Atom, Layout, from_placements
+from verifier.kernel.contract import Contract
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Atom, Layout, from_placements
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -32,7 +32,7 @@ from verifier import (
     Wait,
     verify_temporal,
 )
-from verifier.face.executor import FinalStates
+from shardproof.compat.executor import FinalStates
 
 LINEAR = Program("linear", [MatMul("x", "w", "p"), AllReduce("p", "y")])
 GRID = DeviceMesh((2, 2), ("pp", "tp"))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import verifier
-from verifier.face.names import HOME
-from verifier.face.program import IROp
+from shardproof.compat.names import HOME
+from shardproof.compat.program import IROp
 from verifier.temporal import RaceType, TemporalVerifyResult
 
 BLOCKS = Path(__file__).parent / "blocks"
@@ -104,7 +104,7 @@ def test_every_name_of_the_star_import_is_there() -> None:
     assert set(verifier.__all__) <= set(scope)
     assert set(verifier.__all__) == set(HOME)
     homes = [v.__module__ for v in scope.values() if inspect.isclass(v)]
-    assert all(home.startswith("verifier.face.") for home in homes)
+    assert all(home.startswith("shardproof.compat.") for home in homes)
 
 
 def test_the_core_never_asks_the_class_interface() -> None:
@@ -115,7 +115,7 @@ def test_the_core_never_asks_the_class_interface() -> None:
         for path in package.rglob("*.py")
         if "face" not in path.parts
         and path.stem not in doors
-        and "verifier.face" in path.read_text(encoding="utf-8")
+        and "shardproof.compat" in path.read_text(encoding="utf-8")
     ]
     assert [p for p in asks if p.parts[0] not in ("tir", "llm")] == []
 

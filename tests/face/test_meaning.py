@@ -30,9 +30,9 @@ from verifier import (
     TopKGate,
     Transpose,
 )
-from verifier.evaluate import evaluate
-from verifier.face.lowering import Lowering
-from verifier.face.single import Given
+from verifier.refute.evaluate import evaluate
+from shardproof.compat.lowering import Lowering
+from shardproof.compat.single import Given
 
 Array = np.ndarray
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import pytest
 from verifier.fingerprint import FingerprintError, TensorPartition, fingerprint
 
 torch = pytest.importorskip("torch")
-ours: Any = pytest.importorskip("synthesis.execute.fingerprint_torch")
+ours: Any = pytest.importorskip("synthesis.guard.fingerprint_torch")
 pytestmark = pytest.mark.torch
 
 BACKENDS = ["numpy", "eager", pytest.param("compile", marks=pytest.mark.slow)]

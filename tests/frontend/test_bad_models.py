@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.frontend.conftest import ROOT
-from verifier.frontend import CaptureError, CaptureRequest, InputSpec, Limits, capture, read_config
+from synthesis.frontends.torch import CaptureError, CaptureRequest, InputSpec, Limits, capture, read_config
 
 pytestmark = pytest.mark.torch
 
@@ -111,7 +111,7 @@ def test_ctrl_c_ends_the_worker(user_model, tmp_path):
     mark = tmp_path / "pid"
     top = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))"
     target = user_model("while True: time.sleep(1)", top)
-    code = f"from verifier.frontend import *; capture(CaptureRequest({target!r}))"
+    code = f"from synthesis.frontends.torch import *; capture(CaptureRequest({target!r}))"
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:

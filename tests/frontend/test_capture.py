@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.frontend.conftest import ROOT, SMALL
-from verifier.evaluate import evaluate
-from verifier.frontend import CaptureRequest, InputSpec, capture, reference
+from verifier.refute.evaluate import evaluate
+from synthesis.frontends.torch import CaptureRequest, InputSpec, capture, reference
 
 pytestmark = pytest.mark.torch
 hf = pytest.mark.hf
@@ -144,5 +144,5 @@ def test_llama_405b_is_captured_with_little_memory_and_few_layers():
 
 
 def test_the_front_end_is_imported_without_torch():
-    code = "import sys, verifier, verifier.frontend; assert 'torch' not in sys.modules"
+    code = "import sys, verifier, synthesis.frontends.torch; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from verifier.domains.floats import Floats
-from verifier.evaluate import evaluate
-from verifier.frontend.aten.table import Emit
-from verifier.frontend.constants import Band, Full, Opaque, Ramp, emit, recognise
-from verifier.ir.builder import Builder
+from verifier.refute.evaluate import evaluate
+from synthesis.frontends.torch.aten.table import Emit
+from synthesis.frontends.torch.constants import Band, Full, Opaque, Ramp, emit, recognise
+from verifier.kernel.program.builder import Builder
 
 
 def ij(n, m):

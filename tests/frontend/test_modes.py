@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.frontend.conftest import SMALL
-from verifier.frontend.errors import CaptureError
-from verifier.frontend.request import CaptureRequest
-from verifier.frontend.session import capture_here
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.frontends.torch.session import capture_here
 
 pytestmark = pytest.mark.torch
 

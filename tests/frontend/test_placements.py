@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.contract import layout_from_json
-from verifier.ir.jsondata import Cursor
-from verifier.ir.types import Mesh
-from verifier.layout import Layout
+from verifier.kernel.contract import layout_from_json
+from verifier.kernel.program.jsondata import Cursor
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Layout
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

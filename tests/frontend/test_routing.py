@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.frontend.test_capture import agrees
-from verifier.frontend import CaptureError, CaptureRequest, capture
+from synthesis.frontends.torch import CaptureError, CaptureRequest, capture
 
 pytestmark = pytest.mark.torch
 

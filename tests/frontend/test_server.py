@@ -13,7 +13,7 @@ import pytest
 
 from tests.frontend.conftest import ROOT
 from tests.frontend.test_bad_models import ended, failure
-from verifier.frontend import CaptureRequest, Limits, capture, process
+from synthesis.frontends.torch import CaptureRequest, Limits, capture, process
 
 pytestmark = pytest.mark.torch
 
@@ -179,8 +179,8 @@ def test_a_forked_process_has_a_server_of_its_own(user_model, tmp_path):
 
 ONE_JOB = """
 import sys
-from verifier.frontend import *
-from verifier.frontend import process
+from synthesis.frontends.torch import *
+from synthesis.frontends.torch import process
 process.warm_up(sys.argv[1])
 open(sys.argv[2], "w").write(f"{process._servers[()].process.pid} {process._servers[()].home}")
 if sys.argv[3:]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from verifier.frontend.errors import CaptureError
+from synthesis.frontends.torch.errors import CaptureError
 
 torch = pytest.importorskip("torch")
 
@@ -27,7 +27,7 @@ def traced(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
 
 def rewritten(run: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
     """What is run, without writes, as a module; None where that is not covered."""
-    from verifier.frontend.ranks.writes import without_writes
+    from synthesis.frontends.torch.ranks.writes import without_writes
 
     found = traced(run, *shapes)
     graph = without_writes(found.graph)
@@ -114,8 +114,8 @@ MANY = 1 << 15
 def refused(run: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
     from torch.func import functionalize
 
-    from verifier.frontend.provenance import Provenance
-    from verifier.frontend.unwritten import refuse_unwritten
+    from synthesis.frontends.torch.provenance import Provenance
+    from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 
     found = traced(functionalize(run, remove="mutations"), *shapes)
     try:

@@ -14,17 +14,17 @@ import pytest
 from synthesis.training.model import Degrees
 from synthesis.training.step import Step
 from synthesis.training.strategies import Strategy
-from verifier.campaign.mutants import mutations
-from verifier.campaign.rewrites import apply, kinds
-from verifier.contract import Contract
-from verifier.incremental import Base, proved_again
-from verifier.ir.errors import IRError
-from verifier.ir.program import Node, Program
-from verifier.ir.text import parse_text
-from verifier.layout import Layout
-from verifier.ops.registry import REGISTRY
+from benchmarks.mutation_testing.mutants import mutations
+from benchmarks.mutation_testing.rewrites import apply, kinds
+from verifier.kernel.contract import Contract
+from verifier.reuse import Base, proved_again
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Program
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout
+from verifier.kernel.program.registry import REGISTRY
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 WRITTEN = Degrees(tp=2, sequence_parallel=True)
 REPEATED = Degrees(

@@ -8,11 +8,11 @@ import pytest
 
 from synthesis.training.model import Degrees
 from synthesis.training.strategies import Strategy
-from verifier.incremental.reading import reread
-from verifier.ir.errors import IRError, MalformedError
-from verifier.ir.program import Program
-from verifier.ir.text import Spans, parse_text, to_text
-from verifier.wellformed import well_formed
+from verifier.reuse.reading import reread
+from verifier.kernel.program.errors import IRError, MalformedError
+from verifier.kernel.program.program import Program
+from verifier.text.parser import Spans, parse_text, to_text
+from verifier.text.wellformed import well_formed
 
 DEGREES = Degrees(tp=2, micro_batches=2, scan_layers=True, scan_micro_batches=True)
 TEXT = to_text(Strategy("step", DEGREES).step().distributed)

@@ -17,11 +17,11 @@ import pytest
 
 from synthesis.training.model import Degrees
 from synthesis.training.strategies import Strategy
-from verifier.incremental import Base, proved_again
-from verifier.incremental.reading import reread
-from verifier.incremental.store import Kept, Store
-from verifier.ir.text import Spans, parse_text, to_text
-from verifier.verify import verify
+from verifier.reuse import Base, proved_again
+from verifier.reuse.reading import reread
+from verifier.reuse.store import Kept, Store
+from verifier.text.parser import Spans, parse_text, to_text
+from verifier.verification import verify
 
 
 @cache
@@ -64,7 +64,7 @@ def test_other_bytes_or_another_verifier_find_nothing(
     assert store.kept(b"s", b"c") is not None
     assert store.kept(b"s", b"d") is None
     assert store.kept(b"sc", b"") is None
-    monkeypatch.setattr("verifier.incremental.store.version", lambda: "another")
+    monkeypatch.setattr("verifier.reuse.store.version", lambda: "another")
     assert store.kept(b"s", b"c") is None
 
 

@@ -8,13 +8,13 @@ from fractions import Fraction
 import pytest
 
 from tests.indexed.test_keys import clashes
-from verifier.indexed import Keys
-from verifier.inline import inline
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.ir.types import TensorType
-from verifier.relate import as_terms
+from verifier.provers.canonical import Keys
+from verifier.kernel.inline import inline
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.program.types import TensorType
+from verifier.provers.relate import as_terms
 
 ROWS, COLS = 6, 4
 OPS = (

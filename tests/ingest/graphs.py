@@ -7,12 +7,12 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from verifier.contract import output_key
+from verifier.kernel.contract import output_key
 from verifier.domains.base import Array
-from verifier.evaluate import simulate
-from verifier.ir.program import Program
-from verifier.ops import lookup
-from verifier.regions import regions
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program.program import Program
+from verifier.kernel.ops import lookup
+from verifier.kernel.rank_sets import regions
 
 
 def graph(program: Program) -> tuple[Hashable, ...]:

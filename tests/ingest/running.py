@@ -1,6 +1,6 @@
 """Runs the texts of all ranks, each for itself: collectives meet, messages are passed.
 
-Nothing of `verifier.ingest` is used: what the texts mean is read a second time.
+Nothing of `synthesis.frontends.rank_programs` is used: what the texts mean is read a second time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.ops import lookup
+from verifier.kernel.ops import lookup
 
 Values = dict[str, Array]
 Call = tuple[str, tuple[int, ...], Array, dict[str, Any]]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
-from verifier.contract import Contract
-from verifier.ingest import read_ranks, verify_ranks
-from verifier.ir.text import parse_text
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Contract
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout, from_placements
 from verifier.verdict import Counterexample, Proof, Trace, Witness
 
 NUMBER = re.compile(r'(?<![\w.%/"-])\d+(?![\w./])')

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
-from verifier.ingest import read_ranks, verify_ranks, write_ranks
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
 from verifier.verdict import Unknown
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from agent.cli import main
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
-from verifier.ingest import write_ranks
-from verifier.ir.text import to_text
+from synthesis.frontends.rank_programs import write_ranks
+from verifier.text.parser import to_text
 
 
 @pytest.fixture

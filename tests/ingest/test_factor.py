@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verifier.contract import Contract
+from verifier.kernel.contract import Contract
 from verifier.domains.floats import Floats
-from verifier.ingest import rank_texts, read_ranks, verify_ranks
-from verifier.ingest.form import header
-from verifier.inline import inline
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.layout import from_placements
-from verifier.memoized import run_both
+from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
+from synthesis.frontends.rank_programs.form import header
+from verifier.kernel.inline import inline
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import from_placements
+from verifier.refute.dedup import run_both
 from verifier.refute import compare, sample, too_large
 from verifier.verdict import Counterexample, Proof
 

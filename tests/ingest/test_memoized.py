@@ -17,10 +17,10 @@ from verifier import memoized, refute
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
-from verifier.evaluate import simulate
-from verifier.inline import inline
-from verifier.ir import IRError, Program
-from verifier.scatter import scatter
+from verifier.refute.evaluate import simulate
+from verifier.kernel.inline import inline
+from verifier.kernel.program import IRError, Program
+from verifier.refute.scatter import scatter
 
 STEPS = (
     "data, tensor and pipeline parallel",

@@ -15,13 +15,13 @@ from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import training_step
 from tests.ingest.graphs import graph, results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, written
-from verifier.ingest import read_ranks, verify_ranks, write_ranks
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.ir.types import Affine, Mesh, TensorType
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.program.types import Affine, Mesh, TensorType
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 @pytest.mark.parametrize("kind", ["folder", "ranks.spz", "ranks.sp", "ranks.zip"])

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ingest.running import Values, WrongError, run
-from verifier.contract import Contract
+from verifier.kernel.contract import Contract
 from verifier.domains.floats import Floats
-from verifier.evaluate import evaluate
-from verifier.ingest import rank_texts, read_ranks, verify_ranks
-from verifier.ingest.form import header
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.layout import Layout, from_placements
-from verifier.scatter import piece
+from verifier.refute.evaluate import evaluate
+from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
+from synthesis.frontends.rank_programs.form import header
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout, from_placements
+from verifier.refute.scatter import piece
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Witness
 
 BODY = """

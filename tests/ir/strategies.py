@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from verifier.ir import Affine, Attr, Builder, Mesh, Program, Source, TensorType
+from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, Source, TensorType
 
 EXTENTS = st.sampled_from((1, 2, 4, 6))
 SHAPES = st.lists(EXTENTS, min_size=1, max_size=3).map(tuple)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from verifier.ir import IRError
-from verifier.ir.files import load
-from verifier.ir.jsonio import dumps, loads
-from verifier.ir.text import parse_text, to_text
+from verifier.kernel.program import IRError
+from verifier.text.files import load
+from verifier.text.jsonio import dumps, loads
+from verifier.text.parser import parse_text, to_text
 
 GOOD = """program p mesh(tp=2)
   param %w: f32[4, 8] "fc.weight"

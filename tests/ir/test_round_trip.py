@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 
 from tests.ir.strategies import programs
-from verifier.ir import Affine, Builder, Mesh, Program, Source, TensorType
-from verifier.ir.files import load
-from verifier.ir.jsonio import digest, dumps, loads
-from verifier.ir.text import parse_text, to_text
+from verifier.kernel.program import Affine, Builder, Mesh, Program, Source, TensorType
+from verifier.text.files import load
+from verifier.text.jsonio import digest, dumps, loads
+from verifier.text.parser import parse_text, to_text
 
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 GOLDEN = Path(__file__).parents[1] / "golden"

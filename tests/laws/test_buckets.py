@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from verifier.buckets import one_by_one
-from verifier.evaluate import simulate
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh, TensorType
+from synthesis.frontends.torch.ranks.buckets import one_by_one
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 
 Shape = tuple[int, ...]
 SEEDS = range(12)

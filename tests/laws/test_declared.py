@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.declared import in_declared_range
-from verifier.evaluate import evaluate
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import TensorType
+from synthesis.frontends.torch.range_fold import in_declared_range
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import TensorType
 
 BELOW = 4
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.evaluate import evaluate
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import TensorType
-from verifier.leading import leading_dims
-from verifier.windows import read_windows
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import TensorType
+from synthesis.frontends.torch.bias_normalize import leading_dims
+from synthesis.frontends.torch.masked_gather import read_windows
 
 
 def bias(old: tuple[int, ...], other: tuple[int, ...], new: tuple[int, ...], left: bool) -> Program:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from verifier import smt
-from verifier.lemmas import LEMMAS
+from verifier.smt.lemmas import LEMMAS
 
 
 @pytest.mark.parametrize("name", LEMMAS)

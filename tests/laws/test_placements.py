@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from verifier.domains import Field, Floats
-from verifier.ir import Affine, IRError, Mesh
-from verifier.laws import check, survey
-from verifier.layout import Layout, from_placements
-from verifier.ops import REGISTRY, Operands, Placed, Refused
-from verifier.samples import Case, cases, forms
+from verifier.kernel.program import Affine, IRError, Mesh
+from tests.laws.laws import check, survey
+from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.ops import REGISTRY, Operands, Placed, Refused
+from tests.laws.samples import Case, cases, forms
 
 TP = Mesh.of(tp=2)
 APART = ("composite", "control")

@@ -9,12 +9,12 @@ import pytest
 
 from verifier.domains import Field, Floats
 from verifier.domains.base import Array, Domain
-from verifier.evaluate import evaluate
-from verifier.inline import inline
-from verifier.ir import Affine, Builder, Mesh, Program, TensorType
-from verifier.ops import REGISTRY
-from verifier.ops.registry import Op
-from verifier.samples import forms
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.inline import inline
+from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
+from verifier.kernel.ops import REGISTRY
+from verifier.kernel.program.registry import Op
+from tests.laws.samples import forms
 
 STEP = 1e-6
 STRAIGHT = {"round_to", "detach"}

@@ -18,9 +18,9 @@ from agent.llm.repairing import repair
 from agent.llm.scripted import Scripted
 from agent.llm.source import CUT, LONGEST_STRING, prepared
 from tests.llm import tasks
-from verifier.ir.text import parse_text, to_text
-from verifier.ops import REGISTRY
-from verifier.repair import KINDS
+from verifier.text.parser import parse_text, to_text
+from verifier.kernel.ops import REGISTRY
+from synthesis.repair import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "agent").rglob("*.py"))[::3] + sorted((ROOT / "examples").rglob("*.py"))

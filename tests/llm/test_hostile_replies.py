@@ -18,7 +18,7 @@ from agent.llm.replies import FORMS
 from agent.llm.scripted import Scripted
 from agent.llm.translating import translate
 from tests.llm import tasks
-from verifier.ir.text import to_text
+from verifier.text.parser import to_text
 
 STOLEN = [
     {"contract": "input x tp=R"},

@@ -14,7 +14,7 @@ from agent.errors import InputError
 from agent.llm.answers import NoModel
 from agent.llm.endpoint import Endpoint, find, project_settings, shown
 from agent.llm.secret import Secret, clean_environ, redacted
-from verifier.frontend import process
+from synthesis.frontends.torch import process
 
 SECRETS = {
     "OPENAI_API_KEY": "sk-aaaaaaaaaaaaaaaaaaaa",

@@ -14,7 +14,7 @@ from agent.llm.budget import UNLIMITED, Ledger, Limits
 from agent.llm.client import Client, Form
 from agent.llm.probe import visit
 from agent.llm.profile import Profiles
-from agent.llm.rungs import RUNGS, ExtractError, extract
+from agent.llm.format_tiers import RUNGS, ExtractError, extract
 from tests.llm.conftest import KEY
 from tests.llm.server import USAGE, Server, Way, chunk, page, says, status, stream
 

@@ -16,9 +16,9 @@ from prompts import PromptError, load, names, render
 from synthesis.assign import options
 from synthesis.roles import Module, Param
 from synthesis.tactics import TACTICS
-from verifier.ops import REGISTRY
-from verifier.repair import KINDS
-from verifier.time.checks import CHECKS
+from verifier.kernel.ops import REGISTRY
+from synthesis.repair import KINDS
+from verifier.order.checks import CHECKS
 
 GOLDEN = Path(__file__).parent / "golden"
 WORD = "B0123456789abcdef"

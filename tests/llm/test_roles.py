@@ -30,11 +30,11 @@ from agent.llm.translating import translate
 from prompts import load
 from tests.llm import tasks
 from tests.llm.server import Server, says
-from verifier.contract_text import read_contract
-from verifier.ir.errors import IRError
-from verifier.ir.text import parse_text
+from verifier.text.contract import read_contract
+from verifier.kernel.program.errors import IRError
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ROLES: dict[str, tuple[Callable[[Model], object], Callable[[], str]]] = {
     "translate": (lambda m: translate(m, tasks.translation()), tasks.translated),

@@ -9,14 +9,14 @@ import numpy as np
 
 from verifier import smt
 from verifier.checker import Accepted, check
-from verifier.contract import Contract
+from verifier.kernel.contract import Contract
 from verifier.domains.base import Array
-from verifier.elementwise import elementwise
-from verifier.evaluate import evaluate
-from verifier.inline import inline
-from verifier.ir import Attr, Builder, Program, TensorType
+from verifier.provers.scalars import elementwise
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.inline import inline
+from verifier.kernel.program import Attr, Builder, Program, TensorType
 from verifier.verdict import Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def program(op: str, shapes: Mapping[str, tuple[int, ...]], **attrs: Attr) -> Program:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.ops.running import program
-from verifier.autodiff import grad
+from synthesis.autodiff import grad
 from verifier.domains.base import Array
-from verifier.evaluate import evaluate
-from verifier.inline import inline
-from verifier.ir import IRError, Mesh, Program
-from verifier.ops import REGISTRY
-from verifier.samples import forms
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.inline import inline
+from verifier.kernel.program import IRError, Mesh, Program
+from verifier.kernel.ops import REGISTRY
+from tests.laws.samples import forms
 
 STEP = 1e-6
 ROUNDS = {"quantize", "detach"}

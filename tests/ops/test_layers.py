@@ -7,10 +7,10 @@ from fractions import Fraction
 import pytest
 
 from tests.ops.running import judged
-from verifier.autodiff import grad
-from verifier.contract import Contract
-from verifier.ir import Affine, Attr, Builder, Mesh, Program, TensorType
-from verifier.layout import Layout, from_placements
+from synthesis.autodiff import grad
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import Layout, from_placements
 from verifier.verdict import Proof, Unknown
 
 TP = Mesh.of(tp=2)

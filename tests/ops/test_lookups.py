@@ -9,9 +9,9 @@ import pytest
 
 from tests.ops.running import run
 from tests.ops.test_verdicts import Pair, laid
-from verifier.autodiff import grad
-from verifier.evaluate import evaluate
-from verifier.ir import Affine, Builder, Mesh, TensorType
+from synthesis.autodiff import grad
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.program import Affine, Builder, Mesh, TensorType
 from verifier.verdict import Proof
 
 TP = Mesh.of(tp=2)

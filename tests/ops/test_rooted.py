@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.ops.running import judged
-from verifier.autodiff import grad
-from verifier.contract import Contract
-from verifier.evaluate import simulate
-from verifier.ir import Builder, Mesh, Program, TensorType
-from verifier.layout import from_placements
-from verifier.ops import Refused
-from verifier.regions import regions
+from synthesis.autodiff import grad
+from verifier.kernel.contract import Contract
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import from_placements
+from verifier.kernel.ops import Refused
+from verifier.kernel.rank_sets import regions
 from verifier.verdict import Proof
 
 TP = Mesh.of(tp=3)
@@ -87,7 +87,7 @@ def test_they_are_adjoint() -> None:
 
 
 def test_a_pending_sum_does_not_split_over_its_own_ranks() -> None:
-    from verifier.ops import REGISTRY, Operands
+    from verifier.kernel.ops import REGISTRY, Operands
 
     op = REGISTRY["scatter"]
     waiting = from_placements((6, 4), [("tp", 3, "P")])

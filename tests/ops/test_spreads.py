@@ -8,13 +8,13 @@ from itertools import product
 
 import pytest
 
-from verifier.contract_text import read_contract
-from verifier.ir.text import parse_text
-from verifier.ir.types import Mesh
-from verifier.layout import Atom, Dim, global_extent, normal
-from verifier.ops.views import FEW_READINGS, spreads
+from verifier.text.contract import read_contract
+from verifier.text.parser import parse_text
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Atom, Dim, global_extent, normal
+from verifier.kernel.ops.views import FEW_READINGS, spreads
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 Reading = dict[int, Dim]
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from tests.ops.running import judged
-from verifier.autodiff import grad
-from verifier.contract import Contract
-from verifier.ir import Affine, Builder, Mesh, Program, TensorType
-from verifier.layout import Layout, from_placements
+from synthesis.autodiff import grad
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import Layout, from_placements
 from verifier.verdict import Proof, Unknown
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -237,7 +237,7 @@ def test_causal_attention_over_a_split_sequence() -> None:
 
 
 def test_clipping_by_the_norm_of_split_gradients() -> None:
-    from verifier.ops.optim import clip_by_global_norm
+    from verifier.kernel.ops.optim import clip_by_global_norm
 
     grads = {"a": laid(TP, (4, 6), tp="S(0)"), "b": laid(TP, (6,))}
     for over, proved in (

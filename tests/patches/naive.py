@@ -18,7 +18,7 @@ from benchmarks.patches.models import of_file
 from benchmarks.patches.truth import judge
 from synthesis.emit.patch import patch
 from synthesis.plan import Plan
-from verifier.frontend.request import CaptureRequest
+from synthesis.frontends.torch.request import CaptureRequest
 
 HEAD = """
 

@@ -22,9 +22,9 @@ from synthesis.hardware import Cluster
 from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.planner import synthesize
-from synthesis.wishes import NO_WISHES, WishError, Wishes
+from synthesis.constraints import NO_WISHES, WishError, Wishes
 from tests.synthesis import decoder
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 
 PROGRAM = decoder.decoder(layers=2)
 ALONE = synthesize(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.bench_repair import outcome as outcomes
-from agent.bench_repair.command import Choice, command
-from agent.bench_repair.outcome import alike
-from agent.bench_repair.programs import wrong
+from benchmarks.repair import outcome as outcomes
+from benchmarks.repair.command import Choice, command
+from benchmarks.repair.outcome import alike
+from benchmarks.repair.programs import wrong
 from agent.errors import Exit
 from agent.run import Outcome, Run, conduct
-from verifier.ir.text import parse_text
+from verifier.text.parser import parse_text
 
 
 def run(choice: Choice, out: Path) -> int:
@@ -46,7 +46,7 @@ def test_a_slice_is_repaired_and_taken_up_again(
 
     asked: list[tuple[object, ...]] = []
     again = outcomes.repaired
-    monkeypatch.setattr("agent.bench_repair.command.repaired", once)
+    monkeypatch.setattr("benchmarks.repair.command.repaired", once)
     assert run(Choice(limit=3, parts=("corpus", "zoo"), seconds=1.0), tmp_path) == Exit.PROVED
     assert len(asked) == 1
     assert len([json.loads(line) for line in kept.read_text().splitlines()]) == 6

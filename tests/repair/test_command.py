@@ -16,17 +16,17 @@ from agent.llm.scripted import Scripted
 from agent.loop.sources import suggestion
 from agent.repairing import Choice, Files, command, patch
 from agent.run import Outcome, Run, conduct
-from verifier.campaign.cases import read_case
-from verifier.campaign.corpus import ROOT
-from verifier.contract_text import compose, load_contract
-from verifier.face.pair import pair, write
-from verifier.ir.files import load
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.repair import Edit, contract_values, repair
-from verifier.repair.search import NotRepaired, Repaired
+from benchmarks.mutation_testing.cases import read_case
+from benchmarks.mutation_testing.corpus import ROOT
+from verifier.text.contract import compose, load_contract
+from shardproof.compat.pair import pair, write
+from verifier.text.files import load
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from synthesis.repair import Edit, contract_values, repair
+from synthesis.repair.search import NotRepaired, Repaired
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 Patch = pytest.MonkeyPatch
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text, to_text
-from verifier.repair import KINDS, Edit, apply
-from verifier.verify import well_formed
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text, to_text
+from synthesis.repair import KINDS, Edit, apply
+from verifier.verification import well_formed
 
 PROGRAM = """
 program many mesh(tp=2)

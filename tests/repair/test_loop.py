@@ -16,14 +16,14 @@ from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.feedback import told
 from agent.loop.loop import ROUNDS_IN_CONTEXT
 from agent.loop.question import Candidate
-from verifier.contract_text import compose, read_contract
-from verifier.ir.errors import IRError
-from verifier.ir.text import parse_text
-from verifier.repair import Edit
-from verifier.repair import repair as enumerated
-from verifier.repair.search import NotRepaired
+from verifier.text.contract import compose, read_contract
+from verifier.kernel.program.errors import IRError
+from verifier.text.parser import parse_text
+from synthesis.repair import Edit
+from synthesis.repair import repair as enumerated
+from synthesis.repair.search import NotRepaired
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """
 program two

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.campaign.cases import read_case
-from verifier.campaign.corpus import ROOT
-from verifier.campaign.mutants import mutations
-from verifier.campaign.truth import equal
-from verifier.campaign.zoo import bases
+from benchmarks.mutation_testing.cases import read_case
+from benchmarks.mutation_testing.corpus import ROOT
+from benchmarks.mutation_testing.mutants import mutations
+from benchmarks.mutation_testing.truth import equal
+from benchmarks.mutation_testing.zoo import bases
 from verifier.checker import Accepted, check
-from verifier.inline import inline
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
-from verifier.repair import NotRepaired, Repaired, repair
+from verifier.kernel.inline import inline
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from synthesis.repair import NotRepaired, Repaired, repair
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 BASES = {str(b): b for b in bases()}
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {

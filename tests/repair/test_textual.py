@@ -6,13 +6,13 @@ import difflib
 
 import pytest
 
-from verifier.campaign.corpus import cases
-from verifier.campaign.mutants import mutations
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.repair import Edit, apply, rewritten, written
-from verifier.repair.edits import without_dead
-from verifier.repair.textual import unsourced
+from benchmarks.mutation_testing.corpus import cases
+from benchmarks.mutation_testing.mutants import mutations
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from synthesis.repair import Edit, apply, rewritten, written
+from synthesis.repair.edits import without_dead
+from synthesis.repair.textual import unsourced
 
 TEXT = """# Two ranks; the sum is missing.
 program  many   mesh(tp=2)

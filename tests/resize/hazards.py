@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from verifier.contract import Contract, output_key
-from verifier.ir import Affine, Builder, Mesh, Program, TensorType
-from verifier.layout import Atom, Layout, from_placements
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import Atom, Layout, from_placements
 
 Case = tuple[Program, Program, Contract]
 TP = Mesh.of(tp=8)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.contract_text import read_contract
-from verifier.ir.text import parse_text, to_text
+from verifier.text.contract import read_contract
+from verifier.text.parser import parse_text, to_text
 from verifier.verdict import Counterexample
-from verifier.verify import verify
+from verifier.verification import verify
 
 N = 1 << 21
 ONE = f"""program one

@@ -2,12 +2,12 @@
 
 import pytest
 
-from verifier.contract import Contract
-from verifier.ir.text import parse_text
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Contract
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout, from_placements
 from verifier.refute import refute
-from verifier.resize import Resized, resize
-from verifier.resize.resized import smaller_mesh
+from verifier.refute.scale_down import Resized, resize
+from verifier.refute.scale_down.resized import smaller_mesh
 
 
 @pytest.mark.parametrize("rank", [3, 7])

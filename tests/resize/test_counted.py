@@ -2,10 +2,10 @@
 
 import pytest
 
-from verifier.contract import Contract
-from verifier.ir.text import parse_text
-from verifier.layout import Layout
-from verifier.resize import SmallDifference, refute_resized
+from verifier.kernel.contract import Contract
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout
+from verifier.refute.scale_down import SmallDifference, refute_resized
 
 WHOLE = Layout.replicate((64, 8))
 

@@ -10,13 +10,13 @@ import pytest
 
 from synthesis.planner import synthesize
 from tests.synthesis import decoder as toy
-from verifier.campaign.edits import sites, splice, with_attrs
-from verifier.campaign.mutants import mutations
-from verifier.contract import Contract
-from verifier.ir import Affine, Mesh, Program
+from benchmarks.mutation_testing.edits import sites, splice, with_attrs
+from benchmarks.mutation_testing.mutants import mutations
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Affine, Mesh, Program
 from verifier.refute import refute, too_large
-from verifier.resize import Declined, Resized, SmallDifference, refute_resized, resize
-from verifier.resize.refuting import Relates
+from verifier.refute.scale_down import Declined, Resized, SmallDifference, refute_resized, resize
+from verifier.refute.scale_down.refuting import Relates
 
 Case = tuple[Program, Program, Contract]
 

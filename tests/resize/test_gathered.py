@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.contract import Contract
-from verifier.ir.text import parse_text
-from verifier.layout import Atom, Layout, from_placements, whole
-from verifier.resize import Resized, resize
+from verifier.kernel.contract import Contract
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Atom, Layout, from_placements, whole
+from verifier.refute.scale_down import Resized, resize
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """program one
   param %q: f32[16384, 256]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.contract import Contract
+from verifier.kernel.contract import Contract
 from verifier.domains.floats import Floats
-from verifier.inline import inline
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.layout import from_placements
-from verifier.memoized import run_both
+from verifier.kernel.inline import inline
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import from_placements
+from verifier.refute.dedup import run_both
 from verifier.refute import compare, sample, too_large
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """program one
   param %w: f32[2048, 512]

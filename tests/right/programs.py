@@ -1,6 +1,6 @@
 """Right programs that look wrong, and wrong ones that look like them, at two sizes.
 
-A file is a case of the corpus (`verifier/campaign/cases.py`) with several right and wrong sections,
+A file is a case of the corpus (`benchmarks/mutation_testing/cases.py`) with several right and wrong sections,
 each with a name of its own, and with extents as arithmetic: `<4*k>` stands for four times what the
 line `# small: k=2` says.
 """
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from verifier.contract import Contract
-from verifier.contract_text import compose, read_contract
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
+from verifier.kernel.contract import Contract
+from verifier.text.contract import compose, read_contract
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
 
 HERE = Path(__file__).parent
 SIZES = ("small", "large")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.right.programs import HERE, Spelling, spellings
-from verifier.certificate import seal
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, check
-from verifier.ir.program import Program
+from verifier.kernel.program.program import Program
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 FAULT = "fault.py"
 """What a wrong program names as the source of the op at fault."""

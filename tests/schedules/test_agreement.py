@@ -8,8 +8,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.schedules.simulator import faults
-from verifier.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
-from verifier.time import replay
+from synthesis.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
+from verifier.order import replay
 
 
 @st.composite

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from verifier.ir.errors import MalformedError
-from verifier.schedules import (
+from verifier.kernel.program.errors import MalformedError
+from synthesis.schedules import (
     GENERATORS,
     check_schedule,
     draw_svg,
@@ -20,7 +20,7 @@ from verifier.schedules import (
     to_events,
     to_text,
 )
-from verifier.time import replay, shown, verify_time
+from verifier.order import replay, shown, verify_time
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])

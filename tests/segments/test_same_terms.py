@@ -14,11 +14,11 @@ from tests.segments.pairs import PAIRS, WRONG, S, Write, part, row, turn
 from verifier.domains.algebra import Algebra
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.ir import Builder, TensorType
-from verifier.ops import lookup
-from verifier.relate import as_terms
-from verifier.segments import Budget, Step, replay, same_terms
-from verifier.segments.laws import LAWS
+from verifier.kernel.program import Builder, TensorType
+from verifier.kernel.ops import lookup
+from verifier.provers.relate import as_terms
+from verifier.provers.rewrite import Budget, Step, replay, same_terms
+from verifier.provers.rewrite.laws import LAWS
 from verifier.terms import ONE, Ref, Terms
 
 NAMES = {
@@ -211,7 +211,7 @@ def test_steps_keep_the_value_of_random_terms(tree: object) -> None:
 
     terms, a, _ = both(build, build, S, S, S, (4,))
     zero = terms.full(terms.shape(a), Fraction(7))
-    from verifier.segments.search import _Search, _SpentError
+    from verifier.provers.rewrite.search import _Search, _SpentError
 
     search = _Search(terms, Budget(steps=400, seconds=1))
     try:

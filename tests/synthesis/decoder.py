@@ -8,15 +8,15 @@ import numpy as np
 
 from synthesis.hardware import Cluster, load
 from synthesis.lower import Lowered
-from verifier.autodiff import grad
-from verifier.contract import output_key
+from synthesis.autodiff import grad
+from verifier.kernel.contract import output_key
 from verifier.domains.floats import Floats
-from verifier.evaluate import evaluate, simulate
-from verifier.inline import inline, live
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh, Source, TensorType
-from verifier.scatter import gather, scatter
+from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, Source, TensorType
+from verifier.refute.scatter import gather, scatter
 
 BATCH, SEQ, HIDDEN, FFN, VOCAB, LAYERS = 2, 4, 8, 16, 12, 3
 CLUSTER: Cluster = load()

@@ -9,9 +9,9 @@ from synthesis.roles import Module
 from synthesis.scoring import Candidate, Refusal, prepare
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 
 MESH = Mesh.of(tp=2)
 NORM = Module("norm", "LayerNorm", "other")

@@ -7,7 +7,7 @@ import pytest
 from synthesis.assign import options, split
 from synthesis.roles import modules
 from synthesis.tactics import TACTICS
-from verifier.ir.text import parse_text
+from verifier.text.parser import parse_text
 
 EXPERTS = """program m
   input %ids: i64[6]

@@ -12,10 +12,10 @@ from synthesis.search import Search, prepare
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
 from verifier.checker import Accepted, check
-from verifier.ir.types import Mesh
-from verifier.layout import Layout
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Layout
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 MESHES = (Mesh.of(tp=2), Mesh.of(tp=4), Mesh.of(dp=2), Mesh.of(dp=2, tp=2), Mesh.of(tp=2, dp=2))
 

@@ -8,7 +8,7 @@ from synthesis.assign import options, split
 from synthesis.planner import can_emit
 from synthesis.roles import modules
 from synthesis.tactics import TACTICS
-from verifier.ir.text import parse_text
+from verifier.text.parser import parse_text
 
 LOOKUP = """program m
   input %ids: i64[4]

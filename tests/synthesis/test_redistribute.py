@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from synthesis.redistribute import path, volumes
 from verifier.domains.floats import Floats
-from verifier.evaluate import simulate
-from verifier.ir.builder import Builder
-from verifier.ir.types import Mesh, TensorType
-from verifier.layout import Atom, Layout, from_placements, normal
-from verifier.scatter import gather, scatter
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.kernel.layout import Atom, Layout, from_placements, normal
+from verifier.refute.scatter import gather, scatter
 
 MESH = Mesh.of(dp=2, tp=2)
 SHAPE = (8, 4)

@@ -9,9 +9,9 @@ from synthesis.roles import Module, heads, modules
 from synthesis.search import prepare
 from synthesis.tactics import TACTICS, tactic
 from tests.synthesis import decoder
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import Mesh
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 
 
 def by_path(program: Program) -> dict[str, Module]:

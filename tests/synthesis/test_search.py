@@ -14,11 +14,11 @@ from synthesis.plan import Plan, from_json, table, to_json
 from synthesis.planner import Synthesis, synthesize
 from synthesis.search import ROOM, search
 from synthesis.tactics import TACTICS
-from synthesis.wishes import show_bytes
+from synthesis.constraints import show_bytes
 from tests.synthesis import decoder
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 PROGRAM = decoder.decoder(layers=2)
 NARROW = decoder.decoder(layers=2, kv=2)

@@ -12,7 +12,7 @@ from synthesis.assign import PlanError, misfit, options
 from synthesis.planner import Synthesis, synthesize
 from synthesis.roles import Module
 from synthesis.tactics import TACTICS
-from synthesis.wishes import (
+from synthesis.constraints import (
     NO_WISHES,
     STYLES,
     Kind,
@@ -23,9 +23,9 @@ from synthesis.wishes import (
     show_bytes,
 )
 from tests.synthesis import decoder
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 PROGRAM = decoder.decoder(layers=2)
 TP = Mesh.of(tp=2)

@@ -11,12 +11,12 @@ from synthesis.literal import LiteralError, literal
 from synthesis.planner import Synthesis, synthesize
 from synthesis.roles import Module
 from synthesis.why import why_not
-from synthesis.wishes import NO_WISHES, WishError
+from synthesis.constraints import NO_WISHES, WishError
 from tests.synthesis import decoder
-from verifier.contract import Contract
-from verifier.ir.types import Mesh
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 PROGRAM = decoder.decoder(layers=2)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from verifier.time import TimeBuilder, TimeProgram
-from verifier.time.builder import RankBuilder, access
-from verifier.time.events import Record, Recv, Send, handle_of
-from verifier.time.machine import Execution
-from verifier.time.violation import Step
+from verifier.order import TimeBuilder, TimeProgram
+from verifier.order.builder import RankBuilder, access
+from verifier.order.events import Record, Recv, Send, handle_of
+from verifier.order.machine import Execution
+from verifier.order.violation import Step
 
 CALLS = ("tp", "dp", "cast", "fold", "0>1", "1>0", "swap", "swap")
 BUFFERS = ("a", "b", "a[0:2]", "a[1:3]", "c", "out")

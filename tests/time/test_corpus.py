@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from verifier.time import parse_text, replay, shown, to_text, verify_time
-from verifier.time.checks import CHECKS
+from verifier.order import parse_text, replay, shown, to_text, verify_time
+from verifier.order.checks import CHECKS
 
 CORPUS = Path(__file__).with_name("corpus")
 WRONG = sorted(CORPUS.glob("*.wrong.txt"))

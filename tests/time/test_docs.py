@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from verifier.schedules import check_schedule, parse
-from verifier.time import CHECKS, parse_text, verify_time
+from synthesis.schedules import check_schedule, parse
+from verifier.order import CHECKS, parse_text, verify_time
 
 
 def test_the_table_of_checks_is_that_of_the_registry(root: Path) -> None:

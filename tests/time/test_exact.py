@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import HealthCheck, assume, event, given, settings
 
 from tests.time.strategies import programs, states
-from verifier.time import CHECKS, shown, verify_time
-from verifier.time.context import Context
-from verifier.time.graph import build
-from verifier.time.machine import Execution
-from verifier.time.matching import match
-from verifier.time.order import Order
-from verifier.time.violation import Step
+from verifier.order import CHECKS, shown, verify_time
+from verifier.order.context import Context
+from verifier.order.graph import build
+from verifier.order.machine import Execution
+from verifier.order.matching import match
+from verifier.order.order import Order
+from verifier.order.violation import Step
 
 SMALL = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.ir.errors import IRError
-from verifier.ir.text import parse_text
-from verifier.time import from_program, shown, to_text, verify_time
-from verifier.time.events import Collective, Group, Recv, Send
-from verifier.time.text import parse_text as parse_events
+from verifier.kernel.program.errors import IRError
+from verifier.text.parser import parse_text
+from verifier.order import from_program, shown, to_text, verify_time
+from verifier.order.events import Collective, Group, Recv, Send
+from verifier.order.text import parse_text as parse_events
 
 HEAD = "program p mesh(dp=4, tp=2)\ninput %x: f32[4, 4]\nparam %w: f32[4, 4]\n"
 PIPE = """program p mesh(pp=2, tp=2)

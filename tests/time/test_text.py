@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.time.strategies import programs
-from verifier.ir.errors import MalformedError
-from verifier.time import TimeBuilder, parse_text, to_text, verify_time
-from verifier.time.events import Compute, Send
+from verifier.kernel.program.errors import MalformedError
+from verifier.order import TimeBuilder, parse_text, to_text, verify_time
+from verifier.order.events import Compute, Send
 
 GOOD = """events p
 communicator tp = (0, 1)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.tir_lifter import (
     Apply,
     Const,

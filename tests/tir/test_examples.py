@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.evaluate import evaluate
-from verifier.ir.text import parse_text, to_text
+from verifier.refute.evaluate import evaluate
+from verifier.text.parser import parse_text, to_text
 from verifier.tir_lifter import interpret, lift_text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tir"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from verifier.checker import Accepted, check
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.tir_lifter import Collective, TirError, shard, verify_lifted
 from verifier.verdict import Counterexample, Proof
 

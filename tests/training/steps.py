@@ -8,9 +8,9 @@ import numpy as np
 
 from synthesis.training.step import Step
 from synthesis.training.strategies import OPEN, STRATEGIES
-from verifier.ir.program import Program
+from verifier.kernel.program.program import Program
 from verifier.verdict import Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 BY_NAME = {s.name: s for s in (*STRATEGIES, *OPEN)}
 

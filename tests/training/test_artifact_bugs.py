@@ -11,7 +11,7 @@ from benchmarks.artifact_bugs import ALL, DEGREES, Bug, judge, plan
 from synthesis.training.model import TINY, Degrees
 from synthesis.training.step import Step
 from synthesis.training.truth import agrees
-from verifier.ir.errors import IRError
+from verifier.kernel.program.errors import IRError
 
 SMALL = replace(TINY, layers=4)
 """Two layers in each repeated block."""

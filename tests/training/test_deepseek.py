@@ -12,10 +12,10 @@ from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import Step, training_step
 from synthesis.training.truth import agrees, gap
 from tests.training.steps import judged
-from verifier.campaign.edits import sites, splice, with_attrs
+from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from verifier.checker import Accepted, check
-from verifier.ir.program import Node, Program
-from verifier.ir.types import Attr
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Attr
 from verifier.verdict import Counterexample, Proof
 
 V2, V3 = "tiny-deepseek-v2", "tiny-deepseek-v3"

@@ -16,13 +16,13 @@ from synthesis.training.model import TrainingError
 from synthesis.training.staged import staged
 from synthesis.training.step import Step
 from synthesis.training.truth import agrees
-from verifier.autodiff import grad
+from synthesis.autodiff import grad
 from verifier.checker import Accepted, check
-from verifier.ir.builder import Builder
-from verifier.ir.program import Program
-from verifier.ir.types import Attr, Mesh, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Attr, Mesh, TensorType
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 WIDE = 8
 

@@ -9,9 +9,9 @@ import pytest
 
 from synthesis.training.truth import agrees
 from tests.training.steps import judged, step_of
-from verifier.campaign.edits import Site, sites, splice, with_attrs
-from verifier.ir.program import IN_ORDER, Node, Program
-from verifier.ir.types import Affine, Attr
+from benchmarks.mutation_testing.edits import Site, sites, splice, with_attrs
+from verifier.kernel.program.program import IN_ORDER, Node, Program
+from verifier.kernel.program.types import Affine, Attr
 from verifier.verdict import Counterexample, Trace
 
 Find = Callable[[Program, Node], bool]

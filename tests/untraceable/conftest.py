@@ -14,8 +14,8 @@ import pytest
 from filelock import FileLock
 
 from agent.translation.trial import Trial
-from verifier.frontend import observed
-from verifier.frontend.request import InputSpec
+from synthesis.frontends.torch import observed
+from synthesis.frontends.torch.request import InputSpec
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -14,7 +14,7 @@ from agent import cli
 from agent.translation import command
 from agent.translation.trial import Trial
 from tests.untraceable.conftest import FILES, ROOT, last_class
-from verifier.frontend.observed import Observed
+from synthesis.frontends.torch.observed import Observed
 
 pytestmark = pytest.mark.torch
 

@@ -21,9 +21,9 @@ from agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
 from synthesis import hardware
 from synthesis.planner import PlanError, synthesize
 from verifier.checker import Accepted, check
-from verifier.ir.types import Mesh
+from verifier.kernel.program.types import Mesh
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 pytestmark = pytest.mark.torch
 

@@ -13,9 +13,9 @@ from agent.translation.rounds import GivenUp, Report
 from agent.translation.trial import Trial
 from agent.translation.trust import Bound, Differs, DisplayOnly
 from tests.untraceable.conftest import try_all
-from verifier.frontend.observed import Observed
-from verifier.frontend.request import InputSpec
-from verifier.ir.text import parse_text
+from synthesis.frontends.torch.observed import Observed
+from synthesis.frontends.torch.request import InputSpec
+from verifier.text.parser import parse_text
 
 pytestmark = pytest.mark.torch
 

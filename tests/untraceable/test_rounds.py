@@ -17,12 +17,12 @@ from agent.translation.rounds import GivenUp, Replies, Report, run_rounds
 from agent.translation.splicing import splice
 from agent.translation.tasks import task_of
 from agent.translation.trust import Bound, Differs, DisplayOnly, Evidence, Judged, Suspect
-from verifier.frontend.observed import Hole, Observed, OutFact, Sample, Subject, Trouble
-from verifier.frontend.request import InputSpec
-from verifier.ir.errors import IRError
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.ir.types import TensorType
+from synthesis.frontends.torch.observed import Hole, Observed, OutFact, Sample, Subject, Trouble
+from synthesis.frontends.torch.request import InputSpec
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.program.types import TensorType
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT = """program Twice

@@ -8,8 +8,8 @@ from agent.translation.trial import Trial
 from agent.translation.trust import Bound, Differs
 from tests.untraceable.conftest import shared, try_all
 from tests.untraceable.test_odd_code import model
-from verifier.frontend.edges import edges
-from verifier.ir.text import parse_text
+from synthesis.frontends.torch.edges import edges
+from verifier.text.parser import parse_text
 
 pytestmark = pytest.mark.torch
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.ir import Mesh
-from verifier.ir.where import members
-from verifier.ops import lookup
-from verifier.relate import Fact
-from verifier.scatter import copies, gather, piece
+from verifier.kernel.program import Mesh
+from verifier.kernel.program.where import members
+from verifier.kernel.ops import lookup
+from verifier.provers.relate import Fact
+from verifier.refute.scatter import copies, gather, piece
 from verifier.terms import Ref, Terms
 
 FLOATS = Floats()

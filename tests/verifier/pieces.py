@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verifier.contract import Contract
-from verifier.ir import Builder, Mesh, Program, TensorType
-from verifier.layout import Layout
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import Layout
 
 NONE, TP = Mesh(), Mesh.of(tp=2)
 Build = Callable[..., str]

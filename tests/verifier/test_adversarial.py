@@ -7,15 +7,15 @@ from unittest.mock import patch
 
 import pytest
 
-from verifier.certificate import seal
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract import ContractError
-from verifier.contract_text import compose, read_contract
-from verifier.elementwise import Differs, decide
-from verifier.ir import IRError
-from verifier.ir.text import parse_text
+from verifier.kernel.contract import ContractError
+from verifier.text.contract import compose, read_contract
+from verifier.provers.scalars import Differs, decide
+from verifier.kernel.program import IRError
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Verdict:
@@ -26,8 +26,8 @@ def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Ver
     if not silent:
         return verify(sequential, program, asked)
     with (
-        patch("verifier.verify.refute", return_value=None),
-        patch("verifier.verify.MAX_ELEMENTS", 0),
+        patch("verifier.verification.refute", return_value=None),
+        patch("verifier.verification.MAX_ELEMENTS", 0),
     ):
         return verify(sequential, program, asked)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from verifier.contract import Balanced, Contract
-from verifier.ir import Builder, Mesh, Program, TensorType
-from verifier.layout import Layout, from_placements
-from verifier.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.kernel.contract import Balanced, Contract
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import Layout, from_placements
+from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
 
 
 def whole() -> tuple[Program, str]:

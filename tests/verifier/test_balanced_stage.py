@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from verifier.checker import Accepted, check
-from verifier.contract import Balanced, Contract
-from verifier.ir.text import parse_text
-from verifier.layout import Layout, from_placements
+from verifier.kernel.contract import Balanced, Contract
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout, from_placements
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """program one
   input %w: f32[8000000]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.contract_text import compose, read_contract
-from verifier.ir.text import parse_text
+from verifier.text.contract import compose, read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """program one
   input %x: f32[8, 6]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.verifier.pieces import TP, pair, program, typed, whole
-from verifier.contract import Contract, ContractError
-from verifier.ir import Builder, Mesh
-from verifier.layout import Atom, Layout
-from verifier.verify import verify
+from verifier.kernel.contract import Contract, ContractError
+from verifier.kernel.program import Builder, Mesh
+from verifier.kernel.layout import Atom, Layout
+from verifier.verification import verify
 
 LAID = Layout.replicate((2,))
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from verifier.contract import Contract, ContractError, check
-from verifier.contract_text import compose, load_contract, read_contract
-from verifier.ir.errors import MalformedError
-from verifier.ir.text import parse_text
-from verifier.ir.where import ranks_where
-from verifier.layout import Atom, Dim, normal
+from verifier.kernel.contract import Contract, ContractError, check
+from verifier.text.contract import compose, load_contract, read_contract
+from verifier.kernel.program.errors import MalformedError
+from verifier.text.parser import parse_text
+from verifier.kernel.program.where import ranks_where
+from verifier.kernel.layout import Atom, Dim, normal
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = parse_text("""program one
   input %x: f32[4, 8]

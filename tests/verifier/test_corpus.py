@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.campaign.cases import Case, judge
-from verifier.campaign.corpus import cases, replays
+from benchmarks.mutation_testing.cases import Case, judge
+from benchmarks.mutation_testing.corpus import cases, replays
 from verifier.checker import Rejected, check
 from verifier.verdict import Proof
 

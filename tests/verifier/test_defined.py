@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import pytest
 
-from verifier.contract import ContractError
-from verifier.contract_text import read_contract
-from verifier.ir.errors import IRError
-from verifier.ir.text import parse_text
-from verifier.relate import Rules, relate_peeled, satisfied
+from verifier.kernel.contract import ContractError
+from verifier.text.contract import read_contract
+from verifier.kernel.program.errors import IRError
+from verifier.text.parser import parse_text
+from verifier.provers.relate import Rules, relate_peeled, satisfied
 from verifier.terms import ONE, Ref, Terms
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 SUM = "%e = add %x, %y"
 GIVEN = "input %x: f32[4]\n input %y: f32[4]"

@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract_text import read_contract
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.needed import Needed
+from verifier.text.contract import read_contract
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.analysis.definedness import Needed
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 ZERO = "%z = full {shape=[], value=0}"
 SQUARES = """
@@ -74,7 +74,7 @@ GUARDS = {
         "%a = sqrt %x\n %y = mul %a, %v",
     ),
 }
-MUTED = ("verifier.verify.refute", "verifier.elementwise.deciding.refute")
+MUTED = ("verifier.verification.refute", "verifier.provers.scalars.deciding.refute")
 SIZES = {"small": (4, 4), "large": (2048, 8192)}
 
 
@@ -194,7 +194,7 @@ def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) ->
     with ExitStack() as stack:
         for place in MUTED:
             stack.enter_context(patch(place, return_value=None))
-        for place in ("verifier.relate.facts.needed", "verifier.elementwise.deciding.needed"):
+        for place in ("verifier.provers.relate.facts.needed", "verifier.provers.scalars.deciding.needed"):
             stack.enter_context(patch(place, everything))
         found = verify(sequential, distributed, contract)
         assert isinstance(found, Proof)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from verifier.contract import Contract
-from verifier.evaluate import simulate
-from verifier.ir.errors import IRError
-from verifier.ir.text import parse_text
-from verifier.layout import Layout
+from verifier.kernel.contract import Contract
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program.errors import IRError
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 SHAPE = (4, 4)
 WHOLE = Layout.replicate(SHAPE)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.certificate import seal
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract import Contract
-from verifier.contract_text import compose, read_contract
-from verifier.entropy import open_entropy
-from verifier.evaluate import evaluate
-from verifier.inline import inline
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
+from verifier.kernel.contract import Contract
+from verifier.text.contract import compose, read_contract
+from verifier.provers.cross_entropy import open_entropy
+from verifier.refute.evaluate import evaluate
+from verifier.kernel.inline import inline
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """program one
   input %h: f32[32, 64]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.certificate import seal
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract import Contract
-from verifier.contract_text import compose, read_contract
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
+from verifier.kernel.contract import Contract
+from verifier.text.contract import compose, read_contract
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 ONE = """program one
   input %x: f32[96, 64]
@@ -77,9 +77,9 @@ def test_laws_do_not_take_another_part_for_the_one_asked() -> None:
     assert isinstance(proof, Proof)
     wrong = triple(FUSED.replace("LO", "64").replace("HI", "128"))
     assert isinstance(verify(*wrong), Counterexample)
-    from verifier.inline import inline
-    from verifier.ir.jsonio import digest
-    from verifier.wellformed import shared, well_formed
+    from verifier.kernel.inline import inline
+    from verifier.text.jsonio import digest
+    from verifier.text.wellformed import shared, well_formed
 
     held = digest(inline(well_formed(shared(wrong[1]))))
     moved = {**proof.certificate, "distributed": {"name": "many", "digest": held}}

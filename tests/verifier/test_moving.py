@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from verifier.checker import Accepted, check
-from verifier.contract_text import compose, read_contract
-from verifier.ir.text import parse_text
+from verifier.text.contract import compose, read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 SAME = "%y = relu %c"
 ROLLED = (

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from synthesis.training.model import TINY, Degrees
 from synthesis.training.step import Step, training_step
 from tests.verifier.test_random_scans import SHAPES, Case, programs
-from verifier.certificate import seal
+from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, check
-from verifier.contract import Contract
+from verifier.kernel.contract import Contract
 from verifier.domains.field import Field, P
-from verifier.evaluate import simulate
-from verifier.ir import Program
-from verifier.ir.text import parse_text, to_text
-from verifier.layout import from_placements
-from verifier.peel import Peel, PeelError, one_step, peeled
-from verifier.regions import regions
-from verifier.scatter import scatter
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program import Program
+from verifier.text.parser import parse_text, to_text
+from verifier.kernel.layout import from_placements
+from verifier.kernel.peeling import Peel, PeelError, one_step, peeled
+from verifier.kernel.rank_sets import regions
+from verifier.refute.scatter import scatter
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
-from verifier.wellformed import well_formed
+from verifier.verification import verify
+from verifier.text.wellformed import well_formed
 
 STEPS = 3
 

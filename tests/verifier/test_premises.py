@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from verifier.checker import Accepted, check
-from verifier.contract import Balanced, Contract
+from verifier.kernel.contract import Balanced, Contract
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
-from verifier.ir.program import Program
-from verifier.ir.text import parse_text
-from verifier.layout import Layout, from_placements
-from verifier.premises import Premises
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
+from verifier.kernel.layout import Layout, from_placements
+from verifier.refute.premises import Premises
 from verifier.refute import Tried, nowhere_defined, refute, sample
-from verifier.resize import SmallDifference, refute_resized
+from verifier.refute.scale_down import SmallDifference, refute_resized
 from verifier.verdict import Counterexample, Proof, Unknown
-from verifier.verify import NOWHERE, verify
+from verifier.verification import NOWHERE, verify
 
 MEAN = """  %p = mul %x, %k
   %s = sum %p {dims=[0, 1]}

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from verifier.checker import Accepted, check
-from verifier.contract import Contract
-from verifier.evaluate import evaluate, simulate
-from verifier.ir import Attr, Builder, IRError, Mesh, Program, TensorType
-from verifier.ir.where import Where
-from verifier.layout import Layout, from_placements
-from verifier.regions import regions
-from verifier.relate import Rules, as_terms, describe, initial, relate
-from verifier.scatter import scatter
+from verifier.kernel.contract import Contract
+from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.program import Attr, Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.program.where import Where
+from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.rank_sets import regions
+from verifier.provers.relate import Rules, as_terms, describe, initial, relate
+from verifier.refute.scatter import scatter
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
 SHAPES = {"a": (4,), "w": (4,), "x": (3, 4)}

@@ -12,14 +12,14 @@ from tests.verifier.meaning import FLOATS, close
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
 from verifier import verify as module
 from verifier.checker import Accepted, check
-from verifier.contract import Contract
-from verifier.evaluate import evaluate, simulate
-from verifier.ir import Builder, IRError, Mesh, Program, TensorType
-from verifier.layout import Layout
-from verifier.relate import Rules, as_terms, initial, relate
-from verifier.scatter import copies, gather
+from verifier.kernel.contract import Contract
+from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.layout import Layout
+from verifier.provers.relate import Rules, as_terms, initial, relate
+from verifier.refute.scatter import copies, gather
 from verifier.verdict import Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def sequential(base: Program, rng: np.random.Generator) -> Program:

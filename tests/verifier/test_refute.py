@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.verifier.pieces import pair, typed
-from verifier.contract_text import read_contract
+from verifier.text.contract import read_contract
 from verifier.domains.field import apart
 from verifier.domains.floats import Floats
-from verifier.ir import Builder
-from verifier.ir.text import parse_text
+from verifier.kernel.program import Builder
+from verifier.text.parser import parse_text
 from verifier.refute import index_bounds, refute, sample
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def nothing(b: Builder, x: str, flipped: bool) -> str:

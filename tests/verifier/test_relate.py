@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.verifier.meaning import Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
 from verifier.checker import Accepted, check
-from verifier.contract import Contract
-from verifier.evaluate import simulate
-from verifier.ir import Builder, Program, TensorType
-from verifier.ir.types import NO_MESH, Mesh
-from verifier.layout import Layout, from_placements, whole
-from verifier.relate import Rules, as_terms, initial, relate
+from verifier.kernel.contract import Contract
+from verifier.refute.evaluate import simulate
+from verifier.kernel.program import Builder, Program, TensorType
+from verifier.kernel.program.types import NO_MESH, Mesh
+from verifier.kernel.layout import Layout, from_placements, whole
+from verifier.provers.relate import Rules, as_terms, initial, relate
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def broken_facts(seed: int, moves: bool = False, sharing: bool = False) -> tuple[list[str], int]:

@@ -4,13 +4,13 @@ from fractions import Fraction
 
 import pytest
 
-from verifier.contract import Contract
-from verifier.ir import Builder, Mesh, Program, TensorType
-from verifier.layout import from_placements
-from verifier.relate import Rules, as_terms, initial, relate, satisfied
-from verifier.repair import Edit, apply
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.layout import from_placements
+from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
+from synthesis.repair import Edit, apply
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 TP = ("tp", 2)
 

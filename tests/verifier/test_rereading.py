@@ -10,17 +10,17 @@ import pytest
 from verifier.checker import Accepted, check
 from verifier.checker.claims import Claim, NotShownError, Row
 from verifier.checker.parts import part
-from verifier.contract_text import compose, read_contract
-from verifier.evaluate import process_groups
-from verifier.ir.text import parse_text
-from verifier.ir.types import Mesh
-from verifier.relate import Fact
-from verifier.relate.rereading import addends, home
-from verifier.samples import layouts
-from verifier.scatter import piece
+from verifier.text.contract import compose, read_contract
+from verifier.refute.evaluate import process_groups
+from verifier.text.parser import parse_text
+from verifier.kernel.program.types import Mesh
+from verifier.provers.relate import Fact
+from verifier.provers.relate.relayout import addends, home
+from tests.laws.samples import layouts
+from verifier.refute.scatter import piece
 from verifier.terms import Ref, Terms
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 SHAPE = (6, 12)
 MESHES = [Mesh.of(a=2), Mesh.of(a=2, b=3)]

@@ -8,10 +8,10 @@ import pytest
 
 from tests.verifier.pieces import TP, typed, whole
 from verifier import verify as module
-from verifier.contract import Contract
-from verifier.ir import Attr, Builder, Mesh, Program
+from verifier.kernel.contract import Contract
+from verifier.kernel.program import Attr, Builder, Mesh, Program
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verify import verify
+from verifier.verification import verify
 
 
 def block(mesh: Mesh, local: int) -> Program:

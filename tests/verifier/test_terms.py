@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from tests.verifier.pieces import program, typed
-from verifier.ir import Builder, TensorType
-from verifier.relate import as_terms
+from verifier.kernel.program import Builder, TensorType
+from verifier.provers.relate import as_terms
 from verifier.terms import Ref, Terms
 
 

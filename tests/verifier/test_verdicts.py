@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from tests.verifier.pieces import TP, Build, pair, program, typed, whole
-from verifier.ir import Affine, Attr, IRError, TensorType
+from verifier.kernel.program import Affine, Attr, IRError, TensorType
 from verifier.verdict import Counterexample, Proof
-from verifier.verify import verify
+from verifier.verification import verify
 
 FLOATS, INTS, BOOLS = typed(2), typed(2, dtype="i64"), typed(2, dtype="bool")
 BIG = 10**30

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.contract import layout_from_json, where_from_json
-from verifier.ir.jsondata import Cursor
-from verifier.ir.types import Mesh
-from verifier.ir.where import EVERYWHERE, Where, ranks_where, show, within
-from verifier.layout import Layout
+from verifier.kernel.contract import layout_from_json, where_from_json
+from verifier.kernel.program.jsondata import Cursor
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
+from verifier.kernel.layout import Layout
 from verifier.terms import Ref, Terms
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from verifier.checker.claims import need
 from verifier.checker.step import Step, others, pending, same_partial, sums
-from verifier.layout import Atom, Dim, Layout, normal
+from verifier.kernel.layout import Atom, Dim, Layout, normal
 from verifier.terms import Ref
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from verifier.checker.claims import Claim, Row, same
-from verifier.ir.program import Node
-from verifier.ir.where import within
-from verifier.layout import Layout, bound, whole
-from verifier.ops.control import scan_parts
-from verifier.relate import Scan, Sequential
+from verifier.kernel.program.program import Node
+from verifier.kernel.program.where import within
+from verifier.kernel.layout import Layout, bound, whole
+from verifier.kernel.ops.control import scan_parts
+from verifier.provers.relate import Scan, Sequential
 from verifier.terms import Ref
 
 Shown = Callable[[Row, Ref], bool]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
-from verifier.alike import alike, positive
-from verifier.certificate import ELEMENTWISE, VERSION, seal
+from verifier.analysis.replication import alike, positive
+from verifier.checker.certificate import ELEMENTWISE, VERSION, seal
 from verifier.checker.claims import (
     Claim,
     NotShownError,
@@ -25,24 +25,24 @@ from verifier.checker.moves import join, move
 from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
-from verifier.contract import Contract, ContractError, output_key
-from verifier.contract import check as check_contract
-from verifier.inline import inline
-from verifier.ir.errors import IRError, MalformedError
-from verifier.ir.jsondata import Cursor
-from verifier.ir.jsonio import digest
-from verifier.ir.program import Node, Program
-from verifier.ir.where import EVERYWHERE, show, within
-from verifier.ops import lookup
-from verifier.ops.collectives import mesh_dims
-from verifier.ops.control import scan_parts
-from verifier.peel import Peel, PeelError, peeled
-from verifier.regions import Regions, regions
-from verifier.relate import Sequential, as_terms
+from verifier.kernel.contract import Contract, ContractError, output_key
+from verifier.kernel.contract import check as check_contract
+from verifier.kernel.inline import inline
+from verifier.kernel.program.errors import IRError, MalformedError
+from verifier.kernel.program.jsondata import Cursor
+from verifier.text.jsonio import digest
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.where import EVERYWHERE, show, within
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.peeling import Peel, PeelError, peeled
+from verifier.kernel.rank_sets import Regions, regions
+from verifier.provers.relate import Sequential, as_terms
 from verifier.scope import scope_of
-from verifier.segments import same_terms
+from verifier.provers.rewrite import same_terms
 from verifier.terms import Ref
-from verifier.wellformed import shared, well_formed
+from verifier.text.wellformed import shared, well_formed
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _again(
     contract: Contract,
 ) -> Result:
     """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
-    from verifier.elementwise_certificate import ReplayError, replay
+    from verifier.checker.scalars import ReplayError, replay
 
     if certificate.get("indices") != {}:
         return Rejected("it is about some values of the integer inputs only", "indices")
@@ -180,7 +180,7 @@ def _opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
     what that assumes of the labels."""
     if "opened" not in at:
         return sequential, ()
-    from verifier.entropy import open_entropy
+    from verifier.provers.cross_entropy import open_entropy
 
     for bare in (False, True):
         opened, labels = open_entropy(sequential, unmarked=True, bare=bare)

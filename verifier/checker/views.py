@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verifier.checker.claims import need
 from verifier.checker.step import Step, others, same_partial, sums
-from verifier.layout import Atom, Dim, bound, global_extent, local_extent, normal
+from verifier.kernel.layout import Atom, Dim, bound, global_extent, local_extent, normal
 from verifier.terms import Ref
 
 

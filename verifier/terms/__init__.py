@@ -7,7 +7,7 @@ Two values are known to be equal when their refs are equal. Every rewrite here i
 real arithmetic that holds for all values; none cancels a factor that could be zero.
 """
 
-from verifier.ops.registry import ONE
+from verifier.kernel.program.registry import ONE
 from verifier.terms.refs import Ref, Term, times
 from verifier.terms.table import Terms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verifier.ops.registry import ONE
+from verifier.kernel.program.registry import ONE
 from verifier.terms import arithmetic, indexing, parts, rows
 from verifier.terms.refs import Build, Ref
 

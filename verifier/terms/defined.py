@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from fractions import Fraction
 
-from verifier.needed import STRICT
-from verifier.ops.registry import ONE, REGISTRY
+from verifier.analysis.definedness import STRICT
+from verifier.kernel.program.registry import ONE, REGISTRY
 from verifier.terms.refs import Ref, Term
 
 Sign = int | None

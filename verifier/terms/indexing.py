@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verifier.ops.registry import ONE
+from verifier.kernel.program.registry import ONE
 from verifier.terms.refs import Ref
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from verifier.ops.registry import ONE
+from verifier.kernel.program.registry import ONE
 
 if TYPE_CHECKING:
     from verifier.terms.table import Terms

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from verifier.ops import lookup
-from verifier.ops.registry import ONE
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.registry import ONE
 from verifier.terms.building import BUILD
 from verifier.terms.defined import Defined, uses_all
 from verifier.terms.refs import Ref, Shape, Term, times

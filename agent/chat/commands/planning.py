@@ -140,7 +140,7 @@ def constrain(session: Session, words: Words) -> Outcome:
 
 def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]) -> Outcome:
     from synthesis.planner import can_emit
-    from synthesis.wishes import settle
+    from synthesis.constraints import settle
 
     wishes = list(session.state.wishes)
     if words.has("drop"):

@@ -47,11 +47,11 @@ def load(session: Session, words: Words) -> Outcome:
 def _model(session: Session, words: Words) -> Outcome:
     from agent import pipeline
     from agent.chat import translating
-    from agent.chat.desk import packed
+    from agent.chat.workspace import packed
     from synthesis.emit.facts import to_json
     from synthesis.execute import collect_facts
-    from verifier.frontend.errors import OR_TRANSLATE, CaptureError
-    from verifier.frontend.request import split_target
+    from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+    from synthesis.frontends.torch.request import split_target
 
     target = words.words[0]
     config, inputs = list(words.options.get("config", ())), list(words.options.get("input", ()))

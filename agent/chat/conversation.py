@@ -1,0 +1,215 @@
+"""Words for the model. What it says is shown as its words; what it proposes is judged first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import events, verdicts
+from agent.chat.state import Idea, Turn
+from agent.errors import Exit
+from agent.llm.answers import Unanswered, exit_of
+from agent.llm.dialogue import Malformed, Read
+from agent.llm.hygiene import one_line
+from agent.run import Outcome
+
+if TYPE_CHECKING:
+    from agent.chat.engine import Session
+    from agent.llm.proposing import Proposed, Task
+    from synthesis.scoring import Search
+    from verifier.verdict import Verdict
+
+MOST = 2
+"""Proposals of one answer."""
+REMEMBERED = 4
+"""Questions and answers that go along with the next question."""
+
+
+def answer(session: Session, line: str) -> Outcome:
+    """Ask the model, and judge what it proposes."""
+    from agent.llm.conversing import converse
+
+    searched = _search(session)
+    task = _task(session, searched) if searched is not None else None
+    earlier = [(turn.asked, turn.answered) for turn in session.state.said]
+    found = converse(session.asker, line, facts(session), task, earlier)
+    if not isinstance(found, Read):
+        return unanswered(session, found, line)
+    said = found.value
+    session.run.emit(events.Said(by="model", text=said.answer))
+    turn = Turn(asked=line[:2000], answered=said.answer)
+    session.change(said=[*session.state.said, turn][-REMEMBERED:])
+    for why in said.left_out:
+        session.run.warn(f"a proposal of the model is left out: {why}")
+    if searched is None or not said.proposed:
+        return _backed(session)
+    return _judged(session, searched, said.proposed)
+
+
+def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "") -> Outcome:
+    """Say in one line what became of a question, and what works instead."""
+    from agent.chat import registry
+
+    code = Exit.ENDPOINT if isinstance(answer, Malformed) else exit_of(answer)
+    hint = "/plan, /why-not, /explain, /cex and /repair need no model; /help lists them"
+    if line.split(maxsplit=1)[:1] and line.split(maxsplit=1)[0] in registry.registered():
+        hint = f"commands begin with a slash: /{line.splitlines()[0][:80]}"
+    session.run.emit(
+        events.Problem(
+            kind="model",
+            message=str(answer),
+            hint=hint,
+        )
+    )
+    return Outcome(code)
+
+
+def explained(session: Session, question: str) -> Outcome:
+    """The verdict in the model's words."""
+    from agent.llm.explaining import explain
+
+    pair = session.desk.pair()
+    verdict = session.desk.verdict()
+    found = explain(session.asker, verdict, pair.distributed, question)
+    if not isinstance(found, Read):
+        return unanswered(session, found)
+    reply = found.value
+    parts = [reply.summary, reply.cause, reply.advice]
+    session.run.emit(events.Said(by="model", text="\n".join(part for part in parts if part)))
+    return _stands(session, verdict)
+
+
+def _stands(session: Session, verdict: Verdict) -> Outcome:
+    line = verdicts.message(verdict).split("\n")[0]
+    session.say(f"the verdict itself: {verdicts.word(verdict)}: {line}")
+    return Outcome(verdicts.exit_of(verdict), verdicts.word(verdict))
+
+
+def _backed(session: Session) -> Outcome:
+    """What is decided about what was talked of; words alone change nothing of it."""
+    judged = session.state.judged
+    if judged is None:
+        session.say("nothing is decided yet; these are the model's words alone: /verify decides")
+        return Outcome(Exit.PROVED)
+    session.say(f"what is decided: {judged.verdict}: {judged.message.splitlines()[0]}")
+    return Outcome(Exit.PROVED, judged.verdict)
+
+
+def facts(session: Session) -> list[tuple[str, str]]:
+    """What the session knows, for the model: names and findings, no source."""
+    from agent.chat.planning import estimated
+    from synthesis.plan import table
+
+    state = session.state
+    found: list[tuple[str, str]] = []
+    if state.model is not None:
+        captured = session.desk.captured()
+        found.append(
+            ("model", f"{captured.facts.class_name}, {captured.facts.param_count:,} parameters")
+        )
+    if state.mesh:
+        found.append(("mesh", ", ".join(f"{k}={v}" for k, v in state.mesh.items())))
+        found.append(("cluster", state.settings.hardware))
+    found += [(wish.kind, wish.words) for wish in state.wishes]
+    if state.planned is not None and state.planned.of == session.desk.planned_of():
+        made = session.desk.made()
+        found.append(("plan", state.planned.strategy))
+        found += [(f"module {r[0]}", f"{r[2]}; {r[3]}; {r[4]}") for r in table(made.plan)]
+        found.append(("cost", estimated(made.plan)))
+    if state.subject == "programs":
+        for kind in ("sequential", "distributed"):
+            source = getattr(state.programs, kind)
+            if source is not None:
+                from agent.llm.source import bare
+                from verifier.text.parser import to_text
+
+                text = to_text(bare(session.desk.program(source)))
+                found.append((f"{kind} program", "\n" + text.strip()))
+    if state.judged is not None:
+        found.append(("verdict", f"{state.judged.verdict}: {state.judged.message}"))
+    return found or [("session", "nothing is loaded")]
+
+
+def _search(session: Session) -> Search | None:
+    """The space that proposals would be points of; None where there is nothing to place."""
+    from agent.chat import planning
+
+    state = session.state
+    if state.subject != "model" or state.model is None or state.mesh.get("tp", 1) < 2:
+        return None
+    return planning.space(session)
+
+
+def _task(session: Session, searched: Search) -> Task:
+    from agent.llm.proposing import Task
+
+    tried = tuple((idea.name, idea.told) for idea in session.state.ideas)
+    cluster = session.state.settings.hardware
+    assert searched.tp is not None
+    return Task(tuple(searched.modules), searched.mesh, searched.tp, cluster, tried, MOST)
+
+
+def _judged(session: Session, searched: Search, proposed: tuple[Proposed, ...]) -> Outcome:
+    """Price and prove every proposal; say what became of it."""
+    ideas = list(session.state.ideas)
+    last = Outcome(Exit.NOT_PROVED)
+    for point in proposed:
+        name = f"idea-{len(ideas) + 1}"
+        with session.run.phase(f"judge {name}") as phase:
+            verdict, told = _one(session, searched, point)
+            phase.summary = told
+        outcome = Outcome(Exit.PROVED, "proved") if verdict == "proved" else last
+        ideas.append(
+            Idea(
+                name=name,
+                tactic=point.tactic,
+                stream=point.point.stream,
+                styles={p: s for p, s in point.point.styles if s != "replicate"},
+                reason=one_line(point.reason),
+                verdict=verdict,
+                told=told,
+            )
+        )
+        session.run.emit(events.VerdictReached(verdict=verdict, message=f"{name}: {told}"))
+        session.say(_told(ideas[-1], session))
+        last = outcome
+    session.change(ideas=ideas)
+    return last
+
+
+def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events.VerdictWord, str]:
+    """What became of one proposal: (verdict, one line)."""
+    from synthesis.scoring import Candidate
+    from verifier.checker import Accepted, check
+    from verifier.kernel.inline import inline, live
+    from verifier.verdict import Proof
+    from verifier.verification import verify
+
+    found = searched.score(proposed.point, proposed.tactic)
+    if not isinstance(found, Candidate):
+        return "unknown", f"cannot be planned: {one_line(found.reason)}"
+    captured = session.desk.captured()
+    one = live(inline(captured.program))
+    lowered = found.lowered
+    verdict = verify(one, lowered.program, lowered.contract, consts=captured.consts)
+    word = verdicts.word(verdict)
+    if isinstance(verdict, Proof):
+        checked = check(verdict.certificate, one, lowered.program, lowered.contract)
+        if not isinstance(checked, Accepted):
+            return "unknown", f"the checker rejects the certificate: {checked.reason}"
+    else:
+        return word, f"{word}: {one_line(verdicts.message(verdict))}"
+    price = f"step {found.estimate.step_s * 1e3:.3f} ms"
+    planned = session.state.planned
+    if planned is not None and planned.of == session.desk.planned_of():
+        share = found.score / session.desk.made().found.best.score
+        price += f", {share:.2f} times the score of the plan"
+    return "proved", f"proved, {price}"
+
+
+def _told(idea: Idea, session: Session) -> str:
+    styles = ", ".join(f"{path} {style}" for path, style in idea.styles.items()) or "all whole"
+    lines = [f"{idea.name} ({idea.tactic}): {styles}", f"  {idea.told}"]
+    if idea.verdict == "proved":
+        pins = "  ".join(f"/pin {path} {style}" for path, style in idea.styles.items())
+        lines.append(f"  /plan starts from it too; to insist: {pins}")
+    return "\n".join(lines)

@@ -1,0 +1,283 @@
+"""`shardproof verify`: checks an out-directory again, or two IR files under a contract.
+
+Needs numpy alone: no torch, no search, no network, and for a directory no solver either. Only
+`--recapture` runs the owner's code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from agent import events, outdir, verdicts
+from agent.agreement import disagreement
+from agent.errors import Exit, InputError
+from agent.patching import record
+from agent.run import Outcome, Run
+from synthesis import plan as plans
+from verifier.checker import Accepted, Rejected, check
+from verifier.kernel.contract import Contract
+from verifier.text.contract import compose, load_contract
+from verifier.text.files import load
+from verifier.order.legality import stopped
+from verifier.verdict import Counterexample, Proof
+
+if TYPE_CHECKING:
+    from verifier.reuse import Base
+
+T = TypeVar("T")
+
+
+def dispatch(
+    run: Run,
+    directory: Path | None,
+    sequential: Path | None,
+    distributed: Path | None,
+    contract: Path | None,
+    relations: bool = False,
+    cache: bool = True,
+    recapture: bool = False,
+    root: Path = Path(),
+) -> Outcome:
+    """Check whichever was given.
+
+    Raises:
+        InputError: neither a directory nor all three files, or both.
+    """
+    files = (sequential, distributed, contract)
+    if directory is not None and not any(files):
+        from agent.batch.folder import is_batch
+
+        if is_batch(directory):
+            from agent.batch import again
+
+            return again.folder_again(run, directory, recapture, root)
+        return directory_again(run, directory, recapture, root)
+    if directory is None and sequential and distributed and contract and not recapture:
+        return programs(run, sequential, distributed, contract, relations, cache)
+    raise InputError(
+        "nothing to verify, or too much",
+        expected="a DIRECTORY (--recapture reads its patch), or --sequential, --distributed and "
+        "--contract together",
+    )
+
+
+def directory_again(
+    run: Run, directory: Path, recapture: bool = False, root: Path = Path()
+) -> Outcome:
+    """Hashes, the certificate, the order in time, the plan, and what patch.diff would touch.
+
+    What is said of the proof is worked out from the files that were checked. With `recapture`, the
+    patched source (paths of the patch are relative to `root`) is read and proved as well.
+
+    Raises:
+        InputError: not an out-directory, or a file of it that cannot be read.
+    """
+    return examined(run, directory, recapture, root)[0]
+
+
+def examined(
+    run: Run, directory: Path, recapture: bool = False, root: Path = Path()
+) -> tuple[Outcome, tuple[str, ...]]:
+    """The same, with all that what was found rests on, one sentence each."""
+    with run.phase("files") as phase:
+        recorded = outdir.manifest(directory)
+        strangers = sorted(outdir.changed(directory))
+        phase.summary = f"{len(recorded['files'])} files"
+    if strangers:
+        what = "changed since it was written" if len(strangers) == 1 else "changed since"
+        return _rejected(run, ", ".join(strangers), what), ()
+    unknown = sorted(set(recorded) - outdir.ENTRIES)
+    if unknown:
+        return _rejected(run, outdir.MANIFEST, f"no run writes an entry {unknown[0]!r}"), ()
+    said = recorded.get("verdict")
+    if CERTIFICATE not in recorded["files"]:
+        return _open(run, f"there is no certificate: that run ended {said}"), ()
+    if said != "proved":
+        reason = f"it says that the run ended {said}, and such a run writes no certificate"
+        return _rejected(run, outdir.MANIFEST, reason), ()
+    with run.phase("load") as phase:
+        sequential = load(directory / "program.json")
+        distributed = load(directory / "distributed.json")
+        contract = read_contract(directory / "contract.json")
+        plan = _read(directory / "plan.json", plans.from_json)
+        certificate = _read(directory / CERTIFICATE, _object)
+        phase.summary = f"{len(sequential.nodes)} and {len(distributed.nodes)} ops"
+    with run.phase("check") as phase:
+        result = check(certificate, sequential, distributed, contract)
+        late = stopped(distributed, contract) if isinstance(result, Accepted) else None
+        if isinstance(result, Accepted) and late is None:
+            phase.summary = f"certificate accepted, {result.claims} claims; its order in time holds"
+            phase.facts["claims"] = result.claims
+    if isinstance(result, Rejected):
+        return _rejected(run, CERTIFICATE, result.reason, result.where), ()
+    if isinstance(late, Counterexample):
+        return _rejected(run, "distributed.json", verdicts.message(late), verdicts.place(late)), ()
+    if late is not None:
+        return _open(run, late.reason), ()
+    try:
+        differing = disagreement(plan, sequential, distributed, contract)
+    except ValueError as error:
+        differing = str(error)
+    if differing:
+        return _rejected(run, "plan.json", differing), ()
+    patched = record.NAME in recorded["files"]
+    if patched != ("patch" in recorded):
+        return _rejected(run, outdir.MANIFEST, f"it does not say what {record.NAME} is for"), ()
+    touched = _touched(directory) if patched else ""
+    if touched:
+        return _rejected(run, record.NAME, touched), ()
+    if recapture and not patched:
+        raise InputError("the directory holds no patch to read", where=f"--recapture {directory}")
+    rests = result.assumptions
+    told = tuple(str(line) for line in recorded.get("assumptions", ()))
+    more = tuple(line for line in told if line not in rests)
+    word: events.VerdictWord = "accepted"
+    scope, message = (
+        result.scope,
+        "; ".join(("distributed.json computes program.json", *result.scope)),
+    )
+    patch = ""
+    if recapture:
+        from agent.rereading import patch_again
+
+        with run.phase("recapture") as phase:
+            found, patch = patch_again(directory, recorded, plan, sequential, contract, root)
+            phase.summary = patch
+        if isinstance(found, Counterexample):
+            return _rejected(run, record.NAME, patch, verdicts.place(found)), ()
+        if not isinstance(found, Proof):
+            return _open(run, patch), ()
+        word, scope, message = "proved", found.scope, "; ".join(found.scope)
+        rests = tuple(dict.fromkeys((*found.assumptions, *rests)))
+    elif patched:
+        patch = NOT_READ + (READ_BEFORE if record.read(directory).read else "")
+    run.emit(
+        events.VerdictReached(
+            verdict=word,
+            message=message,
+            scope=list(scope),
+            assumptions=list(rests),
+            recorded=list(more),
+            patch=patch,
+        )
+    )
+    outcome = Outcome(Exit.PROVED, word, directory=str(directory), answer=word)
+    return outcome, (*rests, *more)
+
+
+CERTIFICATE = "certificate.json"
+NOT_READ = (
+    "the patch itself was not read again (--recapture does): the certificate is about "
+    "distributed.json, and nothing but the hashes in manifest.json ties patch.diff to it"
+)
+READ_BEFORE = "; the run that wrote it says that it read the patch and proved it"
+
+
+def _touched(directory: Path) -> str:
+    """What is wrong with the files that patch.diff would touch; empty where nothing is."""
+    from agent.patching.diffs import counts
+    from agent.patching.disk import check_name
+
+    try:
+        stated = record.read(directory)
+        touched = counts(stated.diff)
+        for name in (*stated.files, *touched, *stated.sources):
+            check_name(name)
+    except InputError as error:
+        return ": ".join(part for part in (error.what, error.where, error.got.strip()) if part)
+    if set(touched) != set(stated.files):
+        listed = ", ".join(sorted(touched))
+        return f"it touches {listed}, manifest.json records {', '.join(sorted(stated.files))}"
+    return ""
+
+
+def programs(
+    run: Run,
+    sequential: Path,
+    distributed: Path,
+    contract: Path,
+    relations: bool = False,
+    cache: bool = True,
+) -> Outcome:
+    """Decide whether one IR file computes another under a contract.
+
+    With `cache`, proofs of programs too large to be run are kept, and an edited program is proved
+    by what changed.
+
+    Raises:
+        InputError, IRError, ContractError: files that cannot be read, or that do not fit.
+    """
+    from agent import remembered
+    from verifier.verification import verify
+
+    files = remembered.read(sequential, distributed, contract) if cache else None
+    if files is not None and not relations:
+        found = remembered.recall(run, files)
+        if found is not None:
+            proof, said = found
+            return verdicts.report(run, proof, said)
+    with run.phase("load"):
+        one, spans = load(sequential), None
+        if files is None:
+            written = load(distributed)
+        else:
+            written, spans = remembered.parse(files, str(distributed))
+        stated = load_contract(contract, one, written)
+        many, asked = compose(written, stated)
+    kept: list[Base] = []
+    with run.phase("verify") as phase:
+        verdict = verify(one, many, asked, fixes=True, relations=relations, remember=kept)
+        phase.facts.update(verdict.stats)
+    if isinstance(verdict, Proof):
+        with run.phase("check") as phase:
+            result = check(verdict.certificate, one, many, asked)
+            if isinstance(result, Rejected):
+                return _open(run, f"certificate rejected: {result.reason}", result.where)
+            phase.summary = f"certificate accepted, {result.claims} claims"
+            phase.facts["claims"] = result.claims
+        large = not verdict.stats.get("refuter_ran", 1.0)
+        if files is not None and spans is not None and kept and large and many is written:
+            remembered.remember(run, files, kept[0], spans, result.claims)
+    return verdicts.report(run, verdict)
+
+
+def read_contract(path: Path) -> Contract:
+    """Raises InputError where the file holds no contract."""
+
+    def parse(text: str) -> Contract:
+        return Contract.from_json(_object(text))
+
+    return _read(path, parse)
+
+
+def _object(text: str) -> dict[str, Any]:
+    data: Any = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("expected an object")
+    return cast("dict[str, Any]", data)
+
+
+def _read(path: Path, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("file not found", where=str(path)) from None
+    except KeyError as error:
+        raise InputError("an entry is missing", where=str(path), expected=str(error)) from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError("file cannot be read", where=str(path), got=str(error)) from None
+
+
+def _rejected(run: Run, file: str, reason: str, where: str = "") -> Outcome:
+    """A file of a directory is not what it says it is."""
+    run.emit(events.VerdictReached(verdict="rejected", message=f"{file}: {reason}", where=where))
+    return Outcome(Exit.NOT_PROVED, "rejected", answer="rejected")
+
+
+def _open(run: Run, reason: str, where: str = "") -> Outcome:
+    """A check that did not go through proves nothing."""
+    run.emit(events.VerdictReached(verdict="unknown", message=reason, where=where))
+    return Outcome(Exit.NOT_PROVED, "unknown", answer="unknown")

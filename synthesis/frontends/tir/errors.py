@@ -1,0 +1,20 @@
+"""The one error of the lifter: what, where, expected, got, what to try."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from verifier.kernel.program.errors import MalformedError
+from synthesis.frontends.tir.tree import Place
+
+
+class TirError(MalformedError):
+    """A script that is not understood, or that has no one meaning: `file:line:col: what; ...`."""
+
+
+def fail(
+    file: str, place: Place, what: str, *, expected: str = "", got: str = "", hint: str = ""
+) -> NoReturn:
+    """Raise a located TirError."""
+    where = f"{file}:{place.line}:{place.col}" if place.line else file
+    raise TirError(what, where=where, expected=expected, got=got, hint=hint)

@@ -1,0 +1,266 @@
+"""From a tensor program to a `Program`: take apart, check, turn each store into ops."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from verifier.kernel.inline import live
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NO_MESH, Attr, Mesh, Source, TensorType
+from verifier.kernel.layout import Layout
+from synthesis.frontends.tir.bounds import check_bounds
+from synthesis.frontends.tir.conflicts import check_order
+from synthesis.frontends.tir.copies import through_copies
+from synthesis.frontends.tir.emit import LeafEmitter
+from synthesis.frontends.tir.errors import fail
+from synthesis.frontends.tir.expressions import Value
+from synthesis.frontends.tir.leaves import Flat, Leaf, flatten
+from synthesis.frontends.tir.memory import Memory, Uninitialised, Views
+from synthesis.frontends.tir.private import expanded
+from synthesis.frontends.tir.script import parse
+from synthesis.frontends.tir.tree import NOPLACE, Place, TIRFunc
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective on a buffer, run after the last store to it."""
+
+    buffer: str
+    op: str = "all_reduce"
+    attrs: Mapping[str, Attr] = field(default_factory=dict[str, "Attr"])
+
+
+@dataclass(frozen=True, slots=True)
+class LiftedBlock:
+    """What a store turned out to compute."""
+
+    name: str
+    kind: str
+    """`matmul`, `reduction(sum)`, `elementwise`, `copy`, `fill`, `gather`."""
+    source: Source
+
+
+@dataclass(frozen=True)
+class LiftResult:
+    """A lifted function."""
+
+    program: Program
+    func: TIRFunc
+    blocks: tuple[LiftedBlock, ...]
+    assumptions: tuple[str, ...] = ()
+    """What the lift takes for granted about values."""
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Integer inputs used as indices, and the extent that their values stay below."""
+    checked: str = ""
+    """At which extents the program was compared with the interpreter; empty: it was not."""
+    layouts: Mapping[str, Layout] = field(default_factory=dict[str, "Layout"])
+    """The layout of each parameter, where placements were given."""
+
+
+def lift(
+    text: str,
+    filename: str = "<tir>",
+    *,
+    func: str | None = None,
+    extents: Mapping[str, Value] | None = None,
+    inout: Collection[str] = (),
+    check: bool = False,
+) -> Program:
+    """The one-device program of a TIR or TileLang script.
+
+    Parameters that are never stored to are inputs, the others outputs, in order.
+
+    Args:
+        extents: values of symbolic extents, module constants and factory parameters.
+        inout: parameters whose old contents are read: inputs and outputs.
+        check: compare with the interpreter on random numbers (at smaller extents where the script
+            is too large to run and its extents are symbolic).
+
+    Raises:
+        TirError: located; a script that is not understood, races, reads what was not written, or
+            leaves its buffers.
+    """
+    made = lift_text(text, filename, func=func, extents=extents, inout=inout, check=check)
+    return made.program
+
+
+def lift_text(
+    text: str,
+    filename: str = "<tir>",
+    *,
+    func: str | None = None,
+    extents: Mapping[str, Value] | None = None,
+    inout: Collection[str] = (),
+    check: bool = False,
+    mesh: Mesh = NO_MESH,
+    collectives: Sequence[Collective] = (),
+) -> LiftResult:
+    """As `lift`, with what was found; `collectives` make it the program of a rank of `mesh`."""
+    tree = parse(text, filename, func=func, extents=extents)
+    made = lift_func(tree, inout=inout, mesh=mesh, collectives=collectives)
+    if check:
+        from synthesis.frontends.tir.check import check_lift
+
+        made = replace(made, checked=check_lift(text, made, func, dict(extents or {}), inout))
+    return made
+
+
+def lift_func(
+    func: TIRFunc,
+    *,
+    inout: Collection[str] = (),
+    mesh: Mesh = NO_MESH,
+    collectives: Sequence[Collective] = (),
+) -> LiftResult:
+    """The program of a syntax tree. Raises TirError."""
+    flat = expanded(flatten(func))
+    check_bounds(flat)
+    check_order(flat)
+    after = _after(flat, collectives)
+    flat = through_copies(flat, keep=[c.buffer for c in collectives])
+    builder = Builder(func.name, mesh)
+    views = Views(builder)
+    memory = {n: Memory(views, b.shape, b.dtype) for n, b in flat.buffers.items()}
+    written = {leaf.store.buffer for leaf in flat.leaves}
+    unknown = sorted(set(inout) - {p.name for p in func.params if p.name in written})
+    if unknown:
+        what = f"inout names {unknown[0]}, which is no parameter that is stored to"
+        fail(func.file, _nowhere(func), what)
+    for param in func.params:
+        if param.name not in written or param.name in inout:
+            builder.input(param.name, TensorType(param.shape, param.dtype))
+            memory[param.name].write(memory[param.name].whole, param.name)
+    blocks: list[LiftedBlock] = []
+    assumptions: list[str] = []
+    limits: dict[str, int] = {}
+    last = {leaf.store.buffer: n for n, leaf in enumerate(flat.leaves)}
+    for n, leaf in enumerate(flat.leaves):
+        source = _source(func, leaf)
+        views.hint = leaf.store.buffer
+        emitter = LeafEmitter(flat, leaf, memory, views)
+        with builder.at(source):
+            emitter.run()
+            if last[leaf.store.buffer] == n:
+                for collective in after.get(leaf.store.buffer, ()):
+                    _communicate(flat, n, memory[leaf.store.buffer], collective, views)
+        kind = "matmul" if "matmul" in emitter.kinds else ", ".join(sorted(emitter.kinds))
+        blocks.append(LiftedBlock(leaf.block, kind, source))
+        assumptions += [a for a in emitter.assumptions if a not in assumptions]
+        for name, size in emitter.limits.items():
+            limits[name] = min(size, limits.get(name, size))
+    _outputs(flat, memory, builder, written)
+    return LiftResult(live(builder.build()), func, tuple(blocks), tuple(assumptions), limits)
+
+
+def _outputs(flat: Flat, memory: dict[str, Memory], builder: Builder, written: set[str]) -> None:
+    func = flat.func
+    if not any(p.name in written for p in func.params):
+        fail(func.file, _nowhere(func), f"{func.name} stores to none of its parameters")
+    for param in func.params:
+        if param.name not in written:
+            continue
+        held = memory[param.name]
+        try:
+            content = held.read(held.whole)
+            value = held.value(content, held.whole)
+        except Uninitialised as error:
+            shown = ", ".join(f"{lo}:{hi}" for lo, hi in error.box)
+            fail(
+                func.file,
+                param.place,
+                f"{param.name} is not written everywhere",
+                expected="a store to every element",
+                got=f"nothing in {param.name}[{shown}]",
+                hint=f"if the caller's values stay there, give inout=[{param.name!r}]",
+            )
+        except ValueError:
+            fail(func.file, param.place, f"{param.name} is filled with an infinity")
+        builder.output(value, "output", param.name)
+
+
+def _nowhere(func: TIRFunc) -> Place:
+    return func.params[0].place if func.params else NOPLACE
+
+
+def _source(func: TIRFunc, leaf: Leaf) -> Source:
+    line = leaf.store.place.line
+    text = func.lines[line - 1].strip() if 0 < line <= len(func.lines) else ""
+    return Source(func.file, line, leaf.block, text)
+
+
+def _after(flat: Flat, collectives: Sequence[Collective]) -> dict[str, list[Collective]]:
+    out: dict[str, list[Collective]] = {}
+    written = {leaf.store.buffer for leaf in flat.leaves}
+    for c in collectives:
+        file, place = flat.func.file, _nowhere(flat.func)
+        if c.buffer not in written:
+            known = ", ".join(sorted(written))
+            fail(file, place, f"a collective on {c.buffer}", expected=f"one of {known}")
+        shape = flat.buffers[c.buffer].shape
+        private = flat.homes[c.buffer]
+        first = next(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer)
+        final = max(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer)
+        inner = any(
+            x.buffer == c.buffer and not _own(lf, c.buffer)
+            for lf in flat.leaves[first:final]
+            for x in lf.reads
+        )
+        if private or inner:
+            fail(
+                file,
+                place,
+                f"a collective on {c.buffer} would run inside a loop of the kernel",
+                expected=f"a buffer of shape {list(shape)} that is whole between two loop nests",
+            )
+        out.setdefault(c.buffer, []).append(c)
+    _between(flat, out)
+    return out
+
+
+def _own(leaf: Leaf, buffer: str) -> bool:
+    return leaf.store.buffer == buffer
+
+
+def _between(flat: Flat, after: Mapping[str, Sequence[Collective]]) -> None:
+    """A collective cuts the kernel in two: no loop may be around stores on both sides of it."""
+    for name in after:
+        final = max(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == name)
+        for late in flat.leaves[final + 1 :]:
+            shared = [
+                a for a, b in zip(flat.leaves[final].loops, late.loops, strict=False) if a == b
+            ]
+            if any(x.extent > 1 for x in shared):
+                fail(
+                    flat.func.file,
+                    flat.leaves[final].store.place,
+                    f"a collective on {name} would run inside loop {shared[0].name}",
+                    expected="loop nests of their own before and after it",
+                )
+
+
+def _communicate(flat: Flat, n: int, held: Memory, collective: Collective, views: Views) -> None:
+    place = flat.leaves[n].store.place
+    try:
+        content = held.read(held.whole)
+        value = held.value(content, held.whole)
+        value = views.add(collective.op, value, **collective.attrs)
+    except Uninitialised:
+        fail(flat.func.file, place, f"a collective on {collective.buffer}, not written everywhere")
+    except (IRError, ValueError, KeyError) as error:
+        fail(flat.func.file, place, f"{collective.op} of {collective.buffer}: {error}")
+    shape = views.shape(value)
+    if shape != held.shape:
+        if any(x.buffer == collective.buffer for lf in flat.leaves[n + 1 :] for x in lf.reads):
+            fail(
+                flat.func.file,
+                place,
+                f"{collective.op} changes the shape of {collective.buffer}, which is read later",
+                expected=str(list(held.shape)),
+                got=str(list(shape)),
+            )
+        held.shape = shape
+        held.pieces = []
+    held.write(held.whole, value)

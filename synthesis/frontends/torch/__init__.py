@@ -1,0 +1,29 @@
+"""Captures PyTorch models as programs. Nothing here imports torch before a worker needs it."""
+
+from synthesis.frontends.torch.capture import Reference, capture, reference
+from synthesis.frontends.torch.captured import Captured, ModelFacts, ModuleFact, SourceFile
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import (
+    CaptureRequest,
+    InputSpec,
+    Limits,
+    read_config,
+)
+from synthesis.frontends.torch.rolling.paths import Group, members
+
+__all__ = [
+    "CaptureError",
+    "CaptureRequest",
+    "Captured",
+    "Group",
+    "InputSpec",
+    "Limits",
+    "ModelFacts",
+    "ModuleFact",
+    "Reference",
+    "SourceFile",
+    "capture",
+    "members",
+    "read_config",
+    "reference",
+]

@@ -1,0 +1,91 @@
+"""Fused attention on CPU, forward and backward."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from synthesis.frontends.torch.aten.table import Emit, aten, fraction
+
+
+def _scale(e: Emit, q: str, scale: Any) -> Fraction:
+    return fraction(scale if scale is not None else 1 / math.sqrt(e.shape(q)[-1]))
+
+
+def _rows(e: Emit, x: str) -> str:
+    n, h, i, d = e.shape(x)
+    return e.reshape(x, (n * h, i, d))
+
+
+def _weights(e: Emit, q: str, k: str, causal: bool, mask: str | None, scale: Fraction) -> str:
+    """Attention weights [b, h, i, j]."""
+    (n, h, i, _), j = e.shape(q), e.shape(k)[2]
+    scores = e.add("bmm", _rows(e, q), e.permute(_rows(e, k), (0, 2, 1)))
+    scores = e.scale(e.reshape(scores, (n, h, i, j)), scale)
+    low = e.full(-(2**120), (), e.type(q).dtype)
+    if causal:
+        keep = e.add("le", e.iota((1, j), 1), e.iota((i, 1), 0))
+        scores = e.add("where", keep, scores, low)
+    if mask is not None and e.type(mask).dtype == "bool":
+        scores = e.add("where", mask, scores, low)
+    elif mask is not None:
+        scores = e.add("add", scores, mask)
+    return e.add("softmax", scores)
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention_for_cpu(
+    e: Emit,
+    q: str,
+    k: str,
+    v: str,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: str | None = None,
+    scale: Any = None,
+) -> tuple[str, None]:
+    """The log-sum-exp that PyTorch keeps for the backward is not needed: it is recomputed."""
+    if attn_mask is None:
+        return e.add("sdpa", q, k, v, causal=causal, scale=_scale(e, q, scale)), None
+    p = _weights(e, q, k, causal, attn_mask, _scale(e, q, scale))
+    return _out(e, p, v), None
+
+
+def _out(e: Emit, p: str, v: str) -> str:
+    n, h, i, _ = e.shape(p)
+    return e.reshape(e.add("bmm", _rows(e, p), _rows(e, v)), (n, h, i, e.shape(v)[3]))
+
+
+@aten("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_attention_for_cpu_backward(
+    e: Emit,
+    g: str,
+    q: str,
+    k: str,
+    v: str,
+    out: str,
+    lse: Any,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: str | None = None,
+    scale: Any = None,
+) -> tuple[str, str, str]:
+    s = _scale(e, q, scale)
+    n, h, i, _ = e.shape(q)
+    j = e.shape(k)[2]
+    p = _weights(e, q, k, causal, attn_mask, s)
+    rows = _rows(e, g)
+    to_v = e.add("bmm", e.permute(_rows(e, p), (0, 2, 1)), rows)
+    to_p = e.add("bmm", rows, e.permute(_rows(e, v), (0, 2, 1)))
+    to_scores = e.add("softmax_backward", e.reshape(to_p, (n, h, i, j)), p)
+    scaled = _rows(e, e.scale(to_scores, s))
+    to_q = e.add("bmm", scaled, _rows(e, k))
+    to_k = e.add("bmm", e.permute(scaled, (0, 2, 1)), _rows(e, q))
+    return (
+        e.reshape(to_q, e.shape(q)),
+        e.reshape(to_k, e.shape(k)),
+        e.reshape(to_v, e.shape(v)),
+    )

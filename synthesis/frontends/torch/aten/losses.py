@@ -1,0 +1,84 @@
+"""Losses. Labels that name no class (the ignored index) count for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from synthesis.frontends.torch.aten.table import Emit, aten
+
+MEAN, SUM = 1, 2
+
+
+def _valid(e: Emit, labels: str, ignore: int) -> str:
+    return e.add("ne", labels, e.full(ignore, (), e.type(labels).dtype))
+
+
+def _masked(e: Emit, values: str, labels: str, classes: int, ignore: int) -> str:
+    """`values` with zeros at ignored labels. An index outside of the classes reads 0 anyway."""
+    if not 0 <= ignore < classes:
+        return values
+    return e.add("where", _valid(e, labels, ignore), values, e.full(0, (), e.type(values).dtype))
+
+
+def _count(e: Emit, labels: str, ignore: int, dtype: str) -> str:
+    """How many labels are valid. Where no negative label is there, no negative one is ignored:
+    this is said of a table of labels on every rank alike, whichever part of it a rank has."""
+    least = e.least(labels)
+    if ignore < 0 and least is not None and least >= 0:
+        return e.full(e.type(labels).size, (), dtype)
+    return e.sum(e.cast(_valid(e, labels, ignore), dtype), (0,))
+
+
+def _over(e: Emit, total: str, count: str) -> str:
+    number = e.constant(count)
+    return e.scale(total, 1 / number) if number else e.add("div", total, count)
+
+
+@aten("nll_loss_forward.default")
+def nll_loss_forward(
+    e: Emit, x: str, labels: str, weight: str | None, reduction: int, ignore: int
+) -> tuple[str, str]:
+    """x: log-probabilities [n, classes], labels: [n]. The count of valid labels is a sum."""
+    if weight is not None or len(e.shape(x)) != 2:
+        raise NotImplementedError("nll_loss with class weights or without a batch dim")
+    n, classes = e.shape(x)
+    picked = e.add("take_along", x, e.reshape(labels, (n, 1)), dim=1)
+    picked = _masked(e, e.reshape(picked, (n,)), labels, classes, ignore)
+    count = _count(e, labels, ignore, e.type(x).dtype)
+    if reduction not in (MEAN, SUM):
+        return e.add("neg", picked), count
+    loss = e.add("neg", e.sum(picked, (0,)))
+    return (_over(e, loss, count) if reduction == MEAN else loss), count
+
+
+@aten("nll_loss_backward.default")
+def nll_loss_backward(
+    e: Emit, g: str, x: str, labels: str, weight: Any, reduction: int, ignore: int, count: str
+) -> str:
+    n, classes = e.shape(x)
+    if reduction == MEAN:
+        g = _over(e, g, count)
+    g = e.add("neg", g)
+    lines = g if e.shape(g) == (n,) else e.expand(e.reshape(g, (1,)), (n,))
+    lines = _masked(e, lines, labels, classes, ignore)
+    labels = e.reshape(labels, (n, 1))
+    return e.add("put_along", e.reshape(lines, (n, 1)), labels, dim=1, size=classes)
+
+
+@aten("mse_loss.default")
+def mse_loss(e: Emit, x: str, target: str, reduction: int = MEAN) -> str:
+    gap = e.add("sub", x, target)
+    square = e.add("mul", gap, gap)
+    dims = tuple(range(len(e.shape(square))))
+    if reduction == MEAN:
+        return e.mean(square, dims)
+    return e.sum(square, dims) if reduction == SUM else square
+
+
+@aten("mse_loss_backward.default")
+def mse_loss_backward(e: Emit, g: str, x: str, target: str, reduction: int) -> str:
+    gap = e.add("sub", x, target)
+    from fractions import Fraction
+
+    scale = Fraction(2, e.type(x).size) if reduction == MEAN else Fraction(2)
+    return e.scale(e.add("mul", gap, g), scale)

@@ -1,0 +1,221 @@
+"""Views and copies: reshape, permute, expand, slice, concat, pad and their adjoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from synthesis.frontends.torch.aten.table import Emit, aten
+
+
+@aten("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")
+def view(e: Emit, x: str, shape: Sequence[int], *_: Any) -> str:
+    return e.reshape(x, shape)
+
+
+@aten("unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default")
+def unsqueeze(e: Emit, x: str, *_: Any) -> str:
+    return e.reshape(x, e.result[0].shape)
+
+
+@aten("t.default", "numpy_T.default")
+def t(e: Emit, x: str) -> str:
+    return e.permute(x, tuple(reversed(range(len(e.shape(x))))))
+
+
+@aten("transpose.int")
+def transpose(e: Emit, x: str, a: int, b: int) -> str:
+    return e.transpose(x, a, b)
+
+
+@aten("permute.default")
+def permute(e: Emit, x: str, dims: Sequence[int]) -> str:
+    return e.permute(x, dims)
+
+
+@aten("expand.default")
+def expand(e: Emit, x: str, shape: Sequence[int], implicit: bool = False) -> str:
+    return e.expand(x, shape)
+
+
+@aten("repeat.default")
+def repeat(e: Emit, x: str, times: Sequence[int]) -> str:
+    old = (1,) * (len(times) - len(e.shape(x))) + e.shape(x)
+    pairs = [(n, k) for n, k in zip(times, old, strict=True)]
+    split = e.reshape(x, [v for _, k in pairs for v in (1, k)])
+    spread = e.expand(split, [v for pair in pairs for v in pair])
+    return e.reshape(spread, e.result[0].shape)
+
+
+@aten("slice.Tensor")
+def slice_(
+    e: Emit, x: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
+) -> str:
+    return e.slice(x, dim, 0 if start is None else start, 2**62 if stop is None else stop, step)
+
+
+@aten("slice_scatter.default")
+def slice_scatter(
+    e: Emit, x: str, part: str, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
+) -> str:
+    """`x` with some of its lines exchanged for those of `part`."""
+    dim = e.dim(x, dim)
+    extent = e.shape(x)[dim]
+    first, last, step = slice(start, stop, step).indices(extent)
+    if step != 1:
+        raise NotImplementedError("an assignment to every n-th line")
+    ends = [e.slice(x, dim, 0, first), part, e.slice(x, dim, max(first, last), extent)]
+    return e.concat([p for p in ends if e.shape(p)[dim]], dim)
+
+
+@aten("select_scatter.default")
+def select_scatter(e: Emit, x: str, part: str, dim: int, index: int) -> str:
+    """`x` with one of its lines exchanged."""
+    dim = e.dim(x, dim)
+    index %= e.shape(x)[dim]
+    line = e.reshape(part, [1 if i == dim else n for i, n in enumerate(e.shape(x))])
+    return slice_scatter(e, x, line, dim, index, index + 1)
+
+
+@aten("copy.default", "copy_.default")
+def copy(e: Emit, x: str | None, source: str, non_blocking: bool = False) -> str:
+    """What is copied; it takes the shape and the dtype of what it is copied to."""
+    return e.cast(source, e.result[0].dtype)
+
+
+@aten("fill.Scalar", "fill.Tensor")
+def fill(e: Emit, x: str, value: Any) -> str:
+    return e.expand(e.reshape(e.operand(value, x), ()), e.shape(x))
+
+
+@aten("slice_backward.default")
+def slice_backward(
+    e: Emit, g: str, sizes: Sequence[int], dim: int, start: int, stop: int, step: int
+) -> str:
+    dim = dim % len(sizes)
+    start, stop, step = slice(start, stop, step).indices(sizes[dim])
+    return scatter_lines(e, g, dim, start, step, sizes[dim])
+
+
+def scatter_lines(e: Emit, g: str, dim: int, start: int, step: int, size: int) -> str:
+    """Zeros of extent `size` along `dim` with `g` at start, start+step, ..."""
+    shape = e.shape(g)
+    n = shape[dim]
+    if step > 1 and n:
+        g = e.reshape(g, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
+        g = e.pad(g, dim + 1, 0, step - 1)
+        g = e.reshape(g, (*shape[:dim], n * step, *shape[dim + 1 :]))
+        if start + n * step > size:
+            g = e.slice(g, dim, 0, size - start)
+    return e.pad(g, dim, start, size - start - e.shape(g)[dim])
+
+
+@aten("select.int")
+def select(e: Emit, x: str, dim: int, index: int) -> str:
+    dim = e.dim(x, dim)
+    index = index % e.shape(x)[dim]
+    return e.reshape(e.slice(x, dim, index, index + 1), e.result[0].shape)
+
+
+@aten("select_backward.default")
+def select_backward(e: Emit, g: str, sizes: Sequence[int], dim: int, index: int) -> str:
+    dim = dim % len(sizes)
+    index = index % sizes[dim]
+    line = e.reshape(g, [1 if i == dim else n for i, n in enumerate(sizes)])
+    return e.pad(line, dim, index, sizes[dim] - index - 1)
+
+
+@aten("split.Tensor")
+def split(e: Emit, x: str, size: int, dim: int = 0) -> tuple[str, ...]:
+    dim = e.dim(x, dim)
+    extent = e.shape(x)[dim]
+    return tuple(e.slice(x, dim, i, min(i + size, extent)) for i in range(0, extent, size))
+
+
+@aten("split_with_sizes.default")
+def split_with_sizes(e: Emit, x: str, sizes: Sequence[int], dim: int = 0) -> tuple[str, ...]:
+    out: list[str] = []
+    start = 0
+    for size in sizes:
+        out.append(e.slice(x, dim, start, start + size))
+        start += size
+    return tuple(out)
+
+
+@aten("unbind.int")
+def unbind(e: Emit, x: str, dim: int = 0) -> tuple[str, ...]:
+    dim = e.dim(x, dim)
+    rest = tuple(n for i, n in enumerate(e.shape(x)) if i != dim)
+    return tuple(e.reshape(e.slice(x, dim, i, i + 1), rest) for i in range(e.shape(x)[dim]))
+
+
+@aten("cat.default")
+def cat(e: Emit, parts: Sequence[str], dim: int = 0) -> str:
+    return e.concat(parts, e.dim(parts[0], dim))
+
+
+@aten("stack.default")
+def stack(e: Emit, parts: Sequence[str], dim: int = 0) -> str:
+    dim = e.dim(parts[0], dim, extra=1)
+    shape = e.shape(parts[0])
+    return e.concat([e.reshape(p, (*shape[:dim], 1, *shape[dim:])) for p in parts], dim)
+
+
+@aten("constant_pad_nd.default")
+def constant_pad_nd(e: Emit, x: str, pads: Sequence[int], value: Any = 0) -> str:
+    """Negative pads cut; a value other than 0 is joined as a constant."""
+    rank = len(e.shape(x))
+    for i in range(0, len(pads), 2):
+        dim, lo, hi = rank - 1 - i // 2, pads[i], pads[i + 1]
+        extent = e.shape(x)[dim]
+        x = e.slice(x, dim, max(0, -lo), extent - max(0, -hi))
+        lo, hi = max(lo, 0), max(hi, 0)
+        if value == 0 and e.type(x).dtype != "bool":
+            x = e.pad(x, dim, lo, hi)
+            continue
+        shape = e.shape(x)
+        ends = [(*shape[:dim], n, *shape[dim + 1 :]) for n in (lo, hi)]
+        parts = [e.full(value, s, e.type(x).dtype) for s in ends]
+        x = e.concat([p for p, n in ((parts[0], lo), (x, 1), (parts[1], hi)) if n], dim)
+    return x
+
+
+@aten("cumsum.default")
+def cumsum(e: Emit, x: str, dim: int, dtype: Any = None) -> str:
+    return e.add("cumsum", e.cast(x, e.result[0].dtype), dim=e.dim(x, dim))
+
+
+@aten("flip.default")
+def flip(e: Emit, x: str, dims: Sequence[int]) -> str:
+    for dim in dims:
+        x = e.add("flip", x, dim=e.dim(x, dim))
+    return x
+
+
+@aten("sum.dim_IntList", "sum.default")
+def sum_(e: Emit, x: str, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
+    return e.sum(e.cast(x, e.result[0].dtype), e.dims(x, dims), keepdim)
+
+
+@aten("mean.dim", "mean.default")
+def mean(e: Emit, x: str, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
+    return e.mean(e.cast(x, e.result[0].dtype), e.dims(x, dims), keepdim)
+
+
+@aten("amax.default")
+def amax(e: Emit, x: str, dims: Any = (), keepdim: bool = False) -> str:
+    return e.add("amax", x, dims=e.dims(x, list(dims)), keepdim=keepdim)
+
+
+@aten("var.correction", "var_mean.correction")
+def var(e: Emit, x: str, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+    from fractions import Fraction
+
+    over = e.dims(x, dims)
+    count = 1
+    for d in over:
+        count *= e.shape(x)[d]
+    centred = e.add("sub", x, e.mean(x, over, keepdim=True))
+    total = e.sum(e.add("mul", centred, centred), over, keepdim)
+    variance = e.scale(total, Fraction(1, count - int(correction)))
+    return variance if len(e.result) == 1 else (variance, e.mean(x, over, keepdim))

@@ -1,0 +1,57 @@
+"""Biases and sums beside a reshape of leading dims, in one form.
+
+PyTorch computes a linear layer on rows: it merges the leading dims, adds the bias to rows, and
+splits them again. Where a bias is added after the ranks were summed, it is added to the whole.
+
+    reshape(a + b, [..., k])            = reshape(a, [..., k]) + b      for b of shape [k]
+    sum(reshape(x, [n, ...]), dims=[0]) = sum(x, dims=[0, ..., m - 1])  for n the first m extents
+"""
+
+from __future__ import annotations
+
+import math
+
+from verifier.kernel.program.program import Node, Program
+from verifier.analysis.rewrite import Rewriting, rewrite
+
+
+def leading_dims(program: Program) -> Program:
+    """The program with biases added after reshapes, and rows summed before they are merged."""
+    return rewrite(program, {"reshape": _bias_last, "sum": _sum_first})
+
+
+def _bias_last(r: Rewriting, node: Node) -> str | None:
+    x = node.inputs[0]
+    total = r.made(x, "add")
+    old, new = r.type(x).shape, r.type(node.outputs[0]).shape
+    if total is None or not old or not new or old[-1] != new[-1]:
+        return None
+    width = old[-1]
+    row = (1,) * (len(old) - 1) + (width,)
+    for place in (0, 1):
+        a, b = total.inputs[place], total.inputs[1 - place]
+        if r.type(a).shape == old and r.type(b).shape in ((width,), row) and old != row:
+            parts = [r.reshape(a, new), r.reshape(b, (width,))]
+            return r.add("add", *(parts if place == 0 else parts[::-1]))
+    return None
+
+
+def _sum_first(r: Rewriting, node: Node) -> str | None:
+    x = node.inputs[0]
+    merged = r.made(x, "reshape")
+    if merged is None or tuple(_dims(node)) != (0,):
+        return None
+    source = merged.inputs[0]
+    rows, rest = r.type(x).shape[0], r.type(x).shape[1:]
+    whole = r.type(source).shape
+    count = len(whole) - len(rest)
+    if count < 2 or whole[count:] != rest or math.prod(whole[:count]) != rows:
+        return None
+    found = r.add("sum", source, dims=tuple(range(count)), keepdim=False)
+    return r.reshape(found, r.type(node.outputs[0]).shape)
+
+
+def _dims(node: Node) -> tuple[int, ...]:
+    dims = node.attrs["dims"]
+    assert isinstance(dims, tuple)
+    return tuple(d for d in dims if isinstance(d, int))

@@ -1,0 +1,144 @@
+"""What capture gives back. Plain data: no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesis.frontends.torch.request import InputSpec
+from synthesis.frontends.torch.rolling.paths import Group
+from verifier.text.jsonio import from_json, to_json
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import ITEMSIZE, TensorType
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of the owner's code, as it was when it was captured."""
+
+    path: str
+    """As `Source.file` shows it."""
+    location: str
+    """Where it lies on this machine; '' for a library file."""
+    sha256: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ModuleFact:
+    """A module of the model."""
+
+    path: str
+    kind: str
+    """Class name."""
+    file: str
+    line: int
+    """Where its class is defined; 0 where that is not known."""
+    ints: Mapping[str, int]
+    """Integer attributes, for example `in_features` or `num_heads`."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The model as a whole, at its true depth."""
+
+    target: str
+    class_name: str
+    files: tuple[SourceFile, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    params: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
+    """Every distinct parameter by its first name."""
+    tied: tuple[tuple[str, ...], ...] = ()
+    """Names of each parameter that has several; the first is the one in `params`."""
+    frozen: tuple[str, ...] = ()
+    """Parameters that need no gradient."""
+    unused: tuple[str, ...] = ()
+    """Parameters that the outputs do not depend on."""
+    modules: Mapping[str, ModuleFact] = field(default_factory=dict[str, ModuleFact])
+    groups: tuple[Group, ...] = ()
+    inputs: tuple[InputSpec, ...] = ()
+
+    @property
+    def param_bytes(self) -> int:
+        return sum(t.size * ITEMSIZE[t.dtype] for t in self.params.values())
+
+    @property
+    def param_count(self) -> int:
+        """Parameters, tied ones counted once."""
+        return sum(t.size for t in self.params.values())
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A model as a one-device program, forward and backward."""
+
+    program: Program
+    consts: Mapping[str, NDArray[Any]]
+    """Values of the inputs with role const."""
+    facts: ModelFacts
+    assumptions: tuple[str, ...] = ()
+    """Sentences for the report: what capture took for granted."""
+    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds by phase; `total` is the wall time that the caller saw."""
+    peak_bytes: int = 0
+    """Peak resident memory of the capturing process."""
+
+
+def save(captured: Captured, folder: Path) -> None:
+    """Write `captured.json` and `consts.npz`."""
+    facts = captured.facts
+    document = {
+        "program": to_json(captured.program),
+        "facts": {
+            **{
+                k: getattr(facts, k)
+                for k in ("target", "class_name", "config", "tied", "frozen", "unused")
+            },
+            "files": [asdict(f) for f in facts.files],
+            "params": {k: [list(t.shape), t.dtype] for k, t in facts.params.items()},
+            "modules": [asdict(m) for m in facts.modules.values()],
+            "groups": [asdict(g) for g in facts.groups],
+            "inputs": [asdict(i) for i in facts.inputs],
+        },
+        "assumptions": captured.assumptions,
+        "timings": dict(captured.timings),
+        "peak_bytes": captured.peak_bytes,
+    }
+    arrays: Any = {k: np.asarray(v) for k, v in captured.consts.items()}
+    np.savez(folder / "consts.npz", **arrays)
+    (folder / "captured.json").write_text(json.dumps(document, default=str))
+
+
+def load(folder: Path) -> Captured:
+    """Read what `save` wrote."""
+    document = json.loads((folder / "captured.json").read_text())
+    raw = document["facts"]
+    with np.load(folder / "consts.npz", allow_pickle=False) as arrays:
+        consts = {k: arrays[k] for k in arrays.files}
+    facts = ModelFacts(
+        raw["target"],
+        raw["class_name"],
+        tuple(SourceFile(**f) for f in raw["files"]),
+        raw["config"],
+        {k: TensorType(tuple(s), d) for k, (s, d) in raw["params"].items()},
+        tuple(tuple(g) for g in raw["tied"]),
+        tuple(raw["frozen"]),
+        tuple(raw["unused"]),
+        {m["path"]: ModuleFact(**m) for m in raw["modules"]},
+        tuple(Group(**g) for g in raw["groups"]),
+        tuple(map(InputSpec.from_json, raw["inputs"])),
+    )
+    return Captured(
+        from_json(document["program"]),
+        consts,
+        facts,
+        tuple(document["assumptions"]),
+        document["timings"],
+        document["peak_bytes"],
+    )

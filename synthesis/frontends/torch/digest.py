@@ -1,0 +1,313 @@
+"""Names every tensor of a run by the ops that made it, so that two runs can be compared.
+
+A name is a hash of the op, of its constants and of the names of what it reads. What a storage holds
+has a name, and a write gives it a new one; a view is its storage and its strides. So two runs that
+return tensors of the same names have computed the same, in whatever order, also where one of them
+found in a cache what the other made.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import difflib
+import linecache
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.provenance import Provenance
+
+Stack = tuple[tuple[str, int], ...]
+"""Files and lines of the user's code, outermost first."""
+_OURS = str(Path(__file__).resolve().parent)
+_TORCH = str(Path(str(torch.__file__)).parent)
+_FILLED = {"copy_", "fill_", "zero_"}
+"""Ops of which nothing that their target held is left."""
+_NEAR = 64
+"""Ops behind the first that differs that are aligned."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of a run."""
+
+    op: str
+    key: str
+    """Hash of the op with all that went into it."""
+    stack: Stack
+
+
+@dataclass
+class Log:
+    """What one call did."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    talks: list[str] = field(default_factory=list[str])
+    """Keys of its collectives, in order."""
+    forward_talks: int = 0
+    """How many of these are the forward's."""
+    returned: list[str] = field(default_factory=list[str])
+    """Names of what the forward returned."""
+    left: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of gradients, and of what parameters, buffers and arguments hold at the end."""
+
+    def alike(self, other: Log, forward: bool = False) -> bool:
+        """Whether both calls computed and exchanged the same; `forward`: as far as that goes."""
+        if forward:
+            return (
+                self.returned == other.returned
+                and self.talks[: self.forward_talks] == other.talks[: other.forward_talks]
+            )
+        return (self.returned, self.talks, self.left) == (other.returned, other.talks, other.left)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str = ""
+    line: int = 0
+    text: str = ""
+    op: str = ""
+    """The op."""
+    caller: str = ""
+    """Where two calls part, if that is further out: `file:line`."""
+
+
+def _hash(*parts: Any) -> str:
+    return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+class Digest(TorchDispatchMode):
+    """Writes the `log` of what runs under it; `start` begins another call.
+
+    `groups` says along which mesh dims a process group runs. With `tracked`, it is part of an op
+    which of its operands need a gradient: then alike forwards have alike backwards.
+    """
+
+    def __init__(
+        self, groups: Mapping[str, tuple[str, ...]] | None = None, tracked: bool = False
+    ) -> None:
+        super().__init__()
+        self.groups = {} if groups is None else groups
+        self.tracked = tracked
+        self.log = Log()
+        self._held: dict[int, tuple[Any, str]] = {}
+        self._draws = 0
+        self._wrote: dict[int, Step] = {}
+        self._codes: dict[Any, str] = {}
+
+    def start(self) -> None:
+        """Another call: tensors keep their names."""
+        self.log = Log()
+        self._draws = 0
+
+    def leaf(self, t: torch.Tensor, name: str) -> None:
+        """Call what a tensor holds by a name."""
+        held = t.untyped_storage()
+        self._held[held._cdata] = (held, _hash("leaf", name))
+
+    def name(self, t: torch.Tensor) -> str:
+        """The name of what a tensor holds."""
+        more = (t.requires_grad,) if self.tracked else ()
+        return _hash(self._content(t), _shape(t), *more)
+
+    def wrote(self, t: torch.Tensor, root: str) -> Place:
+        """The op that wrote last into a tensor."""
+        step = self._wrote.get(t.untyped_storage()._cdata)
+        return _placed(step, (), root) if step is not None else Place()
+
+    def _content(self, t: torch.Tensor) -> str:
+        if not isinstance(t, FakeTensor) and t.device.type != "meta":
+            with _disable_current_modes():
+                data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+                return _hash("table", str(t.dtype), data.numpy().tobytes())
+        held = t.untyped_storage()
+        if held._cdata not in self._held:
+            self._held[held._cdata] = (held, _hash("unknown", len(self._held)))
+        return self._held[held._cdata][1]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(not issubclass(t, FakeTensor) for t in types):
+            return NotImplemented
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
+        if func.is_view and isinstance(args[0], FakeTensor):
+            return func(*args, **kwargs)
+        written = _written(func, args, kwargs)
+        key = self._key(func, args, kwargs, written)
+        before = {
+            t.untyped_storage()._cdata
+            for t in pytree.tree_leaves((args, kwargs))
+            if isinstance(t, FakeTensor)
+        }
+        result = func(*args, **kwargs)
+        self.log.steps.append(Step(str(func), key, self._stack()))
+        if func.namespace == "_c10d_functional" and func._opname != "wait_tensor":
+            self.log.talks.append(key)
+        for number, t in enumerate(written):
+            held = t.untyped_storage()
+            self._held[held._cdata] = (held, _hash(key, "write", number))
+            self._wrote[held._cdata] = self.log.steps[-1]
+        for number, t in enumerate(pytree.tree_leaves(result)):
+            if isinstance(t, FakeTensor):
+                held = t.untyped_storage()
+                if held._cdata not in before:
+                    self._held[held._cdata] = (held, _hash(key, number))
+        return result
+
+    def _key(self, func: Any, args: Any, kwargs: Any, written: list[torch.Tensor]) -> str:
+        filled = {
+            id(t)
+            for t in written
+            if func._opname in _FILLED or func._overloadname == "out"
+            if t.numel() * t.itemsize == t.untyped_storage().nbytes()
+        }
+
+        def told(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return _shape(value) if id(value) in filled else self.name(value)
+            if isinstance(value, (list, tuple)):
+                return [told(v) for v in value]
+            if isinstance(value, str) and value in self.groups:
+                return ["group", *self.groups[value]]
+            if value is None or isinstance(value, (bool, int, float, complex, str)):
+                return value
+            return str(value) if type(value).__module__ == "torch" else type(value).__name__
+
+        parts: list[Any] = [told(a) for a in args]
+        parts += [(k, told(v)) for k, v in sorted(kwargs.items())]
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._draws += 1
+            parts.append(("draw", self._draws))
+        return _hash(str(func), parts)
+
+    def _stack(self) -> Stack:
+        out: list[tuple[str, int]] = []
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            file = self._codes.get(code)
+            if file is None:
+                file = code.co_filename
+                if file.startswith((_OURS, _TORCH, "<")):
+                    file = ""
+                self._codes[code] = file
+            if file:
+                out.append((file, frame.f_lineno))
+            frame = frame.f_back
+        return tuple(reversed(out))
+
+
+def _shape(t: torch.Tensor) -> Any:
+    return (tuple(t.shape), t.stride(), t.storage_offset(), str(t.dtype))
+
+
+def parted(message: str, at: Place, more: str, hint: str) -> CaptureError:
+    """The error for two calls that differ."""
+    what = f": {at.op}" if at.op else ""
+    called = f", called at {at.caller}" if at.caller else ""
+    return CaptureError(
+        f"{message}{what}{called}{more}", file=at.file, line=at.line, text=at.text, hint=hint
+    )
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    if not func._schema.is_mutable:
+        return []
+    out: list[torch.Tensor] = []
+    for number, argument in enumerate(func._schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            given = args[number] if number < len(args) else kwargs.get(argument.name)
+            out += [t for t in pytree.tree_leaves(given) if isinstance(t, torch.Tensor)]
+    return out
+
+
+def difference(first: Log, second: Log, root: str) -> Place:
+    """The first op that only one of two calls has; empty where they run the same ops, and return
+    others of them."""
+    a, b = first.steps, second.steps
+    at = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x.key != y.key),
+        min(len(a), len(b)),
+    )
+    step, other = _aligned(a[at : at + _NEAR], b[at : at + _NEAR])
+    if step is None:
+        return Place()
+    return _placed(step, other.stack if other is not None else (), root)
+
+
+def _placed(step: Step, other: Stack, root: str) -> Place:
+    """Where an op is: the innermost line of the user's."""
+    mine = [frame for frame in step.stack if not root or _inside(frame[0], root)] or step.stack
+    if not mine:
+        return Place(op=step.op)
+    parted = next((frame for frame in mine if frame not in other), mine[-1])
+    file, line = mine[-1]
+    text = linecache.getline(file, line).strip()
+    shown = Provenance(root).shown
+    caller = "" if parted == mine[-1] else f"{shown(parted[0])}:{parted[1]}"
+    return Place(shown(file), line, text, step.op, caller if other else "")
+
+
+def _inside(file: str, root: str) -> bool:
+    return Path(file).is_relative_to(root) and "-packages" not in file
+
+
+def _aligned(a: Sequence[Step], b: Sequence[Step]) -> tuple[Step | None, Step | None]:
+    """The first op that only one of two calls has, and the one in its place in the other."""
+    names = [[(s.op, s.stack) for s in steps] for steps in (a, b)]
+    for kind, i, _, j, _ in difflib.SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+        ours = a[i] if i < len(a) else None
+        theirs = b[j] if j < len(b) else None
+        if kind == "equal" and a[i].key == b[j].key:
+            continue
+        if kind == "insert":
+            return theirs, ours
+        return ours, theirs
+    return (a[0] if a else None), (b[0] if b else None)
+
+
+def unsteady(name: str, first: Log, second: Log, moved: Sequence[str], root: str) -> CaptureError:
+    """The error for a module whose second call differs; `moved` is what the calls changed."""
+    return parted(
+        f"the second call of {name} does something else than the first",
+        difference(first, second, root),
+        f" ({', '.join(moved[:3])} changed)" if moved else "",
+        "what a call computes may depend on its arguments, parameters and buffers alone, not on "
+        "what earlier calls left behind",
+    )
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def plain_state(model: torch.nn.Module, module: Any = None) -> dict[str, Any]:
+    """Numbers, strings and flags that a model's modules, and its file, hold."""
+    out: dict[str, Any] = {}
+    for path, part in model.named_modules():
+        for key, value in vars(part).items():
+            if isinstance(value, _PLAIN):
+                out[f"{path}.{key}" if path else key] = value
+    for key, value in vars(module).items() if module is not None else ():
+        if isinstance(value, _PLAIN) and not key.startswith("__"):
+            out[f"the global {key}"] = value
+    return out
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What has another value, or is new."""
+    return [k for k, v in after.items() if k not in before or before[k] != v]

@@ -1,0 +1,107 @@
+"""Reads off a model what others need to know of it without torch."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from synthesis.frontends.torch.captured import ModelFacts, ModuleFact, SourceFile
+from synthesis.frontends.torch.lower import DTYPES
+from synthesis.frontends.torch.materialize import tied_groups
+from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.request import InputSpec
+from synthesis.frontends.torch.target import Target
+from verifier.kernel.program.types import TensorType
+
+
+def read_facts(
+    model: nn.Module, target: Target, name: str, inputs: tuple[InputSpec, ...], places: Provenance
+) -> ModelFacts:
+    """Facts of the model at its true depth; groups and unused parameters come later."""
+    params: dict[str, TensorType] = {}
+    frozen: list[str] = []
+    for path, p in model.named_parameters():
+        params[path] = TensorType(tuple(p.shape), DTYPES[p.dtype])
+        if not p.requires_grad:
+            frozen.append(path)
+    modules = {path: _module(path, m, places) for path, m in model.named_modules()}
+    config = target.config if target.hf_config is None else _plain(target.hf_config.to_dict())
+    return ModelFacts(
+        name,
+        type(model).__name__,
+        tuple(_files(model, target, places)),
+        config,
+        params,
+        tuple(tied_groups(model)),
+        tuple(frozen),
+        (),
+        modules,
+        (),
+        inputs,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """JSON data of a config."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _module(path: str, module: nn.Module, places: Provenance) -> ModuleFact:
+    ints = {
+        k: v
+        for k, v in vars(module).items()
+        if isinstance(v, int) and not isinstance(v, bool) and not k.startswith("_")
+    }
+    file, line = "", 0
+    try:
+        file = places.shown(inspect.getsourcefile(type(module)) or "")
+        if not file.startswith("torch/"):
+            line = _class_line(type(module))
+    except (OSError, TypeError):
+        pass
+    return ModuleFact(path, type(module).__name__, file, line, ints)
+
+
+_LINES: dict[type, int] = {}
+
+
+def _class_line(cls: type) -> int:
+    if cls not in _LINES:
+        _LINES[cls] = inspect.getsourcelines(cls)[1]
+    return _LINES[cls]
+
+
+def _files(model: nn.Module, target: Target, places: Provenance) -> list[SourceFile]:
+    """The user's files that were imported, the target's own first, or the library's model file."""
+    own = inspect.getsourcefile(type(model)) or ""
+    paths = [own] if own else []
+    below = target.root.rstrip("/") + "/"
+    if target.root:
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None) or ""
+            if (
+                file.endswith(".py")
+                and file not in paths
+                and file.startswith(below)
+                and "site-packages" not in file
+            ):
+                paths.append(file)
+    out: list[SourceFile] = []
+    for path in paths:
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8", "replace")
+        location = str(Path(path).resolve()) if target.root else ""
+        out.append(SourceFile(places.shown(path), location, hashlib.sha256(data).hexdigest(), text))
+    return out

@@ -1,0 +1,167 @@
+"""Evaluates the part of a graph that depends on no parameter and no input, on real tensors.
+
+Masks and rotary tables are such parts. Dims along which a value is constant are kept at stride 0,
+so that a mask for a batch costs no more than one for a row.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from synthesis.frontends.torch.trace import Traced
+
+_RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
+_RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}
+_RANDOM |= {"draw"}
+_LARGE = 1 << 10
+
+
+def constant_nodes(traced: Traced) -> set[fx.Node]:
+    """Nodes whose value depends on buffers, constants and shapes alone."""
+    found: set[fx.Node] = set(traced.buffers)
+    shape_only = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+    for node in traced.graph.nodes:
+        if node.op == "get_attr":
+            found.add(node)
+        if node.op != "call_function":
+            continue
+        name = getattr(node.target, "__name__", "").split(".")[0]
+        if name in _RANDOM:
+            continue
+        if (name in shape_only and isinstance(node.meta.get("val"), torch.Tensor)) or all(
+            n in found for n in node.all_input_nodes
+        ):
+            found.add(node)
+    return found
+
+
+def frontier(traced: Traced, constants: set[fx.Node]) -> list[fx.Node]:
+    """Constant nodes that other nodes, or the output, read."""
+    skip = {"_assert_tensor_metadata.default", "_assert_scalar.default"}
+    return [
+        node
+        for node in traced.graph.nodes
+        if node in constants
+        and isinstance(node.meta.get("val"), torch.Tensor)
+        and any(
+            u not in constants and getattr(u.target, "__name__", "") not in skip for u in node.users
+        )
+    ]
+
+
+def evaluate_constants(
+    traced: Traced,
+    constants: set[fx.Node],
+    buffers: Mapping[str, torch.Tensor],
+    take: Callable[[fx.Node, torch.Tensor], None],
+) -> None:
+    """Call `take(node, value)` for each node of the frontier; values are freed after last use."""
+    wanted = set(frontier(traced, constants))
+    needed: set[fx.Node] = set()
+    stack = list(wanted)
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack += [n for n in node.all_input_nodes if n in constants]
+    order = [n for n in traced.graph.nodes if n in needed]
+    uses = {n: sum(u in needed for u in n.users) for n in order}
+    values: dict[fx.Node, Any] = {}
+    with torch.no_grad():
+        for node in order:
+            values[node] = _value(node, traced, buffers, values)
+            if node in wanted:
+                take(node, values[node])
+            for operand in node.all_input_nodes:
+                if operand in uses:
+                    uses[operand] -= 1
+                    if uses[operand] == 0:
+                        values.pop(operand, None)
+
+
+def _value(
+    node: fx.Node, traced: Traced, buffers: Mapping[str, torch.Tensor], values: dict[fx.Node, Any]
+) -> Any:
+    if node in traced.buffers:
+        return compress(buffers[traced.buffers[node]].detach())
+    if node.op == "get_attr":
+        held: Any = traced.module
+        for part in str(node.target).split("."):
+            held = getattr(held, part)
+        known = getattr(held, "constant", None)  # of a fake tensor
+        return held if known is None else known
+    val = node.meta.get("val")
+    name = getattr(node.target, "__name__", "")
+    base = name.split(".")[0]
+    if isinstance(val, torch.Tensor) and base in (
+        "zeros_like",
+        "new_zeros",
+        "ones_like",
+        "new_ones",
+    ):
+        fill = 0 if base.endswith(("zeros_like", "zeros")) else 1
+        return torch.full((), fill, dtype=val.dtype).expand(tuple(val.shape))
+    if isinstance(val, torch.Tensor) and base in ("full", "full_like", "new_full"):
+        fill = node.args[2] if base == "new_full" else node.args[1]
+        return torch.full((), cast(float, fill), dtype=val.dtype).expand(tuple(val.shape))
+    if isinstance(val, torch.Tensor) and base in ("zeros", "ones"):
+        return torch.full((), int(base == "ones"), dtype=val.dtype).expand(tuple(val.shape))
+    args: Any = map_arg(node.args, lambda n: values[n])
+    kwargs: Any = map_arg(node.kwargs, lambda n: values[n])
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    if name in ("view.default", "_unsafe_view.default"):
+        return args[0].reshape(args[1])
+    if base == "expand":
+        return args[0].expand(args[1])
+    target: Any = node.target
+    if torch.Tag.pointwise in getattr(target, "tags", ()) and isinstance(val, torch.Tensor):
+        args, kwargs = narrow(args, kwargs, tuple(val.shape))
+        out = target(*args, **kwargs)
+        return compress(out).expand(tuple(val.shape))
+    out = target(*args, **kwargs)
+    return compress(out) if isinstance(out, torch.Tensor) else out
+
+
+def narrow(args: Any, kwargs: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Operands of an elementwise op cut to extent 1 along dims where all of them are constant."""
+    from torch.utils._pytree import tree_map
+
+    tensors: list[torch.Tensor] = []
+    tree_map(lambda v: tensors.append(v) if isinstance(v, torch.Tensor) else None, (args, kwargs))
+    cut: list[int] = []
+    for back in range(1, len(shape) + 1):
+        if all(t.ndim < back or t.shape[-back] == 1 or t.stride(-back) == 0 for t in tensors):
+            cut.append(back)
+
+    def one(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            for back in cut:
+                if value.ndim >= back:
+                    value = value.narrow(-back, 0, 1)
+        return value
+
+    return tree_map(one, args), tree_map(one, kwargs)
+
+
+def compress(value: torch.Tensor) -> torch.Tensor:
+    """The same values with stride 0 along every dim that a full comparison finds constant."""
+    if value.numel() < _LARGE:
+        return value
+    shape = value.shape
+    smaller = value
+    for dim in range(value.ndim):
+        if smaller.shape[dim] > 1:
+            first = smaller.narrow(dim, 0, 1)
+            if smaller.stride(dim) == 0 or torch.equal(first.expand_as(smaller), smaller):
+                smaller = first
+    return smaller.clone().expand(shape) if smaller.numel() < value.numel() else value

@@ -1,0 +1,129 @@
+"""Decides the arguments of `forward`: from the request, the user's file, or the model's config."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.lower import DTYPES
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from synthesis.frontends.torch.target import TORCH_DTYPES, Target
+
+BATCH, SEQ = 4, 128
+_PER_SEQUENCE = ("ForSequenceClassification", "ForImageClassification", "ForMultipleChoice")
+
+
+def find_inputs(request: CaptureRequest, target: Target, model: nn.Module) -> tuple[InputSpec, ...]:
+    """The arguments by name. Raises CaptureError where none are given or they do not fit."""
+    if request.inputs:
+        found = request.inputs
+    elif target.module is not None:
+        found = _example_inputs(request, target)
+    else:
+        found = _library_inputs(request, target)
+    signature = inspect.signature(target.cls.forward)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for spec in found:
+        if spec.name not in signature.parameters and not takes_any:
+            raise CaptureError(
+                f"{target.cls.__name__}.forward has no argument {spec.name!r}",
+                hint=f"it takes {', '.join(list(signature.parameters)[1:])}",
+            )
+    return tuple(_fitted(spec, model, request.dtype) for spec in found)
+
+
+def _fitted(spec: InputSpec, model: nn.Module, dtype: str) -> InputSpec:
+    """Floats have the dtype of the parameters. Integers index some table: without a bound they
+    stay below the smallest embedding."""
+    if spec.dtype in ("f32", "f64", "bf16", "f16"):
+        return replace(spec, dtype=dtype)
+    if spec.below or spec.dtype not in ("i64", "i32"):
+        return spec
+    rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    return replace(spec, below=min(rows, default=2))
+
+
+def _example_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:
+    function = getattr(target.module, "example_inputs", None)
+    if function is None:
+        raise CaptureError(
+            "no example inputs",
+            hint="give --input name=dtype[extents] for each argument of forward, "
+            "or define example_inputs() in the file",
+        )
+    given = {k: v for k, v in (("batch", request.batch), ("seq", request.seq)) if v is not None}
+    accepted = set(inspect.signature(function).parameters)
+    refused = sorted(set(given) - accepted)
+    if refused:
+        raise CaptureError(
+            f"example_inputs() takes no {refused[0]}",
+            hint=f"let it take {refused[0]}, or give the inputs with --input",
+        )
+    torch.manual_seed(0)  # what is read off the values is then the same in every run
+    result = function(**given)
+    if isinstance(result, torch.Tensor):
+        result = (result,)
+    if isinstance(result, (tuple, list)):
+        names = list(inspect.signature(target.cls.forward).parameters)[1:]
+        result = dict(zip(names, result, strict=False))
+    if not isinstance(result, dict):
+        raise CaptureError("example_inputs() returns neither tensors nor a dict of tensors")
+    return tuple(_spec(name, value) for name, value in result.items())
+
+
+def _spec(name: str, value: Any) -> InputSpec:
+    if not isinstance(value, torch.Tensor):
+        raise CaptureError(f"example input {name!r} is a {type(value).__name__}, expected a tensor")
+    if value.dtype not in DTYPES:
+        raise CaptureError(
+            f"example input {name!r} has dtype {value.dtype}, which is not supported"
+        )
+    integral = not value.is_floating_point() and value.dtype is not torch.bool
+    below = int(value.max()) + 1 if integral and value.numel() else 0
+    strides = () if value.is_contiguous() else value.stride()
+    return InputSpec(name, tuple(value.shape), DTYPES[value.dtype], below, strides)
+
+
+def _library_inputs(request: CaptureRequest, target: Target) -> tuple[InputSpec, ...]:
+    names = inspect.signature(target.cls.forward).parameters
+    config = target.hf_config
+    batch = request.batch or BATCH
+    labels = "labels" in names
+    if "input_ids" in names:
+        longest = getattr(config, "max_position_embeddings", None) or SEQ
+        seq = request.seq or min(SEQ, longest)
+        vocab = config.vocab_size
+        out = [InputSpec("input_ids", (batch, seq), "i64", vocab)]
+        if labels:
+            whole = target.cls.__name__.endswith(_PER_SEQUENCE)
+            below = getattr(config, "num_labels", 2) if whole else vocab
+            out.append(InputSpec("labels", (batch,) if whole else (batch, seq), "i64", below))
+        return tuple(out)
+    if "pixel_values" in names:
+        size = config.image_size
+        height, width = (size, size) if isinstance(size, int) else tuple(size)
+        out = [
+            InputSpec("pixel_values", (batch, config.num_channels, height, width), request.dtype)
+        ]
+        if labels:
+            out.append(InputSpec("labels", (batch,), "i64", config.num_labels))
+        return tuple(out)
+    raise CaptureError(
+        f"{target.cls.__name__} takes neither input_ids nor pixel_values",
+        hint="give --input name=dtype[extents] for each argument of forward",
+    )
+
+
+def torch_types(
+    specs: tuple[InputSpec, ...],
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]:
+    """Shape, strides (empty: contiguous) and dtype of each."""
+    return {s.name: (s.shape, s.strides, TORCH_DTYPES[s.dtype]) for s in specs}

@@ -1,0 +1,266 @@
+"""Writes a joint graph of aten ops as a Program."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from synthesis.frontends.torch.aten import TABLE, Emit
+from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
+from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from synthesis.frontends.torch.folding import constant_nodes, evaluate_constants
+from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
+from synthesis.frontends.torch.trace import Traced
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NO_MESH, Mesh, Source, TensorType
+
+DTYPES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
+_SKIP = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range.default"}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
+
+
+def type_of(value: Any) -> TensorType:
+    """Type of a (fake) tensor. Raises KeyError for a dtype that the language does not have."""
+    return TensorType(tuple(int(n) for n in value.shape), DTYPES[value.dtype])
+
+
+def _overwrites(user: fx.Node, node: fx.Node) -> bool:
+    """Whether an op writes all of a tensor that it is given, and reads none of it."""
+    name = getattr(user.target, "__name__", "")
+    return name in ("copy.default", "copy_.default") and user.args[1] is not node
+
+
+@dataclass
+class Lowered:
+    """A flat program and the values of its opaque constants."""
+
+    program: Program
+    consts: dict[str, Any] = field(default_factory=dict[str, Any])
+    backward: frozenset[str] = frozenset()
+    """Values that the backward makes."""
+    buffers: frozenset[str] = frozenset()
+    """Buffers whose values went into the program."""
+    infinite: bool = False
+    """Whether a constant was infinite."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the report."""
+
+
+class Lowering:
+    """One pass over the graph. `values` maps each node to its value name (or a tuple of them)."""
+
+    def __init__(
+        self,
+        traced: Traced,
+        buffers: Mapping[str, torch.Tensor],
+        provenance: Provenance,
+        canonical: Mapping[str, str],
+        name: str,
+        mesh: Mesh = NO_MESH,
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
+        self.traced = traced
+        self.provenance = provenance
+        self.canonical = canonical
+        self.b = Builder(name, mesh)
+        self.e = Emit(self.b)
+        self.e.groups = dict(groups or {})
+        self.values: dict[fx.Node, Any] = {}
+        self.constants: dict[fx.Node, Constant] = {}
+        self.consts: dict[str, Any] = {}
+        self.e.consts = self.consts
+        self.backward: set[str] = set()
+        self.folded = constant_nodes(traced)
+        evaluate_constants(traced, self.folded, buffers, self._keep)
+
+    def _keep(self, node: fx.Node, value: torch.Tensor) -> None:
+        if value.dtype not in DTYPES:
+            raise self._error(
+                node, f"a constant of dtype {value.dtype} has no type in the language"
+            )
+        plain = value.detach()
+        if plain.dtype in (torch.bfloat16, torch.float16):
+            plain = plain.float()
+        try:
+            self.constants[node] = recognise(plain.numpy(), DTYPES[value.dtype])
+        except ValueError as problem:
+            raise self._error(node, f"a constant holds {problem}") from None
+
+    def _error(self, node: fx.Node, message: str, hint: str = "") -> CaptureError:
+        s = self.provenance.source(node)
+        where = f" (in module {s.module})" if s.module else ""
+        return CaptureError(
+            message + where, file=s.file, line=s.line, text=s.text, hint=hint, module=s.module
+        )
+
+    def run(self) -> Lowered:
+        for node in self.traced.graph.nodes:
+            if node.op == "placeholder":
+                self._input(node)
+            elif node.op == "call_function" and node not in self.folded:
+                self._call(node)
+        for role, path, node in self.traced.outputs:
+            if role == "grad":
+                path = self.canonical.get(path, path)
+            self.b.output(self._operand(node, False), role, path)
+        program = self.b.build()
+        folded = [n for n in self.constants if n in self.traced.buffers]
+        reach = set(folded)
+        stack: list[fx.Node] = list(self.constants)
+        while stack:
+            for n in stack.pop().all_input_nodes:
+                if n not in reach:
+                    reach.add(n)
+                    stack.append(n)
+        used = frozenset(t for n, t in self.traced.buffers.items() if n in reach)
+        return Lowered(
+            program,
+            self.consts,
+            frozenset(self.backward),
+            used,
+            self.e.infinite,
+            tuple(sorted(self.e.notes)),
+        )
+
+    def _input(self, node: fx.Node) -> None:
+        t = self.traced
+        if node in t.buffers:
+            return
+        kind = type_of(node.meta["val"])
+        if node in t.params:
+            path = self.canonical.get(t.params[node], t.params[node])
+            if path not in self.b.types:
+                self.b.param(path, kind, path)
+            self.values[node] = path
+        elif node in t.inputs:
+            name = t.inputs[node]
+            self.values[node] = self.b.input(name, kind, "input", name)
+        elif any(role == "loss" and n == t.tangents[node] for role, n, _ in t.outputs):
+            with self.b.at(Source(text="gradient of the loss with respect to itself")):
+                self.values[node] = self.e.full(1, kind.shape, kind.dtype)
+        else:
+            path = t.tangents[node]
+            self.values[node] = self.b.input(f"cotangent.{path}", kind, "cotangent", path)
+
+    def _operand(self, node: fx.Node, broadcasts: bool) -> Any:
+        """Value name of an operand. Where the reader broadcasts, a constant stays narrow."""
+        constant = self.constants.get(node)
+        if constant is None:
+            return self.values[node]
+        if isinstance(constant.structure, Full):
+            value = emit(self.e, constant)
+            return value if broadcasts else self.e.expand(value, constant.shape)
+        before, self.e.scope = self.e.scope, ("", "forward")
+        source = self.provenance.source(node)
+        layer = layer_of(source.module)
+        module = layer.rpartition(".")[0] if layer else source.module
+        with self.b.at(Source(source.file, source.line, module, source.text)):
+            value = emit(self.e, constant)
+            if not broadcasts:
+                value = self.e.expand(value, constant.shape)
+        if isinstance(constant.structure, Opaque):
+            self.consts[constant.structure.name] = np.asarray(constant.structure.value)
+        self.e.scope = before
+        return value
+
+    def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            source, index = cast(tuple[fx.Node, int], node.args)
+            self.values[node] = self.values[source][index]
+            return
+        name = getattr(target, "__name__", str(target))
+        if name in _SKIP:
+            return
+        if name.partition(".")[0] in _EMPTY and all(_overwrites(user, node) for user in node.users):
+            self.values[node] = None
+            return
+        space = getattr(target, "namespace", "?")
+        rule = TABLE.get(name if space == "aten" else f"{space}::{name}")
+        if rule is None:
+            raise self._error(
+                node,
+                f"{space}.{name} has no meaning in the language",
+                RECIPE,
+            )
+        self.e.op = name.partition(".")[0]
+        val = node.meta["val"]
+        results = list(val) if isinstance(val, (tuple, list)) else [val]
+        try:
+            self.e.result = [type_of(v) for v in results if isinstance(v, torch.Tensor)]
+        except KeyError as dtype:
+            raise self._error(
+                node, f"aten.{name} makes a tensor of dtype {dtype}", RECIPE
+            ) from None
+        source = self.provenance.source(node)
+        direction = "backward" if is_backward(node) else "forward"
+        self.e.scope = (layer_of(source.module), direction)
+        first = len(self.b.nodes)
+        broadcasts = torch.Tag.pointwise in target.tags
+        try:
+            with self.b.at(source):
+                args = map_arg(node.args, lambda n: self._operand(n, broadcasts))
+                kwargs = map_arg(node.kwargs, lambda n: self._operand(n, broadcasts))
+                made = rule(self.e, *args, **kwargs)
+                self.values[node] = self._checked(made, results)
+        except (IRError, NotImplementedError, TypeError) as problem:
+            raise self._error(node, f"aten.{name}: {problem}", RECIPE) from problem
+        if direction == "backward":
+            self.backward.update(v for n in self.b.nodes[first:] for v in n.outputs)
+
+    def _checked(self, made: Any, results: list[Any]) -> Any:
+        """The values a rule made, cast and broadcast to what PyTorch says they are."""
+        if isinstance(made, str):
+            return self._fit(made, results[0])
+        return tuple(
+            None if m is None or not isinstance(r, torch.Tensor) else self._fit(m, r)
+            for m, r in zip(made, results, strict=True)
+        )
+
+    def _fit(self, value: str, like: Any) -> str:
+        want = type_of(like)
+        value = self.e.cast(value, want.dtype)
+        if self.e.shape(value) != want.shape:
+            value = self.e.expand(value, want.shape)
+        return value
+
+
+def lower(
+    traced: Traced,
+    buffers: Mapping[str, torch.Tensor],
+    provenance: Provenance,
+    canonical: Mapping[str, str],
+    name: str,
+    mesh: Mesh = NO_MESH,
+    groups: Mapping[str, str] | None = None,
+) -> Lowered:
+    """`canonical` maps the second names of tied parameters to their first.
+
+    A graph of one rank of a `mesh` has collectives; `groups` maps process groups to mesh dims.
+
+    Raises:
+        CaptureError: an op that has no meaning in the language, with its source line.
+    """
+    return Lowering(traced, buffers, provenance, canonical, name, mesh, groups).run()

@@ -1,0 +1,228 @@
+"""Reads masked lookups of one rank as lookups through a window of rows.
+
+PyTorch's vocabulary-parallel layers look an index up among their own rows, at a place clipped or
+masked into them, and then mask the result to zero outside of them. With `J = ids - offset` wherever
+offset <= ids < offset + size, and `size` the extent looked into:
+
+    where(inside, take(x, J), 0)             = take(x, ids, offset)
+    where(inside, take_along(x, J), 0)       = take_along(x, ids, offset)
+    put_along(where(inside, g, 0), J, size)  = put_along(g, ids, size, offset)
+    index_add(where(inside, g, 0), J, size)  = index_add(g, ids, size, offset)
+
+Each holds for all values; a pattern that does not match exactly is left as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from verifier.kernel.program.program import Node, Program
+from verifier.analysis.rewrite import Rewriting, rewrite
+
+FAR = 2**62
+
+
+@dataclass(frozen=True)
+class Window:
+    """Holds where low <= ids < high."""
+
+    ids: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Equals ids - offset where low <= ids < high."""
+
+    ids: str
+    offset: int
+    low: int
+    high: int
+
+
+def read_windows(program: Program) -> Program:
+    """The program with its masked lookups written with `offset`."""
+    patterns = {"where": _masked_lookup, "put_along": _masked_put, "index_add": _masked_add}
+    return rewrite(program, patterns)
+
+
+def _integer(value: Fraction | None) -> int | None:
+    return int(value) if value is not None and value.denominator == 1 else None
+
+
+def _shifted(r: Rewriting, name: str) -> tuple[str, int]:
+    """`ids, offset` of a value that is ids - offset."""
+    offset = 0
+    while (node := r.made(name, "add_scalar")) and not r.type(name).is_float:
+        step = _integer(Fraction(str(node.attrs["value"])))
+        if step is None:
+            break
+        name, offset = node.inputs[0], offset - step
+    return name, offset
+
+
+def _bounds(r: Rewriting, name: str) -> Window | None:
+    """The window in which a mask of integers holds; one side may be open."""
+    node = r.node(name)
+    if node is None:
+        return None
+    if node.op == "logical_and":
+        a, b = (_bounds(r, v) for v in node.inputs)
+        if a is None or b is None or a.ids != b.ids:
+            return None
+        return Window(a.ids, max(a.low, b.low), min(a.high, b.high))
+    if node.op == "logical_not":
+        return _outside(r, node.inputs[0])
+    if node.op not in ("ge", "lt"):
+        return None
+    limit = _integer(r.number(node.inputs[1]))
+    if limit is None or r.type(node.inputs[0]).shape != r.type(name).shape:
+        return None
+    ids, offset = _shifted(r, node.inputs[0])
+    limit += offset
+    return Window(ids, limit, FAR) if node.op == "ge" else Window(ids, -FAR, limit)
+
+
+def _outside(r: Rewriting, name: str) -> Window | None:
+    """The window outside of which a mask holds."""
+    node = r.node(name)
+    if node is None:
+        return None
+    if node.op == "logical_not":
+        return _bounds(r, node.inputs[0])
+    if node.op == "logical_or":
+        a, b = (_outside(r, v) for v in node.inputs)
+        if a is None or b is None or a.ids != b.ids:
+            return None
+        return Window(a.ids, max(a.low, b.low), min(a.high, b.high))
+    if node.op not in ("ge", "lt"):
+        return None
+    inner = _bounds(r, name)
+    if inner is None:
+        return None
+    if node.op == "lt":
+        return Window(inner.ids, inner.high, FAR)
+    return Window(inner.ids, -FAR, inner.low)
+
+
+def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
+    """`mask, window, value` of a `where` that keeps value in the window and is 0 elsewhere."""
+    mask, a, b = node.inputs
+    bare = r.through(mask, "reshape")
+    if r.number(b) == 0:
+        window, value = _bounds(r, bare), a
+    elif r.number(a) == 0:
+        window, value = _outside(r, bare), b
+    else:
+        return None
+    return None if window is None else (mask, window, value)
+
+
+def _place(r: Rewriting, name: str) -> Place:
+    """What an index is inside of some window."""
+    node = r.node(name)
+    if node is not None and node.op in ("maximum", "minimum"):
+        limit = _integer(r.number(node.inputs[1]))
+        if limit is not None:
+            inner = _place(r, node.inputs[0])
+            limit += inner.offset
+            if node.op == "maximum":
+                return Place(inner.ids, inner.offset, max(inner.low, limit), inner.high)
+            return Place(inner.ids, inner.offset, inner.low, min(inner.high, limit + 1))
+    if node is not None and node.op == "where" and r.number(node.inputs[1]) is not None:
+        window = _outside(r, node.inputs[0])
+        inner = _place(r, node.inputs[2])
+        if window is not None and window.ids == inner.ids:
+            low, high = max(window.low, inner.low), min(window.high, inner.high)
+            return Place(inner.ids, inner.offset, low, high)
+    ids, offset = _shifted(r, name)
+    return Place(ids, offset, -FAR, FAR)
+
+
+def _agrees(r: Rewriting, window: Window, index: str, size: int) -> Place | None:
+    """The place that `index` is throughout `window`, if the window is all of its `size` rows."""
+    place = _place(r, index)
+    fits = (
+        window.ids == place.ids
+        and r.type(place.ids).shape == r.type(index).shape
+        and (window.low, window.high) == (place.offset, place.offset + size)
+        and place.low <= window.low
+        and window.high <= place.high
+    )
+    return place if fits else None
+
+
+def _masked_lookup(r: Rewriting, node: Node) -> str | None:
+    kept = _kept(r, node)
+    if kept is None:
+        return None
+    mask, window, value = kept
+    lookup = r.node(r.through(value, "reshape"))
+    if lookup is None or lookup.op not in ("take", "take_along") or lookup.attrs.get("offset", 0):
+        return None
+    x, index = lookup.inputs
+    dim = lookup.attrs["dim"]
+    assert isinstance(dim, int)
+    bare = r.through(index, "reshape")
+    place = _agrees(r, window, bare, r.type(x).shape[dim])
+    if place is None:
+        return None
+    shape, lines = r.type(node.outputs[0]).shape, r.type(index).shape
+    if lookup.op == "take":
+        rest = (1,) * (len(shape) - len(lines))
+        masked = value == lookup.outputs[0] and r.type(mask).shape == (*lines, *rest)
+        fits = masked and dim == 0 and shape == r.type(value).shape
+    else:
+        fits = shape == r.type(value).shape == r.type(mask).shape
+    if not fits:
+        return None
+    ids = r.reshape(place.ids, lines)
+    found = r.add(lookup.op, x, ids, dim=dim, offset=place.offset)
+    return r.reshape(found, shape)
+
+
+def _masked_put(r: Rewriting, node: Node) -> str | None:
+    g, index = node.inputs
+    source = r.node(r.through(g, "reshape"))
+    if source is None or source.op != "where" or node.attrs.get("offset", 0):
+        return None
+    kept = _kept(r, source)
+    if kept is None:
+        return None
+    mask, window, value = kept
+    size, dim = node.attrs["size"], node.attrs["dim"]
+    assert isinstance(size, int)
+    place = _agrees(r, window, r.through(index, "reshape"), size)
+    shape = r.type(source.outputs[0]).shape
+    if place is None or r.type(mask).shape != shape:
+        return None
+    if r.type(value).shape != shape:
+        value = r.add("expand", value, shape=shape)
+    lines = r.type(g).shape
+    ids = r.reshape(place.ids, lines)
+    values = r.reshape(value, lines)
+    return r.add("put_along", values, ids, dim=dim, size=size, offset=place.offset)
+
+
+def _masked_add(r: Rewriting, node: Node) -> str | None:
+    g, index = node.inputs
+    source = r.made(g, "where")
+    if source is None or node.attrs.get("offset", 0):
+        return None
+    kept = _kept(r, source)
+    if kept is None:
+        return None
+    mask, window, value = kept
+    size = node.attrs["size"]
+    assert isinstance(size, int)
+    place = _agrees(r, window, r.through(index, "reshape"), size)
+    lines, shape = r.type(index).shape, r.type(g).shape
+    rest = (1,) * (len(shape) - len(lines))
+    if place is None or r.type(mask).shape != (*lines, *rest):
+        return None
+    if r.type(value).shape != shape:
+        value = r.add("expand", value, shape=shape)
+    ids = r.reshape(place.ids, lines)
+    return r.add("index_add", value, ids, size=size, offset=place.offset)

@@ -1,0 +1,92 @@
+"""Builds modules whose parameters take no memory and whose buffers hold their real values."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from synthesis.frontends.torch import torch_api
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Parameters move to the meta device as soon as a module gets them. Ties are kept."""
+    module_class: Any = nn.Module
+    original = module_class.register_parameter
+    moved: dict[int, tuple[weakref.ref[torch.Tensor], nn.Parameter]] = {}
+
+    def register(module: nn.Module, name: str, param: Any) -> None:
+        if isinstance(param, nn.Parameter) and param.device.type != "meta":
+            known = moved.get(id(param))
+            if known is not None and known[0]() is param:
+                param = known[1]
+            else:
+                empty = torch.empty_like(param, device="meta")
+                replacement = nn.Parameter(empty, requires_grad=param.requires_grad)
+                moved[id(param)] = (weakref.ref(param), replacement)
+                param = replacement
+        original(module, name, param)
+
+    module_class.register_parameter = register
+    try:
+        yield
+    finally:
+        module_class.register_parameter = original
+
+
+def take_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Real values of the buffers by name, shared ones under every name."""
+    return {
+        name: b.detach()
+        for name, b in model.named_buffers(remove_duplicate=False)
+        if b.device.type != "meta"
+    }
+
+
+def to_fake(model: nn.Module) -> None:
+    """Replace parameters and buffers, in place, by fake CPU tensors. Call inside the fake mode."""
+    made: dict[int, Any] = {}
+
+    def fake(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
+
+    for module in model.modules():
+        for name, p in list(module._parameters.items()):
+            if p is not None:
+                if id(p) not in made:
+                    made[id(p)] = (p, nn.Parameter(fake(p), requires_grad=p.requires_grad))
+                module._parameters[name] = made[id(p)][1]
+        for name, b in list(module._buffers.items()):
+            if b is not None:
+                if id(b) not in made:
+                    made[id(b)] = (b, fake(b))
+                module._buffers[name] = made[id(b)][1]
+
+
+def tied_groups(model: nn.Module) -> list[tuple[str, ...]]:
+    """Names of each parameter that has several, first registered first."""
+    names: dict[int, list[str]] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(p), []).append(name)
+    return [tuple(group) for group in names.values() if len(group) > 1]
+
+
+def fake_inputs(types: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors of each (shape, strides, torch dtype), without values. Call inside the fake mode."""
+    return {
+        name: torch.empty_strided(shape, strides, dtype=dtype)
+        if strides
+        else torch.zeros(shape, dtype=dtype)
+        for name, (shape, strides, dtype) in types.items()
+    }
+
+
+fake_mode = torch_api.fake_mode

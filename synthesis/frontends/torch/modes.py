@@ -1,0 +1,225 @@
+"""Compares what a model computes in train and in eval mode, and when it is called again.
+
+One of them is traced. That stands for the others where they run the same ops, dropout aside.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensor
+
+from synthesis.frontends.torch.apart import apart
+from synthesis.frontends.torch.digest import (
+    Digest,
+    Log,
+    changed,
+    difference,
+    parted,
+    plain_state,
+    unsteady,
+)
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.torch_api import no_gradient_hooks
+from synthesis.frontends.torch.trace import changes, flatten_result
+from synthesis.frontends.torch.worker import explain
+
+LEAST = 2.0**-40
+"""By how much numbers that are drawn in one call are above those of the call before."""
+_DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+
+
+@dataclass(frozen=True)
+class Modes:
+    """What is known of a model's modes, in sentences for the report."""
+
+    dropped: tuple[str, ...] = ()
+    """Lines at which train mode drops out, which is left out."""
+    changing: tuple[str, ...] = ()
+    """Plain attributes that a call changes, which no op depends on."""
+    trained: bool = True
+    """Whether train mode was looked at."""
+    unread: str = ""
+    """Why no mode could be run; then nothing is known."""
+
+    def told(self) -> Iterator[str]:
+        if not self.trained:
+            yield "The model runs in eval mode: nothing is said of training."
+        elif self.dropped:
+            yield (
+                "Train mode runs the ops of eval mode, with dropout left out at "
+                f"{', '.join(self.dropped)}."
+            )
+        else:
+            yield "Train mode runs the ops of eval mode; there is no dropout."
+        if self.changing:
+            listed = ", ".join(self.changing[:4])
+            yield f"A call changes {listed}; two calls in a row run the same ops."
+
+
+def compare_modes(
+    model: nn.Module, kwargs: dict[str, Any], gradients: bool, module: Any, root: str
+) -> Modes:
+    """Run `model(**kwargs)`, on fake tensors, in a fork: twice in train mode and once in eval mode;
+    without gradients, twice in eval mode. Where eval mode does not run either, that is told as a
+    value: what traces the model has more to say of it.
+
+    Args:
+        module: the user's Python module, whose globals are looked at.
+        root: its folder.
+
+    Raises:
+        CaptureError: calls differ, with the line; train mode ends in an error where eval mode does
+            not.
+    """
+    found = apart(lambda: _compared(model, kwargs, gradients, module, root), root)
+    if isinstance(found, dict):
+        if not gradients or apart(lambda: _runs(model, kwargs), root) is not True:
+            return Modes(unread=found["message"])
+        raise CaptureError(**{**found, "message": f"in train mode: {found['message']}"})
+    if isinstance(found, CaptureError):
+        raise found
+    return found or Modes(unread="the process ended before it was done")
+
+
+def _compared(
+    model: nn.Module, kwargs: dict[str, Any], gradients: bool, module: Any, root: str
+) -> Modes | dict[str, Any]:
+    """What is known of the modes, or what the first call ended in."""
+    places, name = Places(root), type(model).__name__
+    digest = Digest(tracked=True)
+    for kind, group in (
+        ("parameter", model.named_parameters()),
+        ("buffer", model.named_buffers()),
+        ("argument", kwargs.items()),
+    ):
+        for label, t in group:
+            digest.leaf(t, f"{kind} {label}")
+    start = _held(model, digest)
+    before = plain_state(model.train(gradients), module)
+    dropped: dict[str, None] = {}
+
+    drawn = itertools.count()
+
+    def call(train: bool) -> Log:
+        model.train(train)
+        return _call(model, kwargs, digest, _nothing_drawn(dropped, places, next(drawn) * LEAST))
+
+    try:
+        first = call(gradients)
+    except Exception as problem:  # noqa: BLE001  (the user's code)
+        return explain(problem, root)
+    for kind, group in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for label, t in group:
+            if first.left[label] != start[label]:
+                at = digest.wrote(t, root)
+                raise changes(kind, label, at.file, at.line, at.text)
+    second = call(gradients)
+    moved = changed(before, plain_state(model, module))
+    if not second.alike(first):
+        raise unsteady(name, first, second, moved, root)
+    if gradients:
+        other = call(False)
+        if not other.alike(first):
+            raise parted(
+                f"{name} computes something else in train mode than in eval mode",
+                difference(first, other, root),
+                "",
+                "let both modes compute the same but for dropout: one program is proved, for both",
+            )
+    return Modes(tuple(dropped), tuple(moved), gradients)
+
+
+def _runs(model: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Whether a first call in eval mode comes to its end."""
+    model.eval()
+    try:
+        _call(model, kwargs, Digest(tracked=True), _nothing_drawn({}, Places(""), LEAST))
+    except Exception:  # noqa: BLE001  (the user's code)
+        return False
+    return True
+
+
+def _call(model: nn.Module, kwargs: dict[str, Any], digest: Digest, drawn: Any) -> Log:
+    digest.start()
+    tensors = [*model.parameters(), *model.buffers(), *kwargs.values()]
+    mode = next(t.fake_mode for t in tensors if isinstance(t, FakeTensor))
+    with ExitStack() as stack:
+        stack.enter_context(no_gradient_hooks())
+        stack.enter_context(drawn)
+        stack.enter_context(mode)
+        stack.enter_context(digest)
+        result = model(**kwargs)
+        digest.log.returned = [digest.name(t) for _, t in flatten_result(result)]
+        digest.log.left = _held(model, digest)
+    return digest.log
+
+
+def _held(model: nn.Module, digest: Digest) -> dict[str, str]:
+    return {n: digest.name(t) for n, t in (*model.named_parameters(), *model.named_buffers())}
+
+
+@contextmanager
+def _nothing_drawn(dropped: dict[str, None], places: Places, least: float) -> Iterator[None]:
+    """Dropout gives what it is given, and its line is noted. A single number between 0 and 1 that
+    is drawn, which a branch may depend on, is about the least that can be."""
+
+    def note() -> None:
+        frame = places.frame(sys._getframe(2))
+        if frame is None:
+            dropped["a line that is not known"] = None
+        else:
+            shown = Provenance(places.root).shown(frame.f_code.co_filename)
+            dropped[f"{shown}:{frame.f_lineno}"] = None
+
+    def left_out(original: Any) -> Any:
+        def run(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+            if not train or p == 0 or p == 1:
+                return original(x, p, train)
+            note()
+            return x
+
+        return run
+
+    def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given = list(args)
+        p = given[4] if len(given) > 4 else kwargs.get("dropout_p", 0.0)
+        if p > 0:
+            note()
+            if len(given) > 4:
+                given[4] = 0.0
+            else:
+                kwargs["dropout_p"] = 0.0
+        return plain_attention(*given, **kwargs)
+
+    def rand(*size: Any, **kwargs: Any) -> torch.Tensor:
+        given = size[0] if len(size) == 1 else kwargs.get("size")
+        if isinstance(given, (list, tuple)) and not given:
+            return torch.tensor(least)
+        return plain_rand(*size, **kwargs)
+
+    plain_attention, plain_rand = nn.functional.scaled_dot_product_attention, torch.rand
+    with ExitStack() as stack:
+        for name in (*_DROPOUTS, *(f"{n}_" for n in _DROPOUTS)):
+            wrapped = left_out(getattr(torch, name))
+            for holder in (torch._VF, torch):
+                stack.enter_context(patch.object(holder, name, wrapped, create=True))
+        stack.enter_context(patch.object(nn.functional, "scaled_dot_product_attention", attention))
+        stack.enter_context(patch.object(torch, "rand", rand))
+        stack.enter_context(patch.object(random, "random", lambda: least))
+        stack.enter_context(patch.object(random, "uniform", lambda a, b: a + least * (b - a)))
+        yield

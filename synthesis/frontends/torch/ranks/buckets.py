@@ -1,0 +1,125 @@
+"""Tensors that are sent in one piece, sent one by one: what fully_shard and flat buckets do.
+
+With parts p_i of n_i numbers and w ranks:
+all_gather(concat(p_i, 0), 0) as [w, n], columns of part i  =  all_gather(p_i, 0) as [w, n_i];
+reduce_scatter(concat(g_i, 1) as [w n], 0), numbers of part i  =  reduce_scatter(g_i as [w n_i], 0).
+Both hold by what the collectives do with dim 0, whatever the numbers are. So does what is sent as a
+row of numbers and read as a tensor again: with x of shape [m, ...] on each of w ranks, and g of
+shape [w m, ...],
+reshape(all_gather(reshape(x, [n]), 0), [w m, ...])             =  all_gather(x, 0);
+reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatter(g, 0);
+and along any dim before which all extents are 1.
+"""
+
+from __future__ import annotations
+
+from verifier.kernel.program.program import Node, Program
+from verifier.analysis.rewrite import Rewriting, rewrite
+
+
+def one_by_one(program: Program) -> Program:
+    """The program with every part of a bucket that is read sent on its own, as the tensor it is."""
+    return rewrite(rewrite(program, {"slice": _part}), {"reshape": _whole})
+
+
+def _whole(r: Rewriting, node: Node) -> str | None:
+    """What is sent as the tensor that is read in the end, along the dim where its pieces join."""
+    shape = r.type(node.outputs[0]).shape
+    sent = r.made(r.through(node.outputs[0], "reshape"), "all_gather", "reduce_scatter")
+    if sent is None or sent.attrs["dim"] != 0:
+        return None
+    before, after = r.type(sent.inputs[0]).size, r.type(sent.outputs[0]).size
+    value: str | None = sent.inputs[0]
+    while value is not None:
+        dim = _joins(r.type(value).shape, shape, before, after)
+        if dim == 0 and value == sent.inputs[0]:
+            return sent.outputs[0]
+        if dim is not None:
+            return r.add(sent.op, value, **{**sent.attrs, "dim": dim})
+        view = r.made(value, "reshape")
+        value = view.inputs[0] if view is not None else None
+    return _rows(r, node, sent)
+
+
+def _rows(r: Rewriting, node: Node, sent: Node) -> str | None:
+    """Rows of ranks that hold one line each, where what is read is one dim of all rows:
+    [1, n, ...] on w ranks are the rows of [w n, ...] or [1, w n, ...], not of [w, n, ...]."""
+    line, seen = r.type(sent.inputs[0]).shape, r.type(node.outputs[0]).shape
+    dim = next((d for d, n in enumerate(line) if n != 1), 0)
+    if sent.op != "all_gather" or not dim or not seen:
+        return None
+    ranks = r.type(sent.outputs[0]).shape[0]
+    if seen[0] != 1 and seen[0] % (ranks * line[dim]):
+        return None
+    joined = r.add(sent.op, sent.inputs[0], **{**sent.attrs, "dim": dim})
+    return r.reshape(joined, seen)
+
+
+def _joins(old: tuple[int, ...], new: tuple[int, ...], before: int, after: int) -> int | None:
+    """The dim along which pieces of shape `old` give `new`, in the order of the ranks: all extents
+    before it are 1. `before` and `after` count numbers."""
+    if len(old) != len(new):
+        return None
+    differ = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+    dim = differ[0] if differ else 0
+    if len(differ) > 1 or not old or any(n != 1 for n in old[:dim]):
+        return None
+    return dim if old[dim] * after == new[dim] * before else None
+
+
+def _part(r: Rewriting, node: Node) -> str | None:
+    dim, start, stop, step = (node.attrs[k] for k in ("dim", "start", "stop", "step"))
+    if not isinstance(start, int) or not isinstance(stop, int) or step != 1:
+        return None
+    if dim == 1:
+        return _gathered(r, node.inputs[0], start, stop)
+    if dim == 0:
+        return _reduced(r, node.inputs[0], start, stop)
+    return None
+
+
+def _gathered(r: Rewriting, columns: str, start: int, stop: int) -> str | None:
+    seen = r.made(columns, "reshape")
+    gather = r.made(seen.inputs[0], "all_gather") if seen is not None else None
+    if gather is None or gather.attrs["dim"] != 0 or len(r.type(gather.inputs[0]).shape) != 1:
+        return None
+    count = r.type(gather.inputs[0]).size
+    shape = r.type(columns).shape
+    if len(shape) != 2 or shape[1] != count:
+        return None
+    part = _piece(r, gather.inputs[0], 0, start, stop)
+    if part is None:
+        return None
+    sent = r.add("all_gather", part, mesh_dim=gather.attrs["mesh_dim"], dim=0)
+    return r.reshape(sent, (shape[0], stop - start))
+
+
+def _reduced(r: Rewriting, numbers: str, start: int, stop: int) -> str | None:
+    scatter = r.made(numbers, "reduce_scatter")
+    if scatter is None or scatter.attrs["dim"] != 0 or len(r.type(numbers).shape) != 1:
+        return None
+    source = r.made(scatter.inputs[0], "reshape")
+    if source is None:
+        return None
+    ranks, left = divmod(r.type(scatter.inputs[0]).size, r.type(numbers).size)
+    if left or r.type(source.inputs[0]).shape != (ranks, r.type(numbers).size):
+        return None
+    part = _piece(r, source.inputs[0], 1, start, stop)
+    if part is None:
+        return None
+    flat = r.reshape(part, (r.type(part).size,))
+    return r.add("reduce_scatter", flat, **scatter.attrs)
+
+
+def _piece(r: Rewriting, joined: str, dim: int, start: int, stop: int) -> str | None:
+    """The operand of a join that is exactly these entries of it."""
+    node = r.made(joined, "concat")
+    if node is None or node.attrs["dim"] != dim:
+        return None
+    at = 0
+    for value in node.inputs:
+        extent = r.type(value).shape[dim]
+        if (at, at + extent) == (start, stop):
+            return value
+        at += extent
+    return None

@@ -1,0 +1,402 @@
+"""Watches the ops of one rank: collectives that write into tensors become functional ones.
+
+`dist.all_reduce(t)` and its kin reach PyTorch's dispatcher as ops of `c10d` that change their
+tensors. Here each is a functional collective, and a write of its result. A handle that is waited
+for later is held to that: whatever touches the buffer before is refused, not reordered.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives  # registers the functional ops
+from torch._C._distributed_c10d import Work
+from torch._subclasses import FakeTensor
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from synthesis.frontends.torch.aten import TABLE
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
+from synthesis.frontends.torch.ranks.draws import Draws
+from synthesis.frontends.torch.ranks.groups import dims_of, slices
+from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
+from verifier.kernel.program.types import Mesh
+
+_FUNCTIONAL = "_c10d_functional"
+_autograd: Any = torch.autograd
+_c10d: Any = dist.distributed_c10d
+_KNOWN = {
+    "all_reduce",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "all_to_all_single",
+    "broadcast",
+}
+"""Functional collectives that have a meaning in the language."""
+_REDUCE = {0: "sum", 1: "avg", 2: "product", 3: "min", 4: "max", 5: "band", 6: "bor", 7: "bxor"}
+_WAIT = "wait for it (handle.wait()) before"
+
+
+class Handle(Work):
+    """What a call with `async_op=True` returned."""
+
+    def __init__(self, waited: Callable[[], None], told: Callable[[str], Exception]) -> None:
+        super().__init__()
+        self._waited, self._told = waited, told
+
+    def wait(self, timeout: Any = None) -> bool:
+        self._waited()
+        return True
+
+    def _other(self, *args: Any, **kwargs: Any) -> Any:
+        raise self._told("a handle of a collective is asked for more than wait()")
+
+    is_completed = is_success = exception = result = synchronize = _other
+    get_future = block_current_stream = source_rank = _other
+
+
+@dataclass
+class Flight:
+    """A collective that was started and not waited for."""
+
+    what: str
+    place: tuple[str, int, str]
+    writes: list[Any]
+    """Storages that it writes."""
+    reads: list[Any]
+
+
+@dataclass
+class Seen:
+    """What was noticed while the module ran."""
+
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Name of a process group -> the mesh dims it runs along; none for a group of one rank."""
+    flights: list[Flight] = field(default_factory=list[Flight])
+    written: list[Any] = field(default_factory=list[Any])
+    """Storages that some op changed."""
+    handles: list[Any] = field(default_factory=list[Any])
+    raw: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    """Calls that change a tensor with a gradient behind autograd's back: place -> what."""
+
+
+def storage(t: torch.Tensor) -> Any:
+    return t.untyped_storage()
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a._cdata == b._cdata
+
+
+class Watch(TorchDispatchMode):
+    """One rank of a mesh. Raises CaptureError at what it cannot follow, with the user's line."""
+
+    def __init__(
+        self, rank: int, mesh: Mesh, places: Places, seen: Seen, draws: Draws | None = None
+    ) -> None:
+        super().__init__()
+        self.rank, self.mesh, self.places, self.seen = rank, mesh, places, seen
+        self.draws = draws or Draws(())
+        self.backward = False
+        self.modules: list[tuple[str, str]] = []
+        self.lines: dict[int, str] = {}
+        """For each op that autograd noted, by its number: the line that called it."""
+        self.owners: dict[int, tuple[str, str]] = {}
+        """For each such op, the module that called it."""
+        self.undone = -1
+        """The op whose backward runs."""
+
+    def fail(self, message: str, hint: str = "") -> CaptureError:
+        file, line, text = self.places.of(self.places.frame(sys._getframe()))
+        return CaptureError(message, file=file, line=line, text=text, hint=hint)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(not issubclass(t, FakeTensor) for t in types):
+            return NotImplemented  # a DTensor, say: its own ops on local tensors come here again
+        if func.namespace == "profiler":
+            with disable_proxy_modes_tracing():
+                return func(*args, **kwargs)
+        self._locate()
+        if func.namespace == "c10d":
+            return self._changing(func, _bound(func, args, kwargs))
+        if func.namespace == "fsdp" and func._opname in SHARDED_OPS:
+            return SHARDED_OPS[func._opname](*args, **kwargs)
+        if func is torch.ops.aten.as_strided.default and not kwargs:
+            return as_view(*args)
+        self._races(func, args, kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
+            return self._drawn(func, _bound(func, args, kwargs))
+        if func.namespace in (_FUNCTIONAL, "_dtensor"):
+            return self._functional(func, args, kwargs)
+        if func._schema.is_mutable:
+            self.seen.written += [storage(t) for t in _written(func, args, kwargs)]
+        return func(*args, **kwargs)
+
+    # Where an op comes from.
+
+    def _locate(self) -> None:
+        """Note the line of the op at hand: the user's, or in a backward that of its forward."""
+        frame = self.places.frame(sys._getframe(1))
+        meta = fx_traceback.current_meta
+        line = self.lines.get(self.undone, " \n") if self.backward else " \n"
+        if frame is not None:
+            code = frame.f_code
+            line = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n'
+        fx_traceback.set_stack_trace([line])
+        if self.backward:
+            meta["autograd_backward"] = True
+            owner = self.owners.get(self.undone)
+        else:
+            number = _autograd._get_sequence_nr() - 1
+            owner = self.modules[-1] if self.modules else None
+            self.lines.setdefault(number, line)
+            if owner is not None:
+                self.owners.setdefault(number, owner)
+        if owner is not None:
+            meta["nn_module_stack"] = {owner[0]: owner}
+        else:
+            meta.pop("nn_module_stack", None)
+
+    def follow_back(self, roots: list[torch.Tensor]) -> None:
+        """From now on, ops of a backward come from where their forward was called."""
+        self.backward = True
+        nodes: list[Any] = [r.grad_fn for r in roots]
+        seen: set[Any] = set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            nodes += [n for n, _ in node.next_functions]
+
+            def before(grads: Any, number: int = node._sequence_nr()) -> None:
+                if number in self.lines:
+                    self.undone = number
+
+            node.register_prehook(before)
+
+    # Random numbers.
+
+    def _drawn(self, func: Any, given: dict[str, Any]) -> torch.Tensor:
+        """Zeros and ones, as dropout draws them, are inputs."""
+        keep, target = given.get("p"), given.get("self")
+        if func._opname != "bernoulli_" or not isinstance(keep, float) or target is None:
+            raise self.fail(
+                f"{func._opname} draws random numbers",
+                "covered is dropout; pass what is drawn as an argument",
+            )
+        place = self.places.of(self.places.frame(sys._getframe()))
+        module = self.modules[-1][0] if self.modules else ""
+        number = self.draws.number(tuple(target.shape), keep, module, place)
+        ops: Any = torch.ops.shardproof_frontend
+        self.seen.written.append(storage(target))
+        with torch.no_grad():
+            target.copy_(ops.draw(target, number, keep))
+        return target
+
+    # Functional collectives.
+
+    def _functional(self, func: Any, args: Any, kwargs: Any) -> Any:
+        name = func._opname
+        if name == "wait_tensor":
+            waited = storage(args[0])
+            self.seen.flights = [
+                f for f in self.seen.flights if not any(_same(w, waited) for w in f.writes)
+            ]
+            return func(*args, **kwargs)
+        if name not in _KNOWN and name != "shard_dim_alltoall":
+            raise self.fail(f"{name} is a collective that is not covered", COVERED)
+        given = _bound(func, args, kwargs)
+        self.along(given.get("group_name"))
+        if name == "broadcast":
+            self.rooted(given["group_name"])
+        result = func(*args, **kwargs)
+        self._fly(name, [result], [args[0]])
+        return result
+
+    def along(self, group: Any) -> None:
+        """Note the mesh dims of a group. Raises CaptureError where it is no slice of the mesh."""
+        found = _c10d._resolve_process_group(group)
+        name = found.group_name
+        if name in self.seen.groups:
+            return
+        ranks = dist.get_process_group_ranks(found)
+        dims = dims_of(ranks, self.rank, self.mesh)
+        if dims is None:
+            along = ", ".join(f"{d} {members}" for d, members in slices(self.mesh, self.rank))
+            raise self.fail(
+                f"rank {self.rank} calls a collective over the ranks {list(ranks)}, which are "
+                f"no slice of the mesh {self.mesh}",
+                f"its slices are {along}; give a --mesh that has the group as a dim, or as several",
+            )
+        self.seen.groups[name] = dims
+
+    def rooted(self, group: Any) -> None:
+        """Refuse a collective with a root over several mesh dims."""
+        dims = self.seen.groups[_c10d._resolve_process_group(group).group_name]
+        if len(dims) > 1:
+            raise self.fail(f"a broadcast over {' and '.join(dims)} at once is not covered")
+
+    # Collectives that change tensors.
+
+    def _changing(self, func: Any, given: dict[str, Any]) -> Any:
+        name = func._opname
+        rule = CHANGING.get(name)
+        if rule is None:
+            what = name.strip("_")
+            raise self.fail(f"torch.distributed: {what} is not covered", COVERED)
+        group = dist.ProcessGroup.unbox(given["process_group"])
+        self.along(group.group_name)
+        reduce = ""
+        if "reduce_op" in given:
+            reduce = _REDUCE.get(given["reduce_op"].op(), "premul_sum")
+            if reduce not in ("sum", "avg", "min", "max"):
+                raise self.fail(
+                    f"a collective reduces by {reduce}, which has no meaning in the language",
+                    "reduce by SUM, AVG, MIN or MAX",
+                )
+        call = Call(self, given, group, reduce)
+        targets, reads, returned = rule(call)
+        self._fly(name.strip("_"), targets, reads, changes=True)
+        flight = self.seen.flights[-1]
+
+        def waited() -> None:
+            self.seen.flights = [f for f in self.seen.flights if f is not flight]
+
+        handle = Handle(waited, self.fail)
+        self.seen.handles.append(handle)
+        boxed = handle.boxed()
+        return (returned, boxed) if returned is not None else boxed
+
+    def write(self, target: torch.Tensor, value: torch.Tensor, what: str) -> None:
+        """The result of a collective comes to be in a tensor; autograd does not see it."""
+        if target.requires_grad and not target.is_leaf and torch.is_grad_enabled():
+            file, line, _ = self.places.of(self.places.frame(sys._getframe()))
+            self.seen.raw[file, line] = what
+        if value.shape != target.shape:
+            value = value.reshape(target.shape)
+        with torch.no_grad(), _autograd._unsafe_preserve_version_counter(target):
+            target.copy_(value)
+
+    # Collectives in flight.
+
+    def _fly(self, what: str, writes: Any, reads: Any, changes: bool = False) -> None:
+        place = self.places.of(self.places.frame(sys._getframe()))
+        targets, sources = [storage(t) for t in writes], [storage(t) for t in reads]
+        if changes:
+            self.seen.written += targets
+            for flight in self.seen.flights:
+                self._clash(flight, targets, sources)
+        self.seen.flights.append(Flight(what, place, targets, sources))
+
+    def _races(self, func: Any, args: Any, kwargs: Any) -> None:
+        if not self.seen.flights or func._opname == "wait_tensor" or func.is_view:
+            return
+        if func.namespace == "prim":
+            return
+        touched = [storage(t) for t in tensors((args, kwargs))]
+        written = [storage(t) for t in _written(func, args, kwargs)]
+        for flight in self.seen.flights:
+            self._clash(flight, written, touched)
+
+    def _clash(self, flight: Flight, writes: list[Any], reads: list[Any]) -> None:
+        used = any(_same(a, b) for a in flight.writes for b in (*reads, *writes))
+        changed = any(_same(a, b) for a in flight.reads for b in writes)
+        if used or changed:
+            file, line, _ = flight.place
+            how = "its result is used" if used else "what it sends is changed"
+            raise self.fail(
+                f"{how} while the {flight.what} of {file}:{line} is still in flight",
+                f"{_WAIT} that",
+            )
+
+    def landed(self) -> None:
+        """Raises CaptureError where a collective was never waited for."""
+        for flight in self.seen.flights:
+            file, line, text = flight.place
+            raise CaptureError(
+                f"the {flight.what} that is started here is never waited for",
+                file=file,
+                line=line,
+                text=text,
+                hint="call wait() on its handle",
+            )
+
+    @contextmanager
+    def within(self, model: torch.nn.Module) -> Iterator[None]:
+        """Note the module in which each op of the forward runs."""
+        hooks: list[Any] = []
+        for path, module in model.named_modules():
+
+            def enter(m: Any, args: Any, path: str = path) -> None:
+                self.modules.append((path, type(m).__name__))
+
+            def leave(m: Any, args: Any, result: Any) -> None:
+                if self.modules:
+                    self.modules.pop()
+
+            hooks.append(module.register_forward_pre_hook(enter))
+            hooks.append(module.register_forward_hook(leave))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self.modules.clear()
+
+
+def as_view(
+    x: torch.Tensor, size: list[int], stride: list[int], offset: int | None = None
+) -> torch.Tensor:
+    """`as_strided` as a slice and a view, where it is one: equal entries of equal memory."""
+    whole = x.is_contiguous() and x.storage_offset() == 0
+    if not whole or tuple(stride) != _contiguous(size):
+        return torch.ops.aten.as_strided.default(x, size, stride, offset)
+    return x.view(-1).narrow(0, offset or 0, math.prod(size)).view(size)
+
+
+def _contiguous(size: list[int]) -> tuple[int, ...]:
+    found, step = [], 1
+    for extent in reversed(size):
+        found.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(found))
+
+
+def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments by name."""
+    out = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+    out |= {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)}
+    return out | kwargs
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """All tensors in a tree of arguments."""
+    return [t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    if not func._schema.is_mutable:
+        return []
+    given = _bound(func, args, kwargs)
+    out: list[torch.Tensor] = []
+    for argument in func._schema.arguments:
+        info = argument.alias_info
+        if info is not None and info.is_write and argument.name in given:
+            out += tensors(given[argument.name])
+    return out

@@ -1,0 +1,141 @@
+"""Parameters that are DTensors, those of fully_shard among them: the piece that a rank holds, and
+the layout that its placements say."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.groups import dims_of
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Atom, Layout
+
+
+def local(value: Any) -> Any:
+    """The piece of this rank; a plain tensor is its own."""
+    return value._local_tensor if isinstance(value, DTensor) else value
+
+
+def gradient(param: Any) -> torch.Tensor | None:
+    """This rank's piece of a gradient, placed as the parameter is: as an optimizer takes it."""
+    grad = param.grad
+    if not isinstance(grad, DTensor):
+        return grad
+    if isinstance(param, DTensor) and grad.placements != param.placements:
+        grad = grad.redistribute(placements=param.placements)
+    return grad.to_local()
+
+
+def layout_of(value: Any, mesh: Mesh, rank: int, name: str) -> Layout:
+    """How a tensor is laid out over the mesh, read off its placements.
+
+    Raises:
+        CaptureError: a placement that has no layout: extents that do not divide, a mesh whose dims
+            are none of `mesh`.
+    """
+    shape = tuple(value.shape)
+    if not isinstance(value, DTensor):
+        return Layout.replicate(shape)
+    names = [_mesh_dim(value.device_mesh, i, mesh, rank) for i in range(value.device_mesh.ndim)]
+    if any(n is None for n in names):
+        raise CaptureError(f"{name} is placed on {value.device_mesh}, which is no part of {mesh}")
+    layout = Layout.replicate(shape)
+    for dim, extent in enumerate(shape):
+        placed = [
+            (str(n), mesh[str(n)], int(getattr(p, "split_factor", 1)))
+            for n, p in zip(names, value.placements, strict=True)
+            if isinstance(p, (Shard, _StridedShard)) and p.dim % len(shape) == dim and n
+        ]
+        if placed:
+            layout = layout.with_dim(dim, _atoms(extent, placed, f"{name}, dim {dim}"))
+    for n, p in zip(names, value.placements, strict=True):
+        if not isinstance(p, (Shard, _StridedShard, Replicate)):
+            raise CaptureError(f"{name} is {p} over {n}, which no parameter can be")
+    return layout
+
+
+def _mesh_dim(device_mesh: Any, index: int, mesh: Mesh, rank: int) -> str | None:
+    """The dim of the mesh that one dim of a DeviceMesh is: '' for one of a single rank."""
+    import torch.distributed as dist
+
+    group = dist.get_process_group_ranks(device_mesh.get_group(index))
+    dims = dims_of(group, rank, mesh)
+    if dims is None or len(dims) > 1:
+        return None
+    if device_mesh.get_coordinate()[index] != group.index(rank):
+        return None  # a mesh of the same ranks in another order
+    return dims[0] if dims else ""
+
+
+def _atoms(extent: int, placed: list[tuple[str, int, int]], what: str) -> tuple[Atom, ...]:
+    """Atoms of a dim that is split by (mesh dim, ranks, split factor), in the order of the mesh.
+
+    A split with a factor k takes its pieces from each of k equal blocks of what is left of the dim
+    (PyTorch's `_StridedShard`); those that come after it split the blocks further, from the left.
+    """
+    atoms = [Atom(extent)]
+    for name, size, factor in placed:
+        at = _free_after(atoms, factor, what)
+        rest = atoms[at].size
+        if rest % size:
+            raise CaptureError(
+                f"{what}: {extent} rows do not divide evenly over {name}={size}",
+                hint="split a dim that divides, or pad it",
+            )
+        atoms[at : at + 1] = [Atom(size, name), Atom(rest // size)]
+    return tuple(a for a in atoms if a.size > 1 or a.mesh_dim) or (Atom(1),)
+
+
+def _free_after(atoms: list[Atom], factor: int, what: str) -> int:
+    """The place of the free atom that lies below `factor` equal blocks of the free ones."""
+    passed = 1
+    for index, atom in enumerate(atoms):
+        if atom.mesh_dim is not None:
+            continue
+        if passed == factor:
+            return index
+        need, left = divmod(factor, passed)
+        if left or atom.size % need:
+            if not left and need % atom.size == 0:
+                passed *= atom.size
+                continue
+            raise CaptureError(f"{what}: a split factor of {factor} has no layout")
+        if need == atom.size:
+            passed *= atom.size
+            continue
+        atoms[index : index + 1] = [Atom(need), Atom(atom.size // need)]
+        return index + 1
+    atoms.append(Atom(1))
+    return len(atoms) - 1
+
+
+@contextmanager
+def real_meshes() -> Iterator[None]:
+    """A DeviceMesh is made of numbers that are there, also where tensors are fake."""
+    device_mesh: Any = DeviceMesh
+    before = {name: vars(device_mesh)[name] for name in ("__init__", "mesh")}
+
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        with unset_fake_temporarily():
+            before["__init__"](self, *args, **kwargs)
+
+    def ranks(self: Any) -> torch.Tensor:
+        with unset_fake_temporarily():
+            return before["mesh"].fget(self)
+
+    device_mesh.__init__, device_mesh.mesh = make, property(ranks)
+    try:
+        yield
+    finally:
+        device_mesh.__init__, device_mesh.mesh = before["__init__"], before["mesh"]

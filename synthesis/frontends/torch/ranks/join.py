@@ -1,0 +1,304 @@
+"""Joins the programs of single ranks into one program on a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Affine, Attr
+from verifier.analysis.rewrite import Rewriting, rewrite
+
+Coords = Mapping[str, int]
+"""Where a rank stands: its index along each mesh dim."""
+
+
+class RankError(IRError):
+    """Ranks that no one program stands for: what differs."""
+
+
+class FewRanksError(RankError):
+    """Ranks that differ, and too few of them to say along which mesh dim."""
+
+
+Chunk = tuple[str, str]
+"""The whole of which each rank has its own chunk, and the mesh dim along which they have them."""
+
+
+def join(programs: Sequence[tuple[Coords, Program]]) -> Program:
+    """The one program that is `program` on the rank at `coords`, for each pair.
+
+    Names of values may differ; ops, operands and their order may not. Integers that grow evenly
+    along one mesh dim become `offset` attributes, slices that cut a value into its chunks become
+    `shard_slice`. Where each rank pads its chunk with zeros to the whole, and the ranks are then
+    summed, that is an `all_gather`. Every rank that is given is compared; the others are taken to
+    follow the same rule.
+
+    Raises:
+        FewRanksError: they differ in a way that several mesh dims would explain.
+        RankError: they differ in any other way.
+    """
+    places = [coords for coords, _ in programs]
+    given = [program for _, program in programs]
+    first = given[0]
+    b = Builder(first.name, first.mesh)
+    b.reserve(first.types)
+    names: list[dict[str, str]] = [{} for _ in given]
+    chunks: dict[str, Chunk] = {}
+    """The values that are their own chunk of a whole and zeros elsewhere on each rank."""
+    for items in _zip("inputs", [p.inputs for p in given]):
+        if any(item != items[0] for item in items):
+            raise RankError(f"the input %{items[0].name} differs between ranks")
+        b.input(items[0].name, items[0].type, items[0].role, items[0].path)
+        for known in names:
+            known[items[0].name] = items[0].name
+    for nodes in _zip("ops", [p.nodes for p in given]):
+        node = nodes[0]
+        operands = [tuple(k[v] for v in n.inputs) for k, n in zip(names, nodes, strict=True)]
+        if any(n.op != node.op for n in nodes) or any(o != operands[0] for o in operands):
+            raise RankError(f"ranks run different ops: {_apart(nodes)}")
+        shapes = [b.types.get(v, first.types[v]).shape for v in operands[0]]
+        varied = _Varied(nodes, places, first.mesh)
+        padded = varied.along(_pad_of(node, shapes)) if varied and node.op == "pad" else None
+        with b.at(node.source):
+            if padded is not None and operands[0][0] not in chunks:
+                dim = node.attrs["dim"]
+                whole = b.add("all_gather", operands[0][0], mesh_dim=padded, dim=dim)
+                chunks[node.outputs[0]] = (whole, padded)
+            elif any(v in chunks for v in operands[0]):
+                _follow(b, node, operands[0][0], chunks)
+            else:
+                op, attrs = varied.joined(shapes)
+                b.add_node(op, operands[0], attrs, outputs=node.outputs, source=node.source)
+        for known, n in zip(names, nodes, strict=True):
+            known.update(zip(n.outputs, node.outputs, strict=True))
+    for outs in _zip("outputs", [p.outputs for p in given]):
+        values = {k[o.value] for k, o in zip(names, outs, strict=True)}
+        if len(values) != 1 or len({(o.role, o.path) for o in outs}) != 1:
+            raise RankError(f"the output {outs[0].role}:{outs[0].path} differs between ranks")
+        value = values.pop()
+        if value in chunks:
+            raise RankError(f"the output {outs[0].role}:{outs[0].path} is one chunk on each rank")
+        b.output(value, outs[0].role, outs[0].path)
+    return b.build()
+
+
+Rule = Mapping[str, tuple[int, int]]
+"""Attribute -> (value at coordinate 0, step from one coordinate to the next)."""
+
+
+class _Varied:
+    """The ops that ranks run at one place, and what of them depends on the rank."""
+
+    def __init__(self, nodes: Sequence[Node], places: Sequence[Coords], mesh: Any) -> None:
+        self.nodes, self.places, self.mesh = nodes, places, mesh
+        attrs = nodes[0].attrs
+        self.keys = {k for n in nodes for k in attrs if n.attrs.get(k) != attrs[k]}
+
+    def __bool__(self) -> bool:
+        return bool(self.keys)
+
+    def fits(self, name: str, rule: Rule) -> bool:
+        return set(rule) == self.keys and all(
+            node.attrs.get(key) == start + step * place[name]
+            for node, place in zip(self.nodes, self.places, strict=True)
+            for key, (start, step) in rule.items()
+        )
+
+    def along(self, rules: Mapping[int, Rule]) -> str | None:
+        """The mesh dim along which the attributes follow the rule for its size; None where none.
+
+        Raises:
+            FewRanksError: the ranks leave open which mesh dim it is.
+        """
+        found = [n for n, size in self.mesh.dims if size in rules and self.fits(n, rules[size])]
+        return self._sure(found)
+
+    def _sure(self, found: Sequence[str]) -> str | None:
+        """The one mesh dim that fits; the ranks must tell every dim from the others."""
+        if found and not _spans(self.places, [n for n, size in self.mesh.dims if size > 1]):
+            raise FewRanksError(f"ranks differ along {' or '.join(found)}: {_apart(self.nodes)}")
+        return found[0] if len(found) == 1 else None
+
+    def joined(self, shapes: Sequence[tuple[int, ...]]) -> tuple[str, dict[str, Attr]]:
+        """The op and attributes that stand for all."""
+        node = self.nodes[0]
+        attrs = dict(node.attrs)
+        if not self.keys:
+            return node.op, attrs
+        if self.keys == {"offset"}:
+            return node.op, {**attrs, "offset": self._offset()}
+        if self.keys == {"start", "stop"} and attrs["step"] == 1:
+            dim = attrs["dim"]
+            assert isinstance(dim, int)
+            extent = shapes[0][dim]
+            sizes = {size for _, size in self.mesh.dims if extent % size == 0}
+            rules = {
+                n: {"start": (0, extent // n), "stop": (extent // n, extent // n)} for n in sizes
+            }
+            name = self.along(rules)
+            if name is not None:
+                return "shard_slice", {"mesh_dim": name, "dim": dim}
+        raise RankError(f"ranks differ: {_apart(self.nodes)}")
+
+    def _offset(self) -> Attr:
+        found: dict[str, Attr] = {}
+        for name, _ in self.mesh.dims:
+            values = {place[name]: node.attrs.get("offset", 0)
+                      for node, place in zip(self.nodes, self.places, strict=True)}  # fmt: skip
+            low, high = min(values), max(values)
+            a, z = values[low], values[high]
+            if low == high or not isinstance(a, int) or not isinstance(z, int):
+                continue
+            step, left = divmod(z - a, high - low)
+            if not left and self.fits(name, {"offset": (a - step * low, step)}):
+                found[name] = Affine.of(a - step * low, {name: step})
+        name = self._sure(list(found))
+        if name is None:
+            raise RankError(f"offsets do not grow evenly with the rank: {_apart(self.nodes)}")
+        return found[name]
+
+
+def _spans(places: Sequence[Coords], names: Sequence[str]) -> bool:
+    """Whether a number that grows evenly along each mesh dim is known everywhere once it is known
+    at these places."""
+    rows: list[list[Fraction]] = [
+        [Fraction(place[n] - places[0][n]) for n in names] for place in places[1:]
+    ]
+    for at in range(len(names)):
+        pivot = next((i for i in range(at, len(rows)) if rows[i][at]), None)
+        if pivot is None:
+            return False
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        for i in range(at + 1, len(rows)):
+            factor = rows[i][at] / rows[at][at]
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[at], strict=True)]
+    return True
+
+
+def _pad_of(node: Node, shapes: Sequence[tuple[int, ...]]) -> dict[int, Rule]:
+    """For a number of ranks, how rank i puts its operand at chunk i of as many."""
+    dim = node.attrs["dim"]
+    assert isinstance(dim, int)
+    extent = shapes[0][dim]
+    lo, hi = node.attrs["lo"], node.attrs["hi"]
+    if not isinstance(lo, int) or not isinstance(hi, int) or not extent or (lo + hi) % extent:
+        return {}
+    count = (lo + hi) // extent + 1
+    return {count: {"lo": (0, extent), "hi": ((count - 1) * extent, -extent)}}
+
+
+def _apart(nodes: Sequence[Node]) -> str:
+    """What ranks run at one place, each kind once."""
+    shown = list(dict.fromkeys(_shown(n) for n in nodes))
+    source = f" at {nodes[0].source}" if nodes[0].source.line else ""
+    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "") + source
+
+
+def _follow(b: Builder, node: Node, operand: str, chunks: dict[str, Chunk]) -> None:
+    """An op on chunks padded with zeros: reshapes keep them so, a sum over their ranks joins
+    them."""
+    whole, name = chunks.get(operand, (None, None))
+    summed = node.op == "all_reduce" and node.attrs.get("reduce") == "sum"
+    if whole is not None and name is not None and node.op == "reshape":
+        chunks[node.outputs[0]] = (b.add("reshape", whole, **node.attrs), name)
+    elif whole is not None and summed and node.attrs["mesh_dim"] == name:
+        attrs: dict[str, Attr] = {"shape": b.types[whole].shape}
+        b.add_node("reshape", [whole], attrs, outputs=node.outputs, source=node.source)
+    else:
+        raise RankError(f"{_shown(node)} reads a chunk that each rank padded with zeros")
+
+
+def _zip(what: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    counts = {len(row) for row in rows}
+    if len(counts) != 1:
+        raise RankError(f"ranks have different numbers of {what}: {sorted(counts)}")
+    return list(zip(*rows, strict=True))
+
+
+def _shown(node: Node) -> str:
+    attrs = ", ".join(f"{k}={v}" for k, v in sorted(node.attrs.items()))
+    return f"{node.op} ({attrs})"
+
+
+def gathers_by_dim(program: Program) -> Program:
+    """Collectives on dim 0 with the chunks and joins around them, as collectives on one dim.
+
+    With g = all_gather(x, 0) of n pieces and their chunks along dim 0 in order:
+    concat(chunks of g, d) = all_gather(x, d). With the n chunks of x along d in order:
+    reduce_scatter(concat(chunks, 0), 0) = reduce_scatter(x, d). A row-parallel layer adds its bias
+    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n).
+    """
+    program = rewrite(program, {"concat": _gather, "reduce_scatter": _scatter})
+    return rewrite(program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias})
+
+
+def _chunks(r: Rewriting, node: Node, dim: int, count: int) -> str | None:
+    """The value whose `count` equal chunks along `dim`, in order, are the operands of `node`."""
+    parts = [r.made(v, "slice") for v in node.inputs]
+    first = parts[0]
+    if first is None or len(parts) != count:
+        return None
+    x = first.inputs[0]
+    chunk, left = divmod(r.type(x).shape[dim], count)
+    for i, part in enumerate(parts):
+        expected = {"dim": dim, "start": i * chunk, "stop": (i + 1) * chunk, "step": 1}
+        if left or part is None or part.inputs[0] != x or dict(part.attrs) != expected:
+            return None
+    return x
+
+
+def _gather(r: Rewriting, node: Node) -> str | None:
+    x = _chunks(r, node, 0, len(node.inputs))
+    gather = r.made(x, "all_gather") if x is not None else None
+    if gather is None or gather.attrs["dim"] != 0:
+        return None
+    name = gather.attrs["mesh_dim"]
+    if not isinstance(name, str) or r.b.mesh[name] != len(node.inputs):
+        return None
+    return r.add("all_gather", gather.inputs[0], mesh_dim=name, dim=node.attrs["dim"])
+
+
+def _scatter(r: Rewriting, node: Node) -> str | None:
+    name = node.attrs["mesh_dim"]
+    joined = r.made(node.inputs[0], "concat")
+    if joined is None or not isinstance(name, str) or node.attrs["dim"] != 0:
+        return None
+    if joined.attrs["dim"] != 0:
+        return None
+    first = r.made(joined.inputs[0], "slice")
+    dim = first.attrs["dim"] if first is not None else None
+    if not isinstance(dim, int):
+        return None
+    x = _chunks(r, joined, dim, r.b.mesh[name])
+    if x is None:
+        return None
+    reduce = node.attrs.get("reduce", "sum")
+    return r.add("reduce_scatter", x, mesh_dim=name, dim=dim, reduce=reduce)
+
+
+def _bias(r: Rewriting, node: Node) -> str | None:
+    name = node.attrs["mesh_dim"]
+    source = r.through(node.inputs[0], "reshape")
+    total = r.made(source, "add")
+    if total is None or not isinstance(name, str) or node.attrs.get("reduce", "sum") != "sum":
+        return None
+    for x, bias in (total.inputs, total.inputs[::-1]):
+        share = r.made(bias, "mul_scalar")
+        if share is not None and share.attrs["value"] == Fraction(1, r.b.mesh[name]):
+            summed = [r.add("all_reduce", v, mesh_dim=name, reduce="sum") for v in (x, bias)]
+            return r.reshape(r.add("add", *summed), r.type(node.outputs[0]).shape)
+    return None
+
+
+def _scattered_bias(r: Rewriting, node: Node) -> str | None:
+    """A reduce_scatter is a chunk of an all_reduce."""
+    whole = r.add("all_reduce", node.inputs[0], mesh_dim=node.attrs["mesh_dim"], reduce="sum")
+    made = r.node(whole)
+    opened = _bias(r, made) if made is not None and node.attrs["reduce"] == "sum" else None
+    if opened is None:
+        return None
+    return r.add("shard_slice", opened, mesh_dim=node.attrs["mesh_dim"], dim=node.attrs["dim"])

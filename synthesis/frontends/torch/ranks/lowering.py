@@ -1,0 +1,136 @@
+"""Writes what one rank was seen to do as a program. Every collective that it calls stays."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from synthesis.frontends.torch.range_fold import in_declared_range
+from synthesis.frontends.torch.aten import Emit
+from synthesis.frontends.torch.lower import Lowered, Lowering
+from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.trace import Traced
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Output, Program
+from verifier.kernel.program.types import Attr, Mesh
+from synthesis.frontends.torch.bias_normalize import leading_dims
+from verifier.kernel.ops import lookup
+from synthesis.frontends.torch.masked_gather import read_windows
+
+_TALKING = ("collective", "movement")
+_KEPT = "kept."
+
+
+class _Apart(Emit):
+    """Never makes one collective of two, and none where a group is one rank."""
+
+    groups: dict[str, Any]
+
+    def mesh_dim(self, group: str) -> Any:
+        dims = self.groups[group]
+        return dims[0] if len(dims) == 1 else dims
+
+    def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
+        if lookup(op).kind not in _TALKING:
+            return super().add(op, *inputs, **attrs)
+        return inputs[0] if attrs["mesh_dim"] == () else self.b.add(op, *inputs, **attrs)
+
+
+class _RankLowering(Lowering):
+    def __init__(
+        self,
+        traced: Traced,
+        buffers: Mapping[str, torch.Tensor],
+        provenance: Provenance,
+        canonical: Mapping[str, str],
+        name: str,
+        mesh: Mesh,
+        groups: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        super().__init__(traced, buffers, provenance, canonical, name, mesh)
+        self.e = _Apart(self.b)
+        self.e.groups = dict(groups)
+        self.e.consts = self.consts
+
+
+def lower_rank(
+    traced: Traced,
+    buffers: Mapping[str, torch.Tensor],
+    provenance: Provenance,
+    canonical: Mapping[str, str],
+    name: str,
+    mesh: Mesh,
+    groups: Mapping[str, tuple[str, ...]],
+    opened: bool = True,
+) -> Lowered:
+    """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that
+    they run along. `opened`: in primitive ops, rows merged as `leading_dims` has them; else as it
+    was lowered, as capture has it on one device.
+
+    Raises:
+        CaptureError: an op that has no meaning in the language, with its source line.
+    """
+    lowered = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups).run()
+    program = live(_spoken(inline(lowered.program) if opened else lowered.program))
+    program = _silent(leading_dims(program) if opened else program)
+    return replace(lowered, program=_without_idle(program))
+
+
+def joined_form(program: Program, below: Mapping[str, int]) -> Program:
+    """The program as it is compared with those of other ranks: masked lookups through windows,
+    comparisons that the range of an input decides left out, values numbered alike."""
+    spoken = in_declared_range(read_windows(_spoken(program)), below)
+    return _renumbered(_without_idle(_silent(spoken)))
+
+
+def _without_idle(program: Program) -> Program:
+    read = {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}
+    inputs = tuple(i for i in program.inputs if i.role != "const" or i.name in read)
+    return replace(program, inputs=inputs)
+
+
+def _renumbered(program: Program) -> Program:
+    """Values named by their place, so that ranks that do alike have one text."""
+    names = {i.name: i.name for i in program.inputs}
+    taken, count = set(names), 0
+    for node in program.nodes:
+        for value in node.outputs:
+            count += 1
+            while f"v{count}" in taken:
+                count += 1
+            names[value] = f"v{count}"
+    return replace(
+        program,
+        nodes=tuple(
+            replace(
+                n,
+                inputs=tuple(names[v] for v in n.inputs),
+                outputs=tuple(names[v] for v in n.outputs),
+            )
+            for n in program.nodes
+        ),
+        outputs=tuple(replace(o, value=names[o.value]) for o in program.outputs),
+        types={names[v]: t for v, t in program.types.items() if v in names},
+    )
+
+
+def _spoken(program: Program) -> Program:
+    """Results of collectives are outputs for a while, so that none is left out as unused."""
+    more = [
+        Output(value, "output", f"{_KEPT}{value}")
+        for node in program.nodes
+        if lookup(node.op).kind in _TALKING
+        for value in node.outputs
+    ]
+    return replace(program, outputs=(*program.outputs, *more))
+
+
+def _silent(program: Program) -> Program:
+    outputs = tuple(o for o in program.outputs if not o.path.startswith(_KEPT))
+    return replace(program, outputs=outputs)

@@ -1,0 +1,163 @@
+"""Which modes a module is judged in: what it does in train and in eval mode, and what it does when
+it is called again, is compared.
+
+Each mode starts from the module as it was built. Modes in which every rank, and the model, compute
+and exchange the same are judged once.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx.traceback import preserve_node_meta
+
+from synthesis.frontends.torch.apart import apart
+from synthesis.frontends.torch.digest import Digest, Log, changed, plain_state, unsteady
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
+from synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
+from synthesis.frontends.torch.trace import Traced
+
+Make = Callable[[str], Order]
+"""The order for a mode, on the module as it was built."""
+
+
+def wanted(modes: Sequence[str], gradients: bool) -> list[str]:
+    """What is traced for the modes asked for: eval mode as inference runs it too."""
+    out: list[str] = []
+    if EVAL in modes:
+        out += [EVAL, INFERENCE] if gradients else [INFERENCE]
+    if TRAIN in modes:
+        out.append(TRAIN)
+    return out
+
+
+def rounds(
+    modes: Sequence[str], trace: Callable[[str, Sequence[str]], Sequence[str]]
+) -> list[list[str]]:
+    """The modes, those together that are judged as one. `trace` traces a mode and says which of
+    others are like it.
+
+    Raises:
+        CaptureError: as `trace`; where other modes can be traced, it says in which this was.
+    """
+    left, out = list(modes), []
+    while left:
+        first, *rest = left
+        try:
+            alike = trace(first, rest)
+        except CaptureError as problem:
+            if not out:
+                raise
+            done = "eval" if first == TRAIN else "train"
+            more = f"; or ask for another mode alone: --mode {done}" if first != INFERENCE else ""
+            raise CaptureError(
+                f"in {SAID[first]}: {problem.message}",
+                file=problem.file,
+                line=problem.line,
+                text=problem.text,
+                hint=(problem.hint + more).removeprefix("; "),
+            ) from problem
+        out.append([first, *alike])
+        left = [mode for mode in rest if mode not in alike]
+    return out
+
+
+@dataclass
+class Twice:
+    """A module that was traced, and called again."""
+
+    followed: Followed
+    order: Order
+    alike: list[str]
+    """The other modes in which it computes and exchanges the same."""
+    notes: list[str]
+
+
+def follow_twice(make: Make, mode: str, others: Sequence[str], module: Any) -> Twice:
+    """Trace a module in a mode, call it again, and compare it with other modes.
+
+    Args:
+        make: the order for a mode; called inside the fake mode.
+        mode: what is traced.
+        others: modes that this may be like.
+        module: the user's Python module, whose globals are looked at.
+
+    Raises:
+        CaptureError: as `follow`; the second call does something else than the first.
+        Exception: whatever the user's code raises.
+    """
+    quick = {other: apart(lambda other=other: _quick(make, other), "") for other in others}
+    order = make(mode)
+    before = plain_state(order.model, module)
+    digest = _digest(order)
+    followed = follow(order)
+    first = digest.log
+    again = make(mode)
+    again.digest = digest
+    second = _call(again)
+    moved = changed(before, plain_state(order.model, module))
+    root = order.watch.places.root
+    if not second.alike(first):
+        raise unsteady(type(order.model).__name__, first, second, moved, root)
+    alike: list[str] = []
+    for other, found in quick.items():
+        if found is None or isinstance(found, CaptureError):
+            continue
+        once, twice, drawn = found
+        forward = other == INFERENCE and order.recorded
+        steady = twice.alike(once) and drawn == len(order.watch.draws.made)
+        if steady and once.alike(first, forward=forward):
+            alike.append(other)
+    name = type(order.model).__name__
+    notes = [f"{name}: {m} changes from call to call; two calls run the same." for m in moved]
+    return Twice(followed, order, alike, notes)
+
+
+def _quick(make: Make, mode: str) -> tuple[Log, Log, int]:
+    """What two calls do, and how much the first draws."""
+    order = make(mode)
+    digest = _digest(order)
+    first = _call(order)
+    again = make(mode)
+    again.digest = digest
+    return first, _call(again), len(order.watch.draws.made)
+
+
+def _digest(order: Order) -> Digest:
+    digest = Digest(order.watch.seen.groups)
+    for kind, group in (
+        ("parameter", order.model.named_parameters()),
+        ("buffer", order.model.named_buffers()),
+        ("argument", order.inputs.items()),
+    ):
+        for name, t in group:
+            digest.leaf(t, f"{kind} {name}")
+    order.digest = digest
+    return digest
+
+
+def _call(order: Order) -> Log:
+    """Run without a trace."""
+    assert order.digest is not None
+    order.digest.start()
+    order.digest.groups = order.watch.seen.groups
+    params: dict[str, Any] = dict(order.model.named_parameters())
+    for p in params.values():
+        p.grad = None
+    with warnings.catch_warnings(), preserve_node_meta():
+        warnings.simplefilter("ignore")
+        run(order, params, dict(order.inputs), Followed(_nothing()), [])
+    return order.digest.log
+
+
+def _nothing() -> Traced:
+    from torch import fx
+
+    return Traced(fx.Graph(), None)

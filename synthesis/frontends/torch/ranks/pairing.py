@@ -1,0 +1,138 @@
+"""Which parameter and which output of a rank is which of the one-device model: by name. Draws of
+dropout too, or else in order."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.result import Draw
+
+LISTED = 6
+GRAD_OF_INPUT = "input:"
+"""Before the name of an input, in the path of its gradient."""
+Out = tuple[str, str]
+"""Role and name of an output."""
+
+
+def argument_names(forward: Any) -> list[str]:
+    """Names of the arguments of a `forward`, without `self`."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    found = inspect.signature(forward).parameters.values()
+    return [p.name for p in found if p.kind in kinds][1:]
+
+
+def pair_names(
+    own: Sequence[str], wanted: Sequence[str], stated: Sequence[tuple[str, str]]
+) -> dict[str, str]:
+    """For each parameter of a rank, the one of the model that it is a piece of.
+
+    A stated pair may hold `*` on both sides, which stand for the same text.
+
+    Raises:
+        CaptureError: a parameter without a counterpart, on either side, or two with the same.
+    """
+    out: dict[str, str] = {}
+    for name in own:
+        out[name] = _stated(name, stated) or name
+    for name, target in out.items():
+        if target not in wanted:
+            raise CaptureError(
+                f"the parallel module has a parameter {name}, which the model does not have",
+                hint=_try(name, wanted, out.values()),
+            )
+    for target in wanted:
+        holders = [n for n, t in out.items() if t == target]
+        if not holders:
+            raise CaptureError(
+                f"the model has a parameter {target}, which the parallel module does not have",
+                hint=f"say which it is: --param NAME={target}",
+            )
+        if len(holders) > 1:
+            raise CaptureError(f"{' and '.join(holders)} are both said to be {target}")
+    return out
+
+
+def _stated(name: str, stated: Sequence[tuple[str, str]]) -> str:
+    for pattern, target in stated:
+        parts = [re.escape(p) for p in pattern.split("*")]
+        found = re.fullmatch("(.*)".join(parts), name)
+        if found is not None:
+            pieces = target.split("*")
+            if len(pieces) != len(parts):
+                raise CaptureError(
+                    f"--param {pattern}={target}: both sides need as many *",
+                )
+            return "".join(p + g for p, g in zip(pieces, (*found.groups(), ""), strict=True))
+    return ""
+
+
+def _try(name: str, wanted: Sequence[str], taken: Any) -> str:
+    free = [w for w in wanted if w not in set(taken)]
+    near = difflib.get_close_matches(name, free, 3) or free[:LISTED]
+    return f"say which it is: --param {name}=NAME, of {', '.join(near) or 'none that is free'}"
+
+
+def pair_outputs(
+    outputs: Sequence[tuple[str, str, Any]], own: Sequence[Out], wanted: Sequence[Out]
+) -> list[tuple[str, str, Any]]:
+    """The outputs of a rank under the roles and names that the model gives them, in order.
+
+    Raises:
+        CaptureError: another number of outputs, or another loss.
+    """
+    if len(own) != len(wanted):
+        raise CaptureError(
+            f"the parallel module returns {len(own)} tensors, the model {len(wanted)}",
+            hint="let both return the same",
+        )
+    ours = {o for o, (role, _) in enumerate(own) if role == "loss"}
+    theirs = {o for o, (role, _) in enumerate(wanted) if role == "loss"}
+    if ours and ours != theirs:
+        at = own[next(iter(ours))][1]
+        raise CaptureError(f"the parallel module's loss is {at}, the model's is another output")
+    names: Mapping[Out, Out] = dict(zip(own, wanted, strict=True))
+    return [(*names.get((role, path), (role, path)), v) for role, path, v in outputs]
+
+
+def pair_draws(own: Sequence[Draw], wanted: Sequence[Draw]) -> list[Draw]:
+    """The draws of a rank under the names of the model's: by name, or else in order.
+
+    Draws are independent of each other, so any pairing of those of one probability is right.
+
+    Raises:
+        CaptureError: one that the model does not have, or with another probability; one too few.
+    """
+    names = {d.name: d for d in wanted}
+    if {d.name for d in own} == set(names):
+        pairs = [(d, names[d.name]) for d in own]
+    elif len(own) == len(wanted):
+        pairs = list(zip(own, wanted, strict=True))
+    else:
+        more, fewer = (own, wanted) if len(own) > len(wanted) else (wanted, own)
+        who = ("the parallel module", "the model") if more is own else ("the model", "a rank")
+        lines = {(d.file, d.line) for d in fewer}
+        odd = next((d for d in more if (d.file, d.line) not in lines), more[-1])
+        raise CaptureError(
+            f"{who[0]} draws random numbers {len(more)} times, {who[1]} {len(fewer)} times",
+            file=odd.file,
+            line=odd.line,
+            text=odd.text,
+            hint="drop the same values in both",
+        )
+    for mine, theirs in pairs:
+        if mine.keep != theirs.keep or len(mine.shape) != len(theirs.shape):
+            raise CaptureError(
+                f"{list(mine.shape)} entries are kept with probability {mine.keep:g} here, the "
+                f"model keeps {list(theirs.shape)} with {theirs.keep:g} at {theirs}",
+                file=mine.file,
+                line=mine.line,
+                text=mine.text,
+                hint="drop the same values in both, with one p",
+            )
+    return [replace(mine, name=theirs.name) for mine, theirs in pairs]

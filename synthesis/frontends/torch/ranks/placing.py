@@ -1,0 +1,122 @@
+"""Watches a model being parallelized: its parameters and buffers may be placed, never changed.
+
+A program says of a parameter where it is, not what it holds: that a rank holds its piece of the
+owner's weights follows from how it came to be there.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.dtensors import local
+from synthesis.frontends.torch.ranks.places import Places
+
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_PLACING = tuple(
+    str(Path(torch.distributed.__file__).parent / name)
+    for name in ("tensor/", "fsdp/", "_composable/", "device_mesh.py", "_mesh_layout.py")
+)
+"""Where PyTorch splits tensors over ranks and leaves their values."""
+_ITSELF = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+
+
+class Placing(TorchDispatchMode):
+    """Records whose values each tensor has, while parameters and buffers are placed.
+
+    Tensors may be made and written by PyTorch's own placement code alone (DTensor, FSDP2): every
+    other op that gives or writes a tensor, be it of the patched code or of a function it calls,
+    is refused, with its line.
+    """
+
+    def __init__(self, model: nn.Module, places: Places) -> None:
+        super().__init__()
+        self.places = places
+        self.kept: list[Any] = []
+        self.origin: dict[int, frozenset[str]] = {}
+        self.names: dict[str, str] = {}
+        for name, value in _held(model):
+            here = self.origin.setdefault(self._storage(value), frozenset((name,)))
+            self.names[name] = next(iter(here))
+
+    def _storage(self, value: Any) -> int:
+        """The storage of a tensor, which is kept: another may not get its number."""
+        self.kept.append(storage := local(value).untyped_storage())
+        return storage._cdata
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        made = _tensors(result)
+        schema = func._schema
+        if not made and not schema.is_mutable:
+            return result
+        if not _places():
+            self._refuse_unless_itself(func)
+        read = _tensors((args, kwargs))
+        found = [self.origin.get(self._storage(t), frozenset[str]()) for t in read]
+        names = frozenset[str]().union(*found)
+        written = [t for t in read if schema.is_mutable] + made
+        for value in written:
+            key = self._storage(value)
+            self.origin[key] = self.origin.get(key, frozenset()) | names
+        return result
+
+    def _refuse_unless_itself(self, func: Any) -> None:
+        if func in _ITSELF:
+            return
+        raise CaptureError(
+            f"`parallelize` calls {func}: it may place parameters, not compute with tensors",
+            **self._line(),
+            hint="compute in the model, and place parameters with DTensor or fully_shard",
+        )
+
+    def _line(self) -> dict[str, Any]:
+        file, line, text = self.places.of(self.places.frame(sys._getframe(2)))
+        return {"file": file, "line": line, "text": text}
+
+    def refuse_changed(self, model: nn.Module, file: str) -> None:
+        """Raises CaptureError where a parameter or buffer is not the owner's, placed."""
+        now = dict(_held(model))
+        for name in self.names.keys() | now.keys():
+            if name not in now:
+                raise CaptureError(f"parallelize takes {name} away", file=file)
+            known = self.names.get(name)
+            if known is None:
+                raise CaptureError(f"parallelize adds {name}, which the model has not", file=file)
+            if self.origin.get(self._storage(now[name])) != {known}:
+                raise CaptureError(f"parallelize changes the values of {name}", file=file)
+        for name, buffer in model.named_buffers(remove_duplicate=False):
+            if isinstance(buffer, DTensor) and not all(p.is_replicate() for p in buffer.placements):
+                raise CaptureError(f"parallelize splits the buffer {name}", file=file)
+
+
+def _held(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _tensors(values: Any) -> list[Any]:
+    return [v for v in tree_leaves(values) if isinstance(v, torch.Tensor)]
+
+
+def _places() -> bool:
+    """Whether PyTorch's placement code runs the op, called by no other code that it called."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        if frame.f_code.co_filename.startswith(_PLACING):
+            return True
+        frame = frame.f_back
+    return False

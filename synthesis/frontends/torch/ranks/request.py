@@ -1,0 +1,62 @@
+"""What to capture: a parallel module on every rank of a mesh, and the model it must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from synthesis.frontends.torch.ranks.stated import LayoutLine
+from synthesis.frontends.torch.request import InputSpec, Limits
+from verifier.kernel.program.types import Mesh
+
+MOST_RANKS = 256
+"""Ranks that are traced, each with its own run of the code."""
+TRAIN, EVAL, INFERENCE = "train", "eval", "inference"
+"""Modes of a module: training, eval mode with gradients, and without, as inference runs it."""
+SAID = {TRAIN: "train mode", EVAL: "eval mode", INFERENCE: "eval mode under torch.no_grad()"}
+MODES = (TRAIN, EVAL)
+"""Modes that may be asked for."""
+
+
+@dataclass(frozen=True)
+class RanksRequest:
+    """`target` and `against` are `path/file.py:Name`: a class, or a function that builds a module.
+
+    `target` is built once for every rank, with those of `rank`, `world_size`, `mesh` and the like
+    that it has arguments for; `against` on one device.
+    """
+
+    target: str
+    against: str
+    mesh: Mesh
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: tuple[InputSpec, ...] = ()
+    batch: int | None = None
+    seq: int | None = None
+    gradients: bool = True
+    names: tuple[tuple[str, str], ...] = ()
+    """(name in the parallel module, name in the model), for parameters called differently."""
+    input_layouts: tuple[LayoutLine, ...] = ()
+    no_grad: tuple[str, ...] = ()
+    """Float inputs of which no gradient is asked: a mask, say."""
+    after_backward: str = ""
+    """A function of the target's file that is called with the module after the backward."""
+    modes: tuple[str, ...] = MODES
+    """Those of `MODES` in which both must compute the same."""
+    limits: Limits = field(default_factory=Limits)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mesh": [list(item) for item in self.mesh.dims]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RanksRequest:
+        values = dict(data)
+        values["mesh"] = Mesh(tuple((name, size) for name, size in data["mesh"]))
+        values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
+        values["names"] = tuple((a, b) for a, b in data["names"])
+        values["modes"] = tuple(data["modes"])
+        values["no_grad"] = tuple(data["no_grad"])
+        values["input_layouts"] = tuple(LayoutLine(**line) for line in data["input_layouts"])
+        values["limits"] = Limits(**data["limits"])
+        return cls(**values)

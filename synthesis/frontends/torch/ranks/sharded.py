@@ -1,0 +1,89 @@
+"""fully_shard while it is traced: its parameters over the inputs of the graph, its own ops as ops
+of aten.
+
+What runs is FSDP2 itself, its hooks and its groups. It keeps each parameter in two tensors, the
+DTensor that users see and a flat one that collectives send; here the second is made of the first.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from synthesis.frontends.torch.errors import CaptureError
+
+
+def _groups(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Each group of parameters that is gathered together, with the path of its module."""
+    for path, module in model.named_modules():
+        state = getattr(module, "_get_fsdp_state", None)
+        if state is None:
+            continue
+        found = state()
+        for group in getattr(found, "_fsdp_param_groups", None) or [found._fsdp_param_group]:
+            if group is not None:
+                yield path, group
+
+
+def refuse_uncovered(model: nn.Module, file: str) -> None:
+    """Raises CaptureError for what FSDP2 does outside of the ops that are seen."""
+    for path, group in _groups(model):
+        where = path or "the module"
+        if type(group.offload_policy).__name__ != "OffloadPolicy":
+            raise CaptureError(f"{where} is offloaded to the CPU, which is not covered", file=file)
+        for p in group.fsdp_params:
+            if hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather"):
+                raise CaptureError(
+                    f"{where} has parameters with an all-gather of their own, which is not covered",
+                    file=file,
+                )
+
+
+def over_inputs(model: nn.Module) -> None:
+    """Make the flat tensors of the DTensors' pieces. Call where the graph is recorded."""
+    for _, group in _groups(model):
+        for p in group.fsdp_params:
+            flat = p._sharded_local_tensor.reshape(-1)
+            missing = p.padded_sharded_param_size.numel() - flat.numel()
+            p._sharded_param_data = torch.cat([flat, flat.new_zeros(missing)]) if missing else flat
+
+
+def _copy_in(
+    pieces: list[torch.Tensor], out: torch.Tensor, sizes: list[int], count: int, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a rank sends is a tensor of its own, not a part of what it receives."""
+    return torch.cat(list(pieces)), out
+
+
+def _split_out(
+    gathered: torch.Tensor, sizes: list[int], dim: int = 0, *, out: list[torch.Tensor]
+) -> None:
+    for target, part in zip(out, torch.split(gathered, sizes, dim), strict=True):
+        target.copy_(part)
+
+
+def _chunk_cat(
+    tensors: list[torch.Tensor], dim: int, num_chunks: int, *, out: torch.Tensor
+) -> None:
+    rows = []
+    for t in tensors:
+        flat = t.reshape(t.shape[0], -1) if t.ndim else t.reshape(1, 1)
+        missing = -flat.shape[0] % num_chunks
+        if missing:
+            flat = torch.cat([flat, flat.new_zeros(missing, flat.shape[1])])
+        rows.append(flat.reshape(num_chunks, -1))
+    out.copy_(torch.cat(rows, 1))
+
+
+OPS: dict[str, Any] = {
+    "all_gather_copy_in": _copy_in,
+    "split_with_sizes_copy": _split_out,
+    "chunk_cat": _chunk_cat,
+}
+"""Ops of the namespace `fsdp` in ops of aten: copies into and out of what is sent in one piece."""

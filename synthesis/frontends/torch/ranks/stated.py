@@ -1,0 +1,110 @@
+"""Layouts as people state them: `fc1.weight=S(0)@tp`, one an option or one a line of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from verifier.text.contract import read_layout
+from synthesis.frontends.torch.errors import CaptureError
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Layout
+
+FORM = (
+    "NAME=R, NAME=S(0)@tp, NAME=S(0)@dp,S(1)@tp, by atoms NAME=[8][3 2@tp 4], or NAME=@tp where "
+    "the shape says which dim"
+)
+_PLACED = re.compile(
+    r"^(?P<kind>S\(-?\d+\)|Shard\(-?\d+\)|P(\(\w+\))?|R|Replicate)(@(?P<dim>\w+))?$"
+)
+
+
+@dataclass(frozen=True)
+class LayoutLine:
+    """One statement: the names it is about, and the placement as written."""
+
+    pattern: str
+    """A name, or a pattern such as `layers.*.fc1.weight`."""
+    text: str
+    where: str
+    """The option, or `file:line`."""
+
+    @property
+    def over(self) -> str:
+        """Of `NAME=@tp`, the mesh dim over which a tensor is split if its shape says that it is."""
+        return self.text[1:] if self.text.startswith("@") else ""
+
+    def fits(self, name: str) -> bool:
+        return fnmatchcase(name, self.pattern)
+
+
+def read_lines(items: Sequence[str], option: str) -> tuple[LayoutLine, ...]:
+    """Statements of an option: `NAME=...`, or files with one a line (`#` starts a comment).
+
+    Raises:
+        CaptureError: an item of neither form, a file that cannot be read.
+    """
+    out: list[LayoutLine] = []
+    for item in items:
+        if "=" in item:
+            out.append(_line(item, f"{option} {item}"))
+            continue
+        try:
+            text = Path(item).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError):
+            raise CaptureError(
+                f"{option} {item}: neither a statement nor a file that can be read",
+                hint=f"write {FORM}",
+            ) from None
+        for number, line in enumerate(text.splitlines(), 1):
+            if words := line.partition("#")[0].strip():
+                out.append(_line(words, f"{item}:{number}"))
+    return tuple(out)
+
+
+def _line(text: str, where: str) -> LayoutLine:
+    name, equals, placed = (part.strip() for part in text.partition("="))
+    if not equals or not name or not placed:
+        raise CaptureError(f"{where}: {text!r} states no layout", hint=f"write {FORM}")
+    return LayoutLine(name, placed, where)
+
+
+def layout_for(
+    lines: Sequence[LayoutLine], name: str, shape: tuple[int, ...], mesh: Mesh
+) -> Layout | None:
+    """What is stated of a name; None where nothing is. A plain name goes before patterns.
+
+    Raises:
+        CaptureError: a placement of no known form, on no dim of the mesh or of the tensor, of an
+            extent that does not divide, or two statements that differ.
+    """
+    fitting = [line for line in lines if line.fits(name)]
+    exact = [line for line in fitting if line.pattern == name]
+    found = {_layout(line, shape, mesh): line for line in exact or fitting}
+    if len(found) > 1:
+        first, second = list(found.values())[:2]
+        raise CaptureError(f"{name} is laid out twice: {first.where} and {second.where}")
+    return next(iter(found), None)
+
+
+def _layout(line: LayoutLine, shape: tuple[int, ...], mesh: Mesh) -> Layout:
+    if line.text.startswith("["):
+        words = line.text
+    else:
+        placed = [_PLACED.match(item.strip()) for item in line.text.split(",")]
+        parts: list[str] = []
+        for item, match in zip(line.text.split(","), placed, strict=True):
+            if match is None or (match["dim"] is None and not match["kind"].startswith("R")):
+                raise CaptureError(
+                    f"{line.where}: {item.strip()!r} is no placement", hint=f"write {FORM}"
+                )
+            if match["dim"] is not None:
+                parts.append(f"{match['dim']}={match['kind']}")
+        words = " ".join(parts)
+    try:
+        return read_layout(words, shape, mesh)
+    except ValueError as problem:
+        raise CaptureError(f"{line.where}: {problem}") from None

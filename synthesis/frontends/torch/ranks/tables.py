@@ -1,0 +1,62 @@
+"""Tables that are no parameters: what a rank holds of one that the model holds, by comparing every
+entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+
+Tables = Mapping[str, NDArray[Any]]
+
+
+def pieces(
+    program: Program, mine: Tables, whole: Tables, mesh: Mesh, rank: int
+) -> tuple[Program, dict[str, str]]:
+    """The program with tables that are this rank's chunk of one of the model's under the name of
+    that, and for each the placement of which it is the chunk: `S(0)@tp`."""
+    coords = mesh.coords()[rank]
+    used = {i.name for i in program.inputs}
+    names: dict[str, str] = {}
+    placed: dict[str, str] = {}
+    for item in program.inputs:
+        if item.role != "const" or item.name in whole:
+            continue
+        for name, table in whole.items():
+            split = _split(np.asarray(mine[item.name]), np.asarray(table), mesh, coords)
+            if split and name not in used and name not in placed:
+                names[item.name], placed[name] = name, split
+                break
+    if not names:
+        return program, {}
+
+    def named(value: str) -> str:
+        return names.get(value, value)
+
+    return replace(
+        program,
+        inputs=tuple(replace(i, name=named(i.name), path=named(i.path)) for i in program.inputs),
+        nodes=tuple(replace(n, inputs=tuple(map(named, n.inputs))) for n in program.nodes),
+        outputs=tuple(replace(o, value=named(o.value)) for o in program.outputs),
+        types={named(v): t for v, t in program.types.items()},
+    ), placed
+
+
+def _split(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:
+    if part.ndim != table.ndim or part.dtype != table.dtype:
+        return ""
+    for dim in range(table.ndim):
+        for name, size in mesh.dims:
+            chunk, left = divmod(table.shape[dim], size)
+            if left or size == 1 or part.shape[dim] != chunk:
+                continue
+            lines = slice(coords[name] * chunk, (coords[name] + 1) * chunk)
+            if np.array_equal(part, table[(slice(None),) * dim + (lines,)]):
+                return f"S({dim})@{name}"
+    return ""

@@ -1,0 +1,293 @@
+"""Traces one rank, or one device: forward, backward and what follows, as one graph of aten ops.
+
+The module is run once, as it is: its own backwards, its hooks and what it writes in place are
+recorded as they happen.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.distributed.tensor import DTensor
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+
+from synthesis.frontends.torch import torch_api
+from synthesis.frontends.torch.aten import TABLE, Emit
+from synthesis.frontends.torch.digest import Digest
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks import dtensors
+from synthesis.frontends.torch.ranks.collectives import Watch, storage
+from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.sharded import over_inputs
+from synthesis.frontends.torch.ranks.writes import without_writes
+from synthesis.frontends.torch.trace import Traced, named_outputs
+
+COTANGENT = "shardproof_frontend::cotangent"
+
+
+@torch.library.custom_op(COTANGENT, mutates_args=())
+def _cotangent(like: torch.Tensor, index: int) -> torch.Tensor:
+    raise CaptureError("a cotangent holds no value")
+
+
+@_cotangent.register_fake
+def _(like: torch.Tensor, index: int) -> torch.Tensor:
+    return torch.empty_like(like)
+
+
+@dataclass
+class Order:
+    """What to trace."""
+
+    model: nn.Module
+    call: Callable[[dict[str, torch.Tensor]], Any]
+    """Calls the module with the inputs, by the names of the one-device model."""
+    inputs: dict[str, torch.Tensor]
+    """Fake tensors."""
+    result_names: tuple[str, ...]
+    watch: Watch
+    gradients: bool = True
+    no_grad: tuple[str, ...] = ()
+    """Inputs of which no gradient is asked."""
+    after_backward: Callable[[nn.Module], Any] | None = None
+    recorded: bool = True
+    """Whether autograd records the forward; else it runs under `torch.no_grad()`."""
+    digest: Digest | None = None
+    """Writes down what is run, to be compared."""
+
+
+@dataclass
+class Followed:
+    """A traced module."""
+
+    traced: Traced
+    outputs: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(role, name) of what `forward` returned, in order."""
+    unreached: list[str] = field(default_factory=list[str])
+    """Trainable parameters that the backward gives no gradient."""
+
+
+def follow(order: Order) -> Followed:
+    """Run and record. Call inside the fake mode.
+
+    Raises:
+        CaptureError: no tensor comes back, something is changed that outlives the call, a
+            collective is not covered or not waited for.
+        Exception: whatever the user's code raises.
+    """
+    torch_api.check_version()
+    model = order.model
+    params: dict[str, Any] = dict(model.named_parameters())
+    buffers: dict[str, Any] = dict(model.named_buffers())
+    found = Followed(Traced(fx.Graph(), None))
+    roles: list[tuple[str, str]] = []
+
+    def joint(pieces: Any, buffers: Any, inputs: Any) -> list[torch.Tensor]:
+        return run(order, params, inputs, found, roles)
+
+    held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
+    given = (*held, dict(order.inputs))
+    with warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        stack.enter_context(preserve_node_meta())
+        graph = make_fx(joint)(*given)
+        _no_strangers(graph, order.watch)
+        plain = without_writes(graph.graph)
+        if plain is None:
+            graph = _without_writes(graph, given)
+            plain = graph.graph
+    found.traced = _described(plain, graph, given, roles)
+    return found
+
+
+def run(
+    order: Order,
+    params: dict[str, Any],
+    inputs: dict[str, torch.Tensor],
+    found: Followed,
+    roles: list[tuple[str, str]],
+) -> list[torch.Tensor]:
+    """Call the module once, and its backward; what `roles` then names."""
+    watch, model = order.watch, order.model
+    leaves: dict[str, Any] = {}
+    passed: dict[str, Any] = {}
+    with ExitStack() as stack:
+        if order.digest is not None:
+            stack.enter_context(order.digest)
+        stack.enter_context(watch)
+        if not order.recorded:
+            stack.enter_context(torch.no_grad())
+        for name, value in inputs.items():
+            if order.gradients and value.is_floating_point() and name not in order.no_grad:
+                leaves[name] = value.detach().requires_grad_()
+                passed[name] = leaves[name].clone()
+            else:
+                passed[name] = value.clone()
+        mine = {name: storage(t) for name, t in passed.items()}
+        over_inputs(model)
+        with watch.within(model):
+            result = order.call(passed)
+        named, loss = named_outputs(result, order.result_names)
+        if not named:
+            raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
+        named = [(n, _plain(n, v)) for n, v in named]
+        for name, held in mine.items():
+            if any(held._cdata == w._cdata for w in watch.seen.written):
+                raise CaptureError(
+                    f"forward changes its argument {name} in place, which its caller would see",
+                    hint="let it work on a copy: clone()",
+                )
+        found.outputs = [("loss" if n == loss else "output", n) for n, _ in named]
+        values = [v for _, v in named]
+        roles[:] = list(found.outputs)
+        out = list(values)
+        if order.digest is not None:
+            order.digest.log.returned = [order.digest.name(v) for v in values]
+            order.digest.log.forward_talks = len(order.digest.log.talks)
+        if order.gradients:
+            out += _gradients(order, params, leaves, named, loss, found, roles)
+        watch.landed()
+        if order.digest is not None:
+            kept = {"parameter": params, "buffer": dict(model.named_buffers()), "argument": passed}
+            left = {f"{kind} {n}": t for kind, group in kept.items() for n, t in group.items()}
+            grads = ((n, t) for (role, n), t in zip(roles, out, strict=True) if role == "grad")
+            left |= {f"gradient {n}": t for n, t in grads}
+            order.digest.log.left = {k: order.digest.name(t) for k, t in left.items()}
+    return out
+
+
+def _gradients(
+    order: Order,
+    params: dict[str, Any],
+    leaves: dict[str, Any],
+    named: list[tuple[str, torch.Tensor]],
+    loss: str | None,
+    found: Followed,
+    roles: list[tuple[str, str]],
+) -> list[torch.Tensor]:
+    """Run the backward, and what the user does after it; the gradients of parameters and
+    inputs."""
+    ops: Any = torch.ops
+    roots, given = [], []
+    for index, (name, value) in enumerate(named):
+        if not (value.is_floating_point() and value.requires_grad):
+            continue
+        if loss is None or name == loss:
+            roots.append(value)
+            given.append(ops.shardproof_frontend.cotangent(value.detach(), index))
+    order.watch.follow_back(roots)
+    if roots:
+        torch.autograd.backward(roots, given)
+    if order.after_backward is not None:
+        with torch.no_grad():
+            order.after_backward(order.model)
+    out: list[torch.Tensor] = []
+    for name, p in params.items():
+        if p.requires_grad:
+            roles.append(("grad", name))
+            out.append(_grad(p))
+            if p.grad is None:
+                found.unreached.append(name)
+    for name, leaf in leaves.items():
+        roles.append(("grad", GRAD_OF_INPUT + name))
+        out.append(_grad(leaf))
+    return out
+
+
+def _grad(leaf: Any) -> torch.Tensor:
+    """The gradient; zeros where there is none, as an optimizer takes it."""
+    grad = dtensors.gradient(leaf)
+    return torch.zeros_like(dtensors.local(leaf)) if grad is None else grad
+
+
+def _plain(name: str, value: Any) -> torch.Tensor:
+    """The piece of an output. Raises CaptureError for a DTensor that is a pending sum."""
+    if not isinstance(value, DTensor):
+        return value
+    if any(p.is_partial() for p in value.placements):
+        raise CaptureError(
+            f"the output {name} is a DTensor with a pending sum",
+            hint="redistribute it before it is returned",
+        )
+    return value.to_local()
+
+
+def _no_strangers(graph: Any, watch: Watch) -> None:
+    """Refuse parameters that the module does not own: they would be constants."""
+    for node in graph.graph.nodes:
+        held = getattr(graph, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(held, torch.Tensor) and held.requires_grad:
+            raise CaptureError(
+                "forward reads a tensor that needs a gradient and is no parameter of the module",
+                hint="register it as a parameter: self.name = nn.Parameter(...)",
+            )
+
+
+def _without_writes(graph: Any, given: tuple[dict[str, Any], ...]) -> Any:
+    """The same graph, traced again, with writes into tensors made new tensors.
+
+    Raises:
+        CaptureError: a parameter or a buffer is changed.
+    """
+    flat = [value for group in given for value in group.values()]
+    names = [(kind, n) for kind, g in zip(_KINDS, given, strict=True) for n in g]
+
+    def run(*args: Any) -> Any:
+        return fx.Interpreter(graph).run(*args, enable_io_processing=False)
+
+    with torch.no_grad():
+        plain = make_fx(functionalize(run, remove="mutations"))(*flat)
+    placeholders = [n for n in plain.graph.nodes if n.op == "placeholder"]
+    owner = dict(zip(placeholders, names, strict=True))
+    for node in plain.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or schema is None or not schema.is_mutable:
+            continue
+        kind, name = owner.get(node.args[0] if node.args else None, ("", ""))
+        what = f"the {kind} {name}" if kind else "a tensor that outlives the call"
+        raise CaptureError(
+            f"the module changes {what} in place",
+            hint="return the new value, or give what must not be changed as a copy",
+        )
+    return plain
+
+
+_KINDS = ("parameter", "buffer", "argument")
+
+
+def _described(
+    graph: fx.Graph, module: Any, given: tuple[dict[str, Any], ...], roles: list[tuple[str, str]]
+) -> Traced:
+    traced = Traced(graph, module)
+    tables = (traced.params, traced.buffers, traced.inputs)
+    keys = [(table, name) for table, group in zip(tables, given, strict=True) for name in group]
+    nodes = list(graph.nodes)
+    for node, (table, name) in zip((n for n in nodes if n.op == "placeholder"), keys, strict=True):
+        table[node] = name
+    returned: Any = nodes[-1].args[0]
+    traced.outputs = [(role, name, v) for (role, name), v in zip(roles, returned, strict=True)]
+    return traced
+
+
+def cotangents(outputs: Sequence[tuple[str, str]]) -> None:
+    """From now on, the op that stands for a cotangent is an input named after its output; that of
+    a loss is 1."""
+
+    def rule(e: Emit, like: str, index: int) -> str:
+        role, path = outputs[index]
+        if role == "loss":
+            return e.full(1, e.shape(like), e.type(like).dtype)
+        return e.b.input(f"cotangent.{path}", e.type(like), "cotangent", path)
+
+    TABLE[f"{COTANGENT}.default"] = rule

@@ -1,0 +1,170 @@
+"""What to capture, and the one function that captures it."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from synthesis.frontends.torch.errors import CaptureError
+
+Progress = Callable[[str], None]
+"""Called with the name of each phase as it begins."""
+
+
+def silent(phase: str) -> None:
+    """The progress that nobody follows."""
+    del phase
+
+
+_INPUT = re.compile(
+    r"^(?P<name>[A-Za-z_]\w*)=(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](?:<(?P<below>\d+))?$"
+)
+DTYPE_NAMES = ("f64", "f32", "bf16", "f16", "i64", "i32", "u8", "bool")
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One argument of `forward`: shape, dtype, and for integers the values it takes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    below: int = 0
+    """Integers are in 0 ... below - 1; 0: not known."""
+    strides: tuple[int, ...] = ()
+    """Of an example that is not contiguous, such as a slice: `view` may fail on it."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> InputSpec:
+        """What `asdict` made of one."""
+        shape, strides = tuple(data["shape"]), tuple(data.get("strides", ()))
+        return cls(data["name"], shape, data["dtype"], data["below"], strides)
+
+    @classmethod
+    def parse(cls, text: str) -> InputSpec:
+        """Read `idx=i64[2, 16]` or `idx=i64[2, 16]<65` (values below 65)."""
+        found = _INPUT.match(text.strip())
+        if found is None or found["dtype"] not in DTYPE_NAMES:
+            raise CaptureError(
+                f"{text!r} is not an input",
+                hint="write name=dtype[extents], for example idx=i64[2,16]<65; dtypes: "
+                + ", ".join(DTYPE_NAMES),
+            )
+        shape = tuple(int(n) for n in found["shape"].replace(" ", "").split(",") if n)
+        return cls(found["name"], shape, found["dtype"], int(found["below"] or 0))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the process that runs the user's code may take."""
+
+    wall_s: float = 900.0
+    cpu_s: int = 1800
+    memory_bytes: int = 12 << 30
+    file_bytes: int = 2 << 30
+    open_files: int = 1024
+
+
+@dataclass(frozen=True)
+class CaptureRequest:
+    """A model to capture.
+
+    `target` is `path/model.py:ClassName` or `hf:LlamaForCausalLM`. `config` holds the fields of a
+    Hugging Face config, or the arguments of the user's class (or of its config dataclass).
+    """
+
+    target: str
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    config_file: str = ""
+    """A config.json whose fields come first; those in `config` override them."""
+    inputs: tuple[InputSpec, ...] = ()
+    """Empty: `example_inputs()` of the user's file, or token ids and labels for `hf:`."""
+    batch: int | None = None
+    seq: int | None = None
+    gradients: bool = True
+    full_depth: bool = False
+    """Trace every layer, also where fewer layers of the same kinds would do."""
+    attention: str = "eager"
+    """`eager` or `sdpa`, for Hugging Face models."""
+    dtype: str = "f32"
+    limits: Limits = Limits()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CaptureRequest:
+        values = dict(data)
+        values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
+        values["limits"] = Limits(**data["limits"])
+        return cls(**values)
+
+
+def read_config(items: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Read `--config` values: (config file, fields). Each is `key=value` or a .json or .toml file.
+
+    Raises:
+        CaptureError: a file that cannot be read, or an item that is neither.
+    """
+    file = ""
+    fields: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if equals and key.isidentifier():
+            fields[key] = _value(value)
+        elif item.endswith((".json", ".toml")) and not file:
+            file = item
+            read_config_file(file)
+        else:
+            raise CaptureError(
+                f"{item!r} is not a config value",
+                hint="write key=value, or one file ending in .json",
+            )
+    return file, fields
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def read_config_file(path: str) -> dict[str, Any]:
+    """The fields in a .json or .toml file. Raises CaptureError where it cannot be read."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        data = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+    except OSError as problem:
+        raise CaptureError(f"config file {path} cannot be read: {problem.strerror}") from None
+    except json.JSONDecodeError as problem:
+        raise CaptureError(
+            f"config file {path} is not JSON: {problem.msg}", file=path, line=problem.lineno
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise CaptureError(f"config file {path} cannot be read: {problem}") from None
+    if not isinstance(data, dict):
+        raise CaptureError(f"config file {path} holds a {type(data).__name__}, expected an object")
+    return cast(dict[str, Any], data)
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """(`hf` or the file, class name). Raises CaptureError."""
+    kind, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier() or not kind:
+        raise CaptureError(
+            f"{target!r} names no model",
+            hint="write path/model.py:ClassName, or hf:LlamaForCausalLM",
+        )
+    if kind != "hf":
+        path = Path(kind)
+        if path.suffix != ".py":
+            raise CaptureError(f"{kind} is not a Python file", hint="write path/model.py:ClassName")
+        if not path.is_file():
+            raise CaptureError(f"file {kind} not found", hint="check the path before the colon")
+    return kind, name

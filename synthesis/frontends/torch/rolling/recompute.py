@@ -1,0 +1,62 @@
+"""Lets the backward make its own views of what it saves.
+
+A backward that reads a view (reshape, permute, expand) of a forward value reads the value instead
+and views it again, so that a repeated block saves each value once, and no view of a parameter. A
+parameter that a rank gathered is gathered again: what is saved is then what one device saves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verifier.kernel.program.program import Node, Program
+
+VIEWS = frozenset({"reshape", "permute", "expand"})
+JOINED = VIEWS | {"slice", "concat"}
+
+
+def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program, frozenset[str]]:
+    """The same program with forward views repeated in the backward, and its backward values."""
+    maker = program.producers()
+    gathered = _gathered(program)
+    types = dict(program.types)
+    nodes: list[Node] = []
+    more: set[str] = set(backward)
+    copies: dict[tuple[str, str], str] = {}
+
+    def copy(value: str, reader: Node) -> str:
+        made = maker.get(value)
+        again = made is not None and (made.op in VIEWS or value in gathered)
+        if made is None or value in backward or not again:
+            return value
+        block = reader.source.module
+        key = (value, block)
+        if key not in copies:
+            operands = tuple(copy(v, reader) for v in made.inputs)
+            name = f"{value}.{len(copies)}b"
+            source = replace(made.source, module=block)
+            nodes.append(Node(made.op, operands, (name,), made.attrs, source))
+            types[name] = types[value]
+            more.add(name)
+            copies[key] = name
+        return copies[key]
+
+    for node in program.nodes:
+        if node.outputs[0] in backward:
+            node = replace(node, inputs=tuple(copy(v, node) for v in node.inputs))
+        nodes.append(node)
+    return replace(program, nodes=tuple(nodes), types=types), frozenset(more)
+
+
+def _gathered(program: Program) -> set[str]:
+    """Values that a rank has of parameters by gathering them."""
+    pieces = {i.name for i in program.inputs if i.role == "param"}
+    found: set[str] = set()
+    for node in program.nodes:
+        if node.op == "all_gather" and node.inputs[0] in pieces:
+            found |= set(node.outputs)
+        elif node.op in VIEWS and node.inputs[0] in pieces:
+            pieces |= set(node.outputs)
+        elif node.op in JOINED and all(v in found for v in node.inputs):
+            found |= set(node.outputs)
+    return found

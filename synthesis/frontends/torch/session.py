@@ -1,0 +1,284 @@
+"""Captures a model in this process. Runs inside the worker: the user's code is imported here."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.captured import Captured, ModelFacts
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.facts import read_facts
+from synthesis.frontends.torch.inputs import find_inputs, torch_types
+from synthesis.frontends.torch.lower import Lowered, lower
+from synthesis.frontends.torch.materialize import (
+    fake_inputs,
+    fake_mode,
+    parameters_on_meta,
+    take_buffers,
+    tied_groups,
+    to_fake,
+)
+from synthesis.frontends.torch.modes import Modes, compare_modes
+from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.prune import prune
+from synthesis.frontends.torch.request import CaptureRequest, Progress
+from synthesis.frontends.torch.rolling import NotRolledError, Rolled, roll
+from synthesis.frontends.torch.rolling.recompute import recompute_views
+from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
+from synthesis.frontends.torch.torch_api import no_gradient_hooks
+from synthesis.frontends.torch.trace import trace
+from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
+from verifier.kernel.program.program import Program
+
+
+@dataclass
+class Clock:
+    """Seconds by phase, told to the caller as each phase begins."""
+
+    progress: Progress
+    timings: dict[str, float] = field(default_factory=dict[str, float])
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self.progress(name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+
+
+def capture_here(request: CaptureRequest, progress: Progress) -> Captured:
+    """Capture in this process.
+
+    Raises:
+        CaptureError: the request or the model does not fit.
+        Exception: whatever the user's code raises.
+    """
+    clock = Clock(progress)
+    with clock.phase("import"):
+        target = find(request)
+    places = Provenance(target.root)
+    with clock.phase("build"):
+        whole, options = _depths(request, target)
+    captured: Captured | None = None
+    for depth in options:
+        try:
+            captured = _capture(request, target, places, depth, whole, clock)
+            break
+        except NotRolledError as problem:
+            progress(f"{problem}; tracing more layers")
+    assert captured is not None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return replace(captured, timings=dict(clock.timings), peak_bytes=peak)
+
+
+def _depths(
+    request: CaptureRequest, target: Target
+) -> tuple[nn.Module | None, list[depths.Depth | None]]:
+    """The whole model without memory, and the depths to try, best first; None traces all."""
+    config = target.hf_config
+    layers = getattr(config, "num_hidden_layers", None)
+    if request.full_depth or not isinstance(layers, int):
+        return None, [None]
+    try:
+        whole = depths.build_whole(target.build)
+    except (RuntimeError, NotImplementedError):
+        return None, [None]
+    kinds = depths.layer_kinds(whole, layers, config)
+    options: list[depths.Depth | None] = []
+    for margin in (0, 1):
+        depth = depths.choose(kinds, margin)
+        if depth is None:
+            continue
+        override = depths.shorter_config(config, depth)
+        short = depths.build_whole(partial(target.build, **override))
+        short_config: Any = short.config
+        if depths.same_kinds(kinds, depths.layer_kinds(short, depth.layers, short_config), depth):
+            options.append(depth)
+    return whole, [*options, None]
+
+
+def _capture(
+    request: CaptureRequest,
+    target: Target,
+    places: Provenance,
+    depth: depths.Depth | None,
+    whole: nn.Module | None,
+    clock: Clock,
+) -> Captured:
+    lowered, facts, model, modes = _flat(request, target, places, depth, whole, clock)
+    with clock.phase("lower"):
+        flat = prune(lowered.program)
+        unused = check_gradients(flat, facts, request.gradients)
+    with clock.phase("roll"):
+        rolled = roll_program(flat, lowered.backward, block_lists(model), depth)
+    used = {i.name for i in rolled.program.inputs}
+    facts = replace(facts, groups=rolled.groups, unused=unused)
+    return Captured(
+        rolled.program,
+        {k: v for k, v in lowered.consts.items() if k in used},
+        facts,
+        tuple(_assumptions(request, target, facts, model, depth, lowered, modes)),
+    )
+
+
+def _flat(
+    request: CaptureRequest,
+    target: Target,
+    places: Provenance,
+    depth: depths.Depth | None,
+    whole: nn.Module | None,
+    clock: Clock,
+) -> tuple[Lowered, ModelFacts, nn.Module, Modes]:
+    """The flat program, at `depth`, with the facts of the whole model, the model traced and what
+    is known of its modes."""
+    with clock.phase("build"):
+        override = depths.shorter_config(target.hf_config, depth) if depth else {}
+        with parameters_on_meta(), no_gradient_hooks():
+            model = target.build(**override)
+        dtype = TORCH_DTYPES[request.dtype]
+        model = prepare(model, dtype, request.gradients)
+        if depth is None or whole is None:
+            whole = model
+        else:
+            whole = prepare(whole, dtype, request.gradients)
+        inputs = find_inputs(request, target, model)
+        facts = read_facts(whole, target, request.target, inputs, places)
+        buffers = take_buffers(model)
+        canonical = {n: g[0] for g in tied_groups(model) for n in g}
+    with clock.phase("trace"):
+        with fake_mode():
+            to_fake(model)
+            kwargs = fake_inputs(torch_types(inputs))
+        modes = compare_modes(model, kwargs, request.gradients, target.module, target.root)
+        traced = trace(model, kwargs, target.result_names)
+        if modes.unread:
+            raise CaptureError(
+                f"the model cannot be run to compare train and eval mode: {modes.unread}"
+            )
+        refuse_unwritten(traced.graph, places)
+    with clock.phase("lower"):
+        lowered = lower(traced, buffers, places, canonical, facts.class_name)
+    return lowered, facts, model, modes
+
+
+def capture_flat(request: CaptureRequest) -> tuple[Lowered, ModelFacts]:
+    """All layers one by one, not rolled into scans. Captures in this process.
+
+    Raises:
+        CaptureError: the request or the model does not fit.
+        Exception: whatever the user's code raises.
+    """
+    target = find(request)
+    places = Provenance(target.root)
+    lowered, facts, _, _ = _flat(request, target, places, None, None, Clock(lambda _: None))
+    return replace(lowered, program=prune(lowered.program)), facts
+
+
+def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:
+    """Eval mode, the dtype asked for, and no gradients where none are wanted."""
+    model = model.to(dtype).eval()
+    if not gradients:
+        model.requires_grad_(False)
+    return model
+
+
+def block_lists(model: nn.Module) -> list[str]:
+    """Lists of modules that have modules of their own."""
+    return [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, (nn.ModuleList, nn.Sequential))
+        and len(module) > 1
+        and all(any(True for _ in child.children()) for child in module)
+    ]
+
+
+def roll_program(
+    flat: Program, backward: frozenset[str], lists: list[str], depth: depths.Depth | None
+) -> Rolled:
+    program, backward = recompute_views(flat, backward)
+    program = prune(program)
+    if depth is not None:
+        program = depths.renumber(program, depth)
+    rolled = roll(program, backward, lists, depth.stretch() if depth else None)
+    return replace(rolled, program=prune(rolled.program))
+
+
+def check_gradients(program: Program, facts: ModelFacts, gradients: bool) -> tuple[str, ...]:
+    """Parameters that nothing reads. Raises CaptureError where one is read but got no gradient."""
+    read = {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}
+    with_gradient = {o.path for o in program.outputs if o.role == "grad"}
+    unused: list[str] = []
+    for item in program.inputs:
+        if item.role != "param":
+            continue
+        if item.name not in read:
+            unused.append(item.path)
+        elif gradients and item.path not in with_gradient and item.path not in facts.frozen:
+            raise CaptureError(
+                f"parameter {item.path} is read but gets no gradient",
+                hint="does forward use it under torch.no_grad() or detach()? "
+                "then mark it with requires_grad_(False)",
+            )
+    return tuple(unused)
+
+
+def _assumptions(
+    request: CaptureRequest,
+    target: Target,
+    facts: ModelFacts,
+    model: nn.Module,
+    depth: depths.Depth | None,
+    lowered: Lowered,
+    modes: Modes,
+) -> Iterator[str]:
+    yield from modes.told()
+    if target.dropout:
+        yield f"Dropout of the config is set to 0: {', '.join(target.dropout)}."
+    yield f"Shapes are those of the inputs {', '.join(_shown(facts))}; no other shape is covered."
+    if request.dtype != "f32" or target.hf_config is not None:
+        yield f"Parameters are {request.dtype}; casts are the identity over the reals."
+    if target.hf_config is not None:
+        yield (
+            f"Attention is the {request.attention} implementation of transformers, without a cache."
+        )
+        if getattr(target.cls, "_can_set_experts_implementation", bool)():
+            yield f"Experts are the {EXPERTS['experts_implementation']} implementation."
+    buffers = sorted(lowered.buffers)
+    if buffers:
+        listed = ", ".join(buffers[:4]) + (
+            f" and {len(buffers) - 4} more" if len(buffers) > 4 else ""
+        )
+        yield f"Buffers hold the values their constructor gives them: {listed}."
+    if lowered.infinite:
+        yield "Infinite constants (masks) are written as plus or minus 2^200."
+    yield from lowered.notes
+    if depth is not None:
+        yield depth.sentence()
+    if facts.unused:
+        yield f"No output depends on {', '.join(facts.unused)}: no gradient is claimed for it."
+    if facts.frozen:
+        yield f"Frozen, so without a gradient: {', '.join(facts.frozen)}."
+    if len(facts.tied):
+        yield (
+            "Tied parameters are one parameter: "
+            + "; ".join(" = ".join(g) for g in facts.tied)
+            + "."
+        )
+
+
+def _shown(facts: ModelFacts) -> list[str]:
+    return [f"{i.name}={i.dtype}{list(i.shape)}" for i in facts.inputs]

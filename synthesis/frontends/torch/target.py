@@ -1,0 +1,239 @@
+"""Finds the model class a request names, and builds the model."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib.util
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from torch import nn
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
+
+TORCH_DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+
+
+EXPERTS = {"experts_implementation": "batched_mm"}
+"""Of the ways in which transformers computes experts, the one that branches on no value."""
+
+
+@dataclass
+class Target:
+    """A model class with what is needed to build it."""
+
+    cls: type[nn.Module]
+    build: Callable[..., nn.Module]
+    """Builds the model; for Hugging Face models takes config fields that override."""
+    config: dict[str, Any]
+    root: str
+    """Folder of the user's file; '' for a library model."""
+    module: Any = None
+    """The user's module; None for a library model."""
+    hf_config: Any = None
+    result_names: tuple[str, ...] = ()
+    dropout: tuple[str, ...] = ()
+    """Fields of the Hugging Face config that were set to 0."""
+
+
+def find(request: CaptureRequest) -> Target:
+    """Import the class. Raises CaptureError, or what the user's file raises."""
+    kind, name = split_target(request.target)
+    fields = read_config_file(request.config_file) if request.config_file else {}
+    if kind == "hf":
+        return _library(name, fields, dict(request.config), request)
+    return _user(Path(kind), name, {**fields, **request.config})
+
+
+def _library(
+    name: str, fields: dict[str, Any], extra: dict[str, Any], request: CaptureRequest
+) -> Target:
+    try:
+        import transformers
+    except ImportError:
+        raise CaptureError(
+            "transformers is not installed", hint="pip install 'shardproof[hf]'"
+        ) from None
+    cls: Any = getattr(transformers, name, None)
+    if cls is None or not hasattr(cls, "config_class") or cls.config_class is None:
+        near = difflib.get_close_matches(name, dir(transformers), 3)
+        raise CaptureError(
+            f"transformers {transformers.__version__} has no model class {name}",
+            hint=f"did you mean {', '.join(near)}?"
+            if near
+            else "use a class such as LlamaForCausalLM",
+        )
+    config_class: Any = cls.config_class
+    known = set(config_class().to_dict()) | set(dir(config_class))
+    for key in extra:
+        if key not in known and key not in fields and not _mentioned(key, cls):
+            near = difflib.get_close_matches(key, known, 3)
+            raise CaptureError(
+                f"{config_class.__name__} has no field {key!r}",
+                hint=f"did you mean {', '.join(near)}?" if near else "",
+            )
+    fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
+
+    dropout: dict[str, None] = {}
+
+    def configure(**override: Any) -> Any:
+        values = {**fields, **extra, **override, **fixed}
+        for key in ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type"):
+            values.pop(key, None)
+        try:
+            config = config_class(**values)
+        except Exception as problem:
+            reason = " ".join(str(problem).split())
+            raise CaptureError(f"{config_class.__name__} refuses its fields: {reason}") from problem
+        dropout.update(dict.fromkeys(_no_dropout(config)))
+        return config
+
+    hf_config = configure()
+    return Target(
+        cls,
+        lambda **override: cls(configure(**override)),
+        {**fields, **extra},
+        "",
+        hf_config=hf_config,
+        dropout=tuple(dropout),
+    )
+
+
+def _mentioned(key: str, cls: Any) -> bool:
+    """Whether the library's code reads a field that the config class does not declare, or knows
+    an older name of one, such as `rope_theta`."""
+    names = [cls.__module__, cls.config_class.__module__, "transformers.configuration_utils"]
+    names.append("transformers.modeling_rope_utils")
+    sources = [inspect.getsource(sys.modules[n]) for n in names if n in sys.modules]
+    return any(re.search(rf"\b{re.escape(key)}\b", text) for text in sources)
+
+
+def _no_dropout(config: Any) -> list[str]:
+    """Sets dropout to 0; the fields that were not."""
+    changed: list[str] = []
+    for key in list(vars(config)):
+        rate = getattr(config, key)
+        if "drop" in key and isinstance(rate, float) and rate:
+            setattr(config, key, 0.0)
+            changed.append(key)
+    return changed
+
+
+def import_file(path: Path) -> Any:
+    """Run a file of the user's as a module; files beside it can be imported by it."""
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise CaptureError(f"{path.name} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _user(path: Path, name: str, fields: dict[str, Any]) -> Target:
+    path = path.resolve()
+    module = import_file(path)
+    cls: Any = getattr(module, name, None)
+    if cls is None:
+        classes = [
+            k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)
+        ]
+        raise CaptureError(
+            f"{path.name} has no class {name}",
+            file=path.name,
+            hint=f"it has {', '.join(classes) or 'no nn.Module'}",
+        )
+    if not isinstance(cls, type) or not issubclass(cls, nn.Module):
+        raise CaptureError(f"{name} in {path.name} is not a torch.nn.Module", file=path.name)
+    kwargs = _arguments(cls, fields, path.name)
+    return Target(
+        cls,
+        lambda: cls(**kwargs),
+        fields,
+        str(path.parent),
+        module,
+        result_names=returned_names(cls.forward),
+    )
+
+
+def _arguments(cls: Any, fields: dict[str, Any], file: str) -> dict[str, Any]:
+    """Arguments of the constructor: the fields themselves, or one config object made of them."""
+    parameters = list(inspect.signature(cls).parameters.values())
+    names = {p.name for p in parameters}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if fields and (set(fields) <= names or takes_any):
+        return fields
+    hints = get_type_hints(cls.__init__)
+    holders = [p for p in parameters if isinstance(hints.get(p.name), type)]
+    holders = [p for p in holders if dataclasses.is_dataclass(hints[p.name]) or "onfig" in p.name]
+    if holders:
+        kind: Any = hints[holders[0].name]
+        known = set(inspect.signature(kind).parameters)
+        wrong = sorted(set(fields) - known)
+        if wrong:
+            near = difflib.get_close_matches(wrong[0], known, 3) or sorted(known)[:8]
+            raise CaptureError(
+                f"{kind.__name__} has no field {wrong[0]!r}",
+                file=file,
+                hint=f"it has {', '.join(near)}",
+            )
+        if holders[0].default is inspect.Parameter.empty or fields:
+            return {holders[0].name: kind(**fields)}
+        return {}
+    required = [
+        p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    if fields or required:
+        wrong = sorted(set(fields) - names) or required
+        raise CaptureError(
+            f"{cls.__name__} cannot be built: "
+            + (
+                f"it takes no argument {wrong[0]!r}"
+                if fields
+                else f"it needs {', '.join(required)}"
+            ),
+            file=file,
+            hint="give --config key=value for each argument of its constructor",
+        )
+    return {}
+
+
+def returned_names(forward: Any) -> tuple[str, ...]:
+    """Variable names in the `return` statements of a function, where they all agree."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+    found: set[tuple[str, ...]] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value is not None:
+            items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            found.add(tuple(i.id if isinstance(i, ast.Name) else "" for i in items))
+    if len(found) != 1:
+        return ()
+    names = found.pop()
+    return names if all(names) and len(set(names)) == len(names) else ()

@@ -1,0 +1,151 @@
+"""The private parts of PyTorch that capture stands on, behind one version check."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+
+TRIED = ((2, 9), (2, 14))
+"""Versions of PyTorch, from (included) and up to (excluded), that offer these functions."""
+
+
+def check_version() -> None:
+    """Raises CaptureError for a PyTorch outside of `TRIED`."""
+    parts = torch.__version__.split("+")[0].split(".")
+    version = (int(parts[0]), int(parts[1]))
+    low, high = TRIED
+    if not low <= version < high:
+        raise CaptureError(
+            f"PyTorch {torch.__version__} is not supported by capture",
+            hint=f"install torch>={low[0]}.{low[1]},<{high[0]}.{high[1]}",
+        )
+
+
+def fake_mode() -> Any:
+    """Tensors with shapes and a CPU device but no memory."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _caller() -> tuple[str, int, str]:
+    """File, line and text of the innermost code that is neither PyTorch's nor ours."""
+    ours = [str(Path(file).parent) + os.sep for file in (str(torch.__file__), __file__)]
+    for frame in reversed(traceback.extract_stack()):
+        if not frame.filename.startswith((*ours, "<")):
+            inside = frame.filename.partition(f"-packages{os.sep}")[2]
+            return inside or Path(frame.filename).name, frame.lineno or 0, frame.line or ""
+    return "", 0, ""
+
+
+@contextmanager
+def no_custom_backward() -> Generator[None]:
+    """Refuse custom autograd functions: export keeps their forward and loses their backward."""
+    function: Any = torch.autograd.Function
+    original = function.__dict__["apply"]
+
+    def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        operator = cls.__name__.removeprefix("GeneratedBackwardFor_")
+        file, line, text = _caller()
+        if operator != cls.__name__:
+            raise CaptureError(
+                f"the custom operator {operator} has no meaning in the language",
+                hint=f"write it with tensor operations{OR_TRANSLATE}",
+                file=file,
+                line=line,
+                text=text,
+            )
+        raise CaptureError(
+            f"{cls.__name__} has a hand-written backward, which torch.export would drop",
+            hint="write its forward with tensor operations, and let autograd derive the backward"
+            + OR_TRANSLATE,
+            file=file,
+            line=line,
+            text=text,
+        )
+
+    function.apply = classmethod(refuse)
+    try:
+        yield
+    finally:
+        function.apply = original
+
+
+@contextmanager
+def no_gradient_hooks() -> Generator[None]:
+    """Refuse hooks on the gradients of tensors: export drops them."""
+    tensor: Any = torch.Tensor
+    names = ("register_hook", "register_post_accumulate_grad_hook")
+    originals = {name: getattr(tensor, name) for name in names}
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        file, line, text = _caller()
+        raise CaptureError(
+            "a hook on the gradient of a tensor is not followed",
+            hint=f"write what it does to the gradient as an op of the forward{OR_TRANSLATE}",
+            file=file,
+            line=line,
+            text=text,
+        )
+
+    for name in names:
+        setattr(tensor, name, refuse)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(tensor, name, original)
+
+
+def export(module: Any, kwargs: dict[str, Any]) -> Any:
+    """`torch.export` without guards, as a module that is called with `kwargs`."""
+    with no_custom_backward(), no_gradient_hooks():
+        program = torch.export.export(module, (), kwargs=kwargs)
+    return program.module(check_guards=False)
+
+
+def joint_graph(module: Any, kwargs: dict[str, Any]) -> Any:
+    """The joint forward and backward graph at aten level; forward alone where nothing needs
+    a gradient."""
+    # Half the time of importing PyTorch: not where a model is refused before it is traced.
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+    with ExitStack() as stack:
+        return aot_export_joint_with_descriptors(stack, module, (), kwargs).graph_module
+
+
+def describe(desc: Any) -> tuple[str, str]:
+    """(kind, name) of an input or output descriptor.
+
+    Kinds: param, buffer, input, tangent, output, grad, mutation. The name is the module path of a
+    param or buffer, or the number of an input or output.
+    """
+    name = type(desc).__name__
+    if name == "ParamAOTInput":
+        return "param", desc.target
+    if name == "BufferAOTInput":
+        return "buffer", desc.target
+    if name == "PlainAOTInput":
+        return "input", str(desc.idx)
+    if name == "TangentAOTInput":
+        kind, target = describe(desc.output)
+        return "mutation" if kind == "mutation" else "tangent", target
+    if name == "PlainAOTOutput":
+        return "output", str(desc.idx)
+    if name == "GradAOTOutput":
+        return "grad", describe(desc.grad_of)[1]
+    if name == "InputMutationAOTOutput":
+        return "mutation", describe(desc.mutated_input)[1]
+    raise CaptureError(
+        f"PyTorch describes a value of the joint graph as {name}, which is not known"
+    )

@@ -1,0 +1,177 @@
+"""Traces a model to one joint forward and backward graph of aten ops."""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from synthesis.frontends.torch import torch_api
+from synthesis.frontends.torch.errors import CaptureError
+
+ROOT = "root."
+
+
+@dataclass
+class Traced:
+    """The joint graph with the meaning of its inputs and outputs."""
+
+    graph: fx.Graph
+    module: Any
+    """Holds the tensors that `get_attr` nodes name."""
+    params: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
+    buffers: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
+    inputs: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
+    tangents: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
+    """Tangent placeholder -> name of the output it belongs to."""
+    outputs: list[tuple[str, str, fx.Node]] = field(default_factory=list[tuple[str, str, fx.Node]])
+    """(role, name, node), role in output, loss, grad."""
+
+
+def flatten_result(result: Any, names: tuple[str, ...] = ()) -> list[tuple[str, torch.Tensor]]:
+    """Named tensors of what a `forward` returned: a tensor, a tuple, a dict or a dataclass."""
+    if isinstance(result, torch.Tensor):
+        return [(names[0] if len(names) == 1 else "output", result)]
+    if isinstance(result, dict):
+        out: list[tuple[str, torch.Tensor]] = []
+        for key, value in result.items():
+            out += [(f"{key}{n.removeprefix('output')}", t) for n, t in flatten_result(value)]
+        return out
+    if isinstance(result, (tuple, list)):
+        out = []
+        for i, value in enumerate(result):
+            label = names[i] if len(names) == len(result) else f"output.{i}"
+            out += [(f"{label}{n.removeprefix('output')}", t) for n, t in flatten_result(value)]
+        return out
+    if hasattr(result, "__dataclass_fields__"):
+        return flatten_result({k: getattr(result, k) for k in result.__dataclass_fields__})
+    return []
+
+
+def named_outputs(
+    result: Any, names: tuple[str, ...] = ()
+) -> tuple[list[tuple[str, torch.Tensor]], str | None]:
+    """Named tensors that a `forward` returned, and the name of the loss among them.
+
+    The loss is a scalar float that needs a gradient: the one called `loss`, else the first, which
+    is called `loss` if the code gives it no name.
+    """
+    named = flatten_result(result, names)
+    scalars = [n for n, t in named if t.ndim == 0 and t.is_floating_point() and t.requires_grad]
+    if not scalars:
+        return named, None
+    loss = "loss" if "loss" in scalars else scalars[0]
+    if loss.startswith("output"):
+        named = [("loss" if n == loss else n, t) for n, t in named]
+        loss = "loss"
+    return named, loss
+
+
+class Record:
+    """What a traced forward returned. Export undoes what a forward writes on modules, not this."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.loss: str | None = None
+
+    def note(self, names: list[str], loss: str | None) -> None:
+        self.names, self.loss = names, loss
+
+
+class Run(nn.Module):
+    """Calls the model; returns its tensors as a flat tuple and remembers their names.
+
+    With a scalar loss among them, the others are detached: the gradient is that of the loss.
+    """
+
+    def __init__(self, model: nn.Module, result_names: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.root = model
+        self.result_names = result_names
+        self.record = Record()
+
+    def forward(self, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        named, loss = named_outputs(self.root(**kwargs), self.result_names)
+        self.record.note([name for name, _ in named], loss)
+        return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
+
+
+def trace(model: nn.Module, kwargs: dict[str, Any], result_names: tuple[str, ...] = ()) -> Traced:
+    """Trace `model(**kwargs)`, fake tensors on a fake CPU, together with its backward.
+
+    Raises:
+        CaptureError: the model returns no tensor, changes a buffer, or a gradient got lost.
+        Exception: whatever the user's code raises.
+    """
+    torch_api.check_version()
+    run = Run(model, result_names)
+    module = torch_api.export(run, kwargs)
+    if not run.record.names:
+        raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
+    joint = torch_api.joint_graph(module, kwargs)
+    return _describe(joint, run, list(kwargs), model)
+
+
+def _describe(joint: Any, run: Run, arguments: list[str], model: nn.Module) -> Traced:
+    traced = Traced(joint.graph, joint)
+    kinds = {
+        "param": traced.params,
+        "buffer": traced.buffers,
+        "input": traced.inputs,
+        "tangent": traced.tangents,
+    }
+    output = None
+    for node in joint.graph.nodes:
+        if node.op == "placeholder":
+            kind, name = torch_api.describe(node.meta["desc"])
+            if kind == "input":
+                name = arguments[int(name)]
+            elif kind == "tangent":
+                name = run.record.names[int(name)]
+            if kind == "mutation":
+                raise changes("parameter", name)
+            kinds[kind][node] = name.removeprefix(ROOT)
+        elif node.op == "output":
+            output = node
+    assert output is not None
+    grads: set[str] = set()
+    for value, desc in zip(output.args[0], output.meta["desc"], strict=True):
+        if desc is None or value is None:
+            continue
+        kind, name = torch_api.describe(desc)
+        if kind == "mutation":
+            raise changes("buffer", name)
+        if kind == "grad":
+            grads.add(name.removeprefix(ROOT))
+            traced.outputs.append(("grad", name.removeprefix(ROOT), value))
+        elif kind == "output":
+            name = run.record.names[int(name)]
+            traced.outputs.append(("loss" if name == run.record.loss else "output", name, value))
+    _check_gradients(traced, grads, model)
+    return traced
+
+
+def changes(what: str, name: str, file: str = "", line: int = 0, text: str = "") -> CaptureError:
+    """The error for a parameter or buffer that does not outlive a call as it was."""
+    return CaptureError(
+        f"forward changes the {what} {name.removeprefix(ROOT)} in place",
+        file=file,
+        line=line,
+        text=text,
+        hint=f"make the {what} an argument, and return its new value",
+    )
+
+
+def _check_gradients(traced: Traced, grads: set[str], model: nn.Module) -> None:
+    """A parameter that the forward reads but that got no gradient is an error, not a zero."""
+    wanted = {n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
+    if wanted and not grads:
+        raise CaptureError(
+            f"no parameter of {type(model).__name__} gets a gradient",
+            hint="return a loss or an output that depends on the parameters",
+        )

@@ -1,0 +1,195 @@
+"""Refuses a graph that reads memory which nothing was written to; else it is of zeros.
+
+`torch.empty` is written into piece by piece: by views, or by collectives. Which entries are still
+unwritten is followed through every op that only moves entries. Where that is the same along a dim,
+one entry stands for all of them (stride 0), so that a tensor of any size may be followed.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.provenance import Provenance
+
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "draw"}
+"""Ops that look at the shape of their operand alone."""
+_MOVES = {
+    *("view", "_unsafe_view", "reshape", "permute", "t", "transpose", "expand", "unsqueeze"),
+    *("squeeze", "slice", "select", "split", "split_with_sizes", "unbind", "cat", "stack"),
+    *("slice_scatter", "select_scatter", "alias", "detach", "clone", "as_strided", "narrow"),
+    *("as_strided_scatter", "constant_pad_nd", "flip", "repeat", "chunk", "lift_fresh_copy"),
+    *("diagonal", "diagonal_scatter", "unfold", "contiguous", "copy"),
+}
+_VIEWS = {
+    *("permute", "t", "transpose", "expand", "unsqueeze", "squeeze", "slice", "select", "split"),
+    *("split_with_sizes", "unbind", "alias", "detach", "narrow", "chunk", "diagonal", "unfold"),
+}
+"""Moves that copy nothing."""
+MOST = 1 << 28
+"""Entries that are told apart."""
+
+
+def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
+    """Raises CaptureError at the first op that computes with an entry that was never written."""
+    masks: dict[fx.Node, Any] = {}
+
+    def told(node: fx.Node) -> CaptureError:
+        at = places.source(node)
+        return CaptureError(
+            "memory is read that nothing was written to (torch.empty)",
+            file=at.file,
+            line=at.line,
+            text=at.text,
+            hint="write every entry before, or start from torch.zeros",
+        )
+
+    def untold(node: fx.Node) -> CaptureError:
+        at = places.source(node)
+        return CaptureError(
+            "it is not followed which entries of this memory were written to (torch.empty)",
+            file=at.file,
+            line=at.line,
+            text=at.text,
+            hint="start from torch.zeros, or join the pieces with torch.cat",
+        )
+
+    def mask(node: fx.Node) -> Any:
+        if node in masks:
+            return masks[node]
+        return pytree.tree_map_only(
+            torch.Tensor,
+            lambda v: _all(False, v),
+            node.meta.get("val"),
+        )
+
+    for node in graph.nodes:
+        name = getattr(node.target, "_opname", "")
+        if name in _EMPTY:
+            masks[node] = _all(True, node.meta["val"])
+            continue
+        unwritten = [n for n in node.all_input_nodes if n in masks]
+        if not unwritten or name in _SHAPES:
+            continue
+        if node.op == "output" or not (name in _MOVES or node.target is operator.getitem):
+            raise told(node if node.op != "output" else unwritten[0])
+        try:
+            made = _moved(node, name, mask)
+        except _ManyError:
+            raise untold(node) from None
+        if any(_any(t) for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)):
+            masks[node] = made
+    for node in [n for n in masks if getattr(n.target, "_opname", "") in _EMPTY]:
+        _as_zeros(graph, node)
+
+
+def _as_zeros(graph: fx.Graph, node: fx.Node) -> None:
+    """No entry is read before it is written, so any number may stand there."""
+    val = node.meta["val"]
+    with graph.inserting_before(node):
+        zeros: Any = torch.ops.aten.full.default
+        made = graph.call_function(zeros, (list(val.shape), 0), {"dtype": val.dtype})
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+
+
+class _ManyError(Exception):
+    """More entries than are told apart, or strides over memory that is not known."""
+
+
+def _all(value: bool, like: torch.Tensor) -> torch.Tensor:
+    return torch.full((), value, dtype=torch.bool).expand(tuple(like.shape))
+
+
+def _short(mask: torch.Tensor) -> torch.Tensor:
+    """Extent 1 along the dims of stride 0."""
+    for dim, (extent, step) in enumerate(zip(mask.shape, mask.stride(), strict=True)):
+        if extent > 1 and step == 0:
+            mask = mask.narrow(dim, 0, 1)
+    return mask
+
+
+def _any(mask: torch.Tensor) -> bool:
+    return bool(_short(mask).any())
+
+
+def _moved(node: fx.Node, name: str, mask: Any) -> Any:
+    """Which entries of a result are unwritten. Raises _ManyError."""
+    args: Any = map_arg(node.args, mask)
+    kwargs = {k: v for k, v in node.kwargs.items() if k in ("dim", "start", "end", "step", "index")}
+    target: Any = node.target
+    shape = tuple(getattr(node.meta.get("val"), "shape", ()))
+    with torch.no_grad():
+        if name == "copy":
+            return args[1].expand(shape)
+        if name in ("clone", "contiguous"):
+            return args[0]
+        if name in ("view", "_unsafe_view", "reshape"):
+            return _reshaped(args[0], shape)
+        if name in _VIEWS or node.target is operator.getitem:
+            return target(*args, **kwargs)
+        if name in ("cat", "slice_scatter"):
+            at: Any = kwargs.get("dim", [*args, 0, 0][1 if name == "cat" else 2])
+            dim = at % len(shape)
+            equal = _equal(args, dim, len(shape))
+            _few([1 if d in equal else n for d, n in enumerate(shape)])
+            return target(*_cut(args, equal), **kwargs).expand(shape)
+        _few(shape)
+        if name == "constant_pad_nd":
+            args = (args[0], args[1], False)
+        if name.startswith("as_strided"):
+            source: Any = node.args[0]
+            args = (_in_memory(args[0], source.meta["val"]), *args[1:])
+        return target(*args, **kwargs)
+
+
+def _few(shape: Any) -> None:
+    if math.prod(shape) > MOST:
+        raise _ManyError
+
+
+def _reshaped(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    try:
+        return mask.view(shape)
+    except RuntimeError:  # dims are joined of which not all have stride 0
+        _few(shape)
+        return mask.reshape(shape)
+
+
+def _in_memory(mask: torch.Tensor, val: torch.Tensor) -> torch.Tensor:
+    """A mask that lies in memory as its tensor does. Raises _ManyError where that is not known."""
+    alone = val.untyped_storage().nbytes() == val.numel() * val.itemsize
+    if not alone or not val.is_contiguous():
+        raise _ManyError
+    return mask.contiguous()
+
+
+def _equal(args: Any, dim: int, ndim: int) -> list[int]:
+    """The dims, but for `dim`, along which each mask is the same throughout."""
+    masks = [t for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)]
+    if any(m.ndim != ndim for m in masks):
+        return []
+    return [d for d in range(ndim) if d != dim and all(m.stride(d) == 0 for m in masks)]
+
+
+def _cut(args: Any, dims: list[int]) -> Any:
+    """Masks with extent 1 along these dims."""
+
+    def cut(mask: torch.Tensor) -> torch.Tensor:
+        for d in dims:
+            mask = mask.narrow(d, 0, min(mask.shape[d], 1))
+        return mask
+
+    return pytree.tree_map_only(torch.Tensor, cut, args)

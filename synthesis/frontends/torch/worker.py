@@ -1,0 +1,169 @@
+"""The process in which the user's code runs: reads a request, writes a result or an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
+from verifier.kernel.program.types import NOWHERE, Source
+
+_PLAIN = {
+    "GuardOnDataDependentSymNode": "forward takes a data-dependent branch: which way it goes "
+    "depends on the value of a tensor",
+    "DataDependentOutputException": "forward reads the value of a tensor (item, tolist, int, "
+    "float): what follows is data-dependent",
+    "DynamicOutputShapeException": "a shape is data-dependent: it depends on the values of a "
+    "tensor",
+}
+"""What these errors of PyTorch say, in plain words."""
+
+
+def run(folder: Path) -> None:
+    """Do the task in `request.json`. Results are files in `folder`; `report.json` comes last."""
+    from synthesis.frontends.torch.captured import save
+    from synthesis.frontends.torch.request import CaptureRequest
+    from synthesis.frontends.torch.session import capture_here
+
+    task = json.loads((folder / "request.json").read_text())
+
+    def progress(phase: str) -> None:
+        with (folder / "progress").open("a") as file:
+            file.write(phase + "\n")
+
+    if task["task"] == "ranks":
+        from synthesis.frontends.torch.ranks.session import save_ranks
+
+        save_ranks(task["request"], folder, progress)
+        return
+    request = CaptureRequest.from_json(task["request"])
+    name, _, seed = task["task"].partition(":")
+    if name == "capture":
+        save(capture_here(request, progress), folder)
+    elif name == "try":
+        from synthesis.frontends.torch.observed import save as save_observed
+        from synthesis.frontends.torch.sample_runs import try_here
+
+        save_observed(try_here(request, progress), folder)
+    else:
+        from synthesis.frontends.torch.reference import save_reference
+
+        save_reference(request, int(seed), folder)
+
+
+def explain(problem: BaseException, root: str) -> dict[str, Any]:
+    """An exception as the fields of a CaptureError: message, and the user's line it came from."""
+    if isinstance(problem, CaptureError):
+        found = {k: getattr(problem, k) for k in ("message", "file", "line", "text", "hint")}
+        frame = None if problem.file or not root else _frame(problem, root)
+        if frame is None:
+            return found
+        place = _error("", frame.filename, frame.lineno or 0, frame.line or "", root)
+        return found | {k: place[k] for k in ("file", "line", "text")}
+    frame = _frame(problem, root)
+    lines = [line.strip() for line in str(problem).strip().splitlines() if line.strip()]
+    first = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    if type(problem).__name__ in _PLAIN:
+        message = _PLAIN[type(problem).__name__]
+    elif ".numpy() is not supported for tensor subclasses" in first:
+        message = "forward goes through numpy, where capture cannot follow"
+    elif isinstance(problem, SystemExit):
+        message = f"the user's code called sys.exit({problem.code!r})"
+    elif isinstance(problem, SyntaxError) and problem.filename:
+        return _error(
+            f"{type(problem).__name__}: {problem.msg}",
+            problem.filename,
+            problem.lineno or 0,
+            problem.text or "",
+            root,
+        )
+    elif isinstance(problem, MemoryError):
+        message = "out of memory"
+    else:
+        message = f"{type(problem).__name__}: {first[:500]}".rstrip(": ")
+    if frame is None:
+        found = _traced(problem, root)
+        return _error(message, found.file, found.line, found.text, root, _hint(problem))
+    return _error(
+        message, frame.filename, frame.lineno or 0, frame.line or "", root, _hint(problem)
+    )
+
+
+def _error(
+    message: str, file: str, line: int, text: str, root: str, hint: str = ""
+) -> dict[str, Any]:
+    if root and file and Path(file).is_relative_to(root):
+        file = str(Path(file).relative_to(root))
+    return {"message": message, "file": file, "line": line, "text": text.strip(), "hint": hint}
+
+
+def _traced(problem: BaseException, root: str) -> Source:
+    """Where the node of a graph comes from that was being run when this was raised."""
+    from synthesis.frontends.torch.provenance import Provenance, node_of
+
+    node = node_of(problem)
+    return Provenance(root).source(node) if node is not None else NOWHERE
+
+
+def _frame(problem: BaseException, root: str) -> traceback.FrameSummary | None:
+    """The innermost frame in the user's folder, else in a library other than torch."""
+    frames: list[traceback.FrameSummary] = []
+    seen: set[int] = set()
+    current: BaseException | None = problem
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        frames = list(traceback.extract_tb(current.__traceback__)) + frames
+        current = current.__cause__ or current.__context__
+    own = str(Path(__file__).parent)
+    if root:
+        users = [
+            f
+            for f in frames
+            if Path(f.filename).is_relative_to(root) and "site-packages" not in f.filename
+        ]
+        if users:
+            return users[-1]
+    library = [
+        f for f in frames if "/transformers/" in f.filename and not f.filename.startswith(own)
+    ]
+    return library[-1] if library else None
+
+
+_HINTS = {
+    "GuardOnDataDependentSymNode": "use torch.where or torch.cond",
+    "DataDependentOutputException": "keep the value in a tensor",
+    "DynamicOutputShapeException": "a mask as an index? use torch.where",
+    "Unsupported": "torch.export does not support this construct: write it with tensor operations",
+}
+
+
+def _hint(problem: BaseException) -> str:
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        return f"install {problem.name.partition('.')[0]}{OR_TRANSLATE}"
+    hint = _HINTS.get(type(problem).__name__)
+    return f"{hint}{OR_TRANSLATE}" if hint else ""
+
+
+def main(folder: Path) -> None:
+    """Do the task in `request.json`; `report.json` says whether it was done, or what went wrong."""
+    me = os.getpid()
+    root = ""
+    report: dict[str, Any] = {}
+    try:
+        target = json.loads((folder / "request.json").read_text())["request"]["target"]
+        if not target.startswith("hf:"):
+            root = str(Path(target.rpartition(":")[0]).resolve().parent)
+        run(folder)
+        report["done"] = True
+    except BaseException as problem:  # noqa: BLE001
+        report["error"] = explain(problem, root)
+        if not isinstance(problem, CaptureError):
+            traceback.print_exc()
+    if os.getpid() != me:
+        os._exit(1)
+    draft = folder / "report.json.draft"
+    draft.write_text(json.dumps(report))
+    draft.replace(folder / "report.json")

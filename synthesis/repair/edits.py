@@ -1,0 +1,420 @@
+"""Edits of a distributed program: a typed vocabulary, one declaration a kind.
+
+An edit names the value it is about and keeps every other name. Nothing here is trusted: an edited
+program is verified anew, and neither the one-device program nor the contract can be edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from verifier.kernel.contract import output_key
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import IN_ORDER, Node, Output, Program
+from verifier.kernel.program.types import NOWHERE, Attr
+from verifier.kernel.program.where import EVERYWHERE, Where, show
+from verifier.kernel.ops import infer_types, lookup
+
+Attrs = tuple[tuple[str, Attr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a program. Which fields matter is said by the kind (`KINDS`)."""
+
+    kind: str
+    value: str
+    """The value that is edited: the first result of a node, or an output key (`role:path`)."""
+    op: str = ""
+    attrs: Attrs = ()
+    operands: tuple[str, ...] = ()
+    index: int = 0
+    uses: tuple[str, ...] = ()
+    """Which readers change (first results of nodes, or output keys); none named means all."""
+    where: Where = EVERYWHERE
+    scope: tuple[str, ...] = ()
+    """First results of the scans whose body holds the value, outermost first."""
+
+    def __str__(self) -> str:
+        inside = "".join(f" in the block of %{name}" for name in self.scope)
+        return KINDS[self.kind].shown(self) + inside
+
+    @property
+    def tactic(self) -> str:
+        """The kind of change, wherever it is made: `after all_reduce`, `set mesh_dim`."""
+        more = self.op or " ".join(sorted(name for name, _ in self.attrs))
+        return f"{self.kind} {more}".rstrip()
+
+
+Edited = tuple[list[Node], tuple[Output, ...]]
+Body = Callable[[Program, Edit], Edited]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of edit: what it does, which fields it reads, how it is told."""
+
+    name: str
+    says: str
+    fields: tuple[str, ...]
+    shown: Callable[[Edit], str]
+    body: Body
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(name: str, fields: str, shown: Callable[[Edit], str]) -> Callable[[Body], Body]:
+    """Declare a kind of edit; its docstring says what it does.
+
+    Raises:
+        ValueError: a kind of this name is declared already.
+    """
+
+    def declare(body: Body) -> Body:
+        if name in KINDS:
+            raise ValueError(f"edit {name} is declared twice")
+        KINDS[name] = Kind(name, body.__doc__ or "", tuple(fields.split()), shown, body)
+        return body
+
+    return declare
+
+
+def _call(edit: Edit) -> str:
+    shown = ", ".join(f"{k}={v}" for k, v in edit.attrs)
+    read = " of " + ", ".join(f"%{v}" for v in edit.operands) if edit.operands else ""
+    return f"{edit.op}{read} {{{shown}}}" if shown else f"{edit.op}{read}"
+
+
+def _readers(edit: Edit) -> str:
+    return " for " + ", ".join(edit.uses) if edit.uses else ""
+
+
+def _at(program: Program, value: str) -> int:
+    for index, node in enumerate(program.nodes):
+        if value in node.outputs:
+            return index
+    raise IRError(f"{program.name}: no node defines %{value}")
+
+
+def fresh(program: Program, hint: str) -> str:
+    """A name that the program does not use, told from `hint`."""
+    name, count = hint, 1
+    while name in program.types:
+        count += 1
+        name = f"{hint}{count}"
+    return name
+
+
+def _redirect(
+    program: Program,
+    nodes: Sequence[Node],
+    outputs: Sequence[Output],
+    old: str,
+    new: str,
+    edit: Edit,
+) -> Edited:
+    """All readers of `old`, or those that the edit names, read `new`."""
+    chosen = set(edit.uses)
+    out: list[Node] = []
+    for node in nodes:
+        mine = old in node.inputs and new not in node.outputs
+        if mine and (not chosen or node.outputs[0] in chosen):
+            node = replace(node, inputs=tuple(new if v == old else v for v in node.inputs))
+        out.append(node)
+    ends = (
+        replace(o, value=new) if o.value == old and (not chosen or output_key(o) in chosen) else o
+        for o in outputs
+    )
+    return out, tuple(ends)
+
+
+@kind(
+    "after", "op attrs operands uses where", lambda e: f"{_call(e)} after %{e.value}{_readers(e)}"
+)
+def _after(program: Program, edit: Edit) -> Edited:
+    """Insert an op after the value; later readers (all, or those named) read its result.
+
+    `operands` are what the op reads, by default the value alone.
+    """
+    name = fresh(program, f"{edit.value}_{edit.op}")
+    operands = edit.operands or (edit.value,)
+    nodes = list(program.nodes)
+    made = {v: i for i, n in enumerate(nodes) for v in n.outputs}
+    at = max(made.get(v, -1) for v in (*operands, edit.value)) + 1
+    source = nodes[made[edit.value]].source if edit.value in made else NOWHERE
+    added = Node(edit.op, operands, (name,), dict(edit.attrs), source, where=edit.where)
+    later, outputs = _redirect(program, nodes, program.outputs, edit.value, name, edit)
+    return [*later[:at], added, *later[at:]], outputs
+
+
+@kind("drop", "index", lambda e: f"drop the {e.op} that makes %{e.value}")
+def _drop(program: Program, edit: Edit) -> Edited:
+    """Remove a node; what read its result reads operand `index`."""
+    at = _at(program, edit.value)
+    node = program.nodes[at]
+    if len(node.outputs) != 1 or edit.index >= len(node.inputs):
+        raise IRError(f"{program.name}: %{edit.value} cannot be dropped for an operand")
+    rest = [*program.nodes[:at], *program.nodes[at + 1 :]]
+    return _redirect(program, rest, program.outputs, edit.value, node.inputs[edit.index], edit)
+
+
+def _changed(program: Program, value: str, change: Callable[[Node], Node]) -> Edited:
+    at = _at(program, value)
+    nodes = list(program.nodes)
+    nodes[at] = change(nodes[at])
+    return nodes, program.outputs
+
+
+@kind(
+    "replace",
+    "op attrs operands",
+    lambda e: f"{_call(e)} in place of the op that makes %{e.value}",
+)
+def _replace(program: Program, edit: Edit) -> Edited:
+    """Another op (or other attributes, or other operands) makes the value."""
+
+    def change(node: Node) -> Node:
+        inputs = edit.operands or node.inputs
+        if lookup(edit.op).kind == "create":
+            inputs = edit.operands
+        return replace(node, op=edit.op, attrs=dict(edit.attrs), inputs=inputs)
+
+    return _changed(program, edit.value, change)
+
+
+@kind(
+    "set",
+    "attrs",
+    lambda e: f"{', '.join(f'{k}={v}' for k, v in e.attrs)} for the op that makes %{e.value}",
+)
+def _set(program: Program, edit: Edit) -> Edited:
+    """Attributes of the node get other values; the rest stays."""
+    return _changed(
+        program, edit.value, lambda n: replace(n, attrs={**n.attrs, **dict(edit.attrs)})
+    )
+
+
+def _alike(program: Program, value: str) -> list[Node]:
+    """The node that makes a value, and every other of the same op and attributes."""
+    node = program.nodes[_at(program, value)]
+    return [n for n in program.nodes if n.op == node.op and n.attrs == node.attrs]
+
+
+@kind(
+    "set_alike",
+    "attrs",
+    lambda e: (
+        f"{', '.join(f'{k}={v}' for k, v in e.attrs)} for every op that is as the one that makes "
+        f"%{e.value}"
+    ),
+)
+def _set_alike(program: Program, edit: Edit) -> Edited:
+    """As `set`, for every node of the same op and the same attributes as this one."""
+    chosen = {n.outputs for n in _alike(program, edit.value)}
+    changed = dict(edit.attrs)
+    return [
+        replace(n, attrs={**n.attrs, **changed}) if n.outputs in chosen else n
+        for n in program.nodes
+    ], program.outputs
+
+
+@kind(
+    "drop_alike", "index", lambda e: f"drop every {e.op} that is as the one that makes %{e.value}"
+)
+def _drop_alike(program: Program, edit: Edit) -> Edited:
+    """As `drop`, for every node of the same op and the same attributes as this one."""
+    nodes, outputs = list(program.nodes), program.outputs
+    for node in _alike(program, edit.value):
+        if len(node.outputs) != 1 or edit.index >= len(node.inputs):
+            raise IRError(f"{program.name}: %{edit.value} cannot be dropped for an operand")
+        now = next(n for n in nodes if n.outputs == node.outputs)
+        rest = [n for n in nodes if n.outputs != node.outputs]
+        old, new = node.outputs[0], now.inputs[edit.index]
+        nodes, outputs = _redirect(program, rest, outputs, old, new, edit)
+    return nodes, outputs
+
+
+@kind(
+    "rewire",
+    "index operands",
+    lambda e: f"%{e.operands[0]} as operand {e.index} of the op that makes %{e.value}",
+)
+def _rewire(program: Program, edit: Edit) -> Edited:
+    """Operand `index` of the node is another value; one past the end adds an operand."""
+
+    def change(node: Node) -> Node:
+        inputs = [*node.inputs]
+        inputs[edit.index : edit.index + 1] = edit.operands
+        return replace(node, inputs=tuple(inputs))
+
+    return _changed(program, edit.value, change)
+
+
+@kind("swap", "operands", lambda e: f"operands exchanged for the op that makes %{e.value}")
+def _swap(program: Program, edit: Edit) -> Edited:
+    """The node reads the same operands in the order given."""
+    return _changed(program, edit.value, lambda n: replace(n, inputs=edit.operands))
+
+
+@kind(
+    "commute",
+    "index",
+    lambda e: (
+        f"the {e.op or 'op'} that makes %{e.value} before the op it reads (operand {e.index})"
+    ),
+)
+def _commute(program: Program, edit: Edit) -> Edited:
+    """Exchange the order of an op and of the one before it, where one of the two is unary.
+
+    `%m = f(a, b); %n = g(m)` becomes `%m' = g(a); %n = f(m', b)` for operand 0 of f; likewise
+    `%m = g(a); %n = f(m, b)` becomes `%m' = f(a, b); %n = g(m')`.
+    """
+    at = _at(program, edit.value)
+    node, name = program.nodes[at], fresh(program, f"{edit.value}_early")
+    made = program.producers()
+    if len(node.inputs) == 1:
+        before = made.get(node.inputs[0])
+        slot = edit.index
+        if before is None or slot >= len(before.inputs):
+            raise IRError(f"{program.name}: nothing before %{edit.value} to exchange it with")
+        first = replace(node, inputs=(before.inputs[slot],), outputs=(name,))
+        mine = tuple(name if k == slot else v for k, v in enumerate(before.inputs))
+        second = replace(before, inputs=mine, outputs=node.outputs)
+    else:
+        before = made.get(node.inputs[edit.index]) if edit.index < len(node.inputs) else None
+        if before is None or len(before.inputs) != 1:
+            raise IRError(f"{program.name}: operand {edit.index} of %{edit.value} is not unary")
+        mine = tuple(before.inputs[0] if k == edit.index else v for k, v in enumerate(node.inputs))
+        first = replace(node, inputs=mine, outputs=(name,))
+        second = replace(before, inputs=(name,), outputs=node.outputs)
+    if len(second.outputs) != 1 or second.body is not None or first.body is not None:
+        raise IRError(f"{program.name}: %{edit.value} cannot be moved")
+    return [*program.nodes[:at], first, second, *program.nodes[at + 1 :]], program.outputs
+
+
+@kind(
+    "on", "where", lambda e: f"on({show(e.where) or 'all ranks'}) for the op that makes %{e.value}"
+)
+def _on(program: Program, edit: Edit) -> Edited:
+    """The node runs on other ranks."""
+    return _changed(program, edit.value, lambda n: replace(n, where=edit.where))
+
+
+@kind("output", "operands", lambda e: f"%{e.operands[0]} returned as {e.value}")
+def _output(program: Program, edit: Edit) -> Edited:
+    """An output (by its key) is another value; a value that another output has is exchanged."""
+    (new,) = edit.operands
+    old = next((o.value for o in program.outputs if output_key(o) == edit.value), None)
+    if old is None:
+        raise IRError(f"{program.name}: no output {edit.value}")
+    outputs: list[Output] = []
+    for out in program.outputs:
+        if output_key(out) == edit.value:
+            out = replace(out, value=new)
+        elif out.value == new:
+            out = replace(out, value=old)
+        outputs.append(out)
+    return list(program.nodes), tuple(outputs)
+
+
+def apply(program: Program, edit: Edit) -> Program:
+    """The program with one edit. Only what changes is typed anew.
+
+    Raises:
+        IRError: the edit does not fit (no such value, shapes that do not meet, a cycle).
+    """
+    if edit.kind not in KINDS:
+        raise IRError(f"no edit is called {edit.kind}; the kinds are {', '.join(KINDS)}")
+    try:
+        if edit.scope:
+            at = _at(program, edit.scope[0])
+            body = program.nodes[at].body
+            if body is None:
+                raise IRError(f"{program.name}: %{edit.scope[0]} is not made by a block")
+            inner = apply(body, replace(edit, scope=edit.scope[1:]))
+            nodes = list(program.nodes)
+            nodes[at] = replace(nodes[at], body=inner)
+            return retyped(program, nodes, program.outputs)
+        return retyped(program, *KINDS[edit.kind].body(program, edit))
+    except (KeyError, IndexError, StopIteration) as error:
+        raise IRError(f"{program.name}: {edit} does not fit: {error}") from None
+
+
+def retyped(program: Program, nodes: Sequence[Node], outputs: Sequence[Output]) -> Program:
+    """A program of other nodes and outputs; nodes that are kept keep their types.
+
+    Raises:
+        IRError: operands that do not fit, or a value that depends on itself.
+    """
+    kept = {id(n) for n in program.nodes}
+    types = dict(program.types)
+    changed: set[str] = set()
+    defined = {i.name for i in program.inputs}
+    for node in nodes:
+        if not defined.issuperset(node.inputs):
+            return retyped(program, ordered(program, nodes), outputs)
+        defined.update(node.outputs)
+        if id(node) in kept and (not changed or changed.isdisjoint(node.inputs)):
+            continue
+        found = infer_types(
+            node.op, [types[v] for v in node.inputs], node.attrs, program.mesh, node.body
+        )
+        if len(found) != len(node.outputs) or any(n < 0 for t in found for n in t.shape):
+            raise IRError(f"{program.name}: %{node.outputs[0]} = {node.op} has other results")
+        for name, type in zip(node.outputs, found, strict=True):
+            types[name] = type
+            if program.types.get(name) != type:
+                changed.add(name)
+    if len(types) != len(defined):
+        types = {name: type for name, type in types.items() if name in defined}
+    for out in outputs:
+        if out.value not in types:
+            raise IRError(f"{program.name}: nothing defines the output %{out.value}")
+    return Program(program.name, program.inputs, tuple(nodes), tuple(outputs), types, program.mesh)
+
+
+def ordered(program: Program, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes so that each comes after what it reads, else in the order given.
+
+    Raises:
+        IRError: a value depends on itself, or on nothing.
+    """
+    ready = {i.name for i in program.inputs}
+    out: list[Node] = []
+    waiting = list(nodes)
+    while waiting:
+        later: list[Node] = []
+        for node in waiting:
+            if ready.issuperset(node.inputs):
+                out.append(node)
+                ready.update(node.outputs)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            raise IRError(f"{program.name}: %{later[0].outputs[0]} depends on itself")
+        waiting = later
+    return out
+
+
+def without_dead(before: Program, after: Program) -> Program:
+    """`after` without the nodes that nothing reads any more, though something did `before`."""
+    idle = set(before.types) - _read(before)
+    while True:
+        used = _read(after)
+        dead = [
+            n
+            for n in after.nodes
+            if used.isdisjoint(n.outputs)
+            and not idle.issuperset(n.outputs)
+            and n.timing == IN_ORDER
+        ]
+        if not dead:
+            return after
+        gone = {id(n) for n in dead}
+        after = retyped(after, [n for n in after.nodes if id(n) not in gone], after.outputs)
+
+
+def _read(program: Program) -> set[str]:
+    return {v for n in program.nodes for v in n.inputs} | {o.value for o in program.outputs}

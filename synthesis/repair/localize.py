@@ -1,0 +1,242 @@
+"""Names the op from which on the numbers are wrong.
+
+The first op without a relation may be innocent: a padded tensor, a part of a fused one or the
+share of one micro-batch are values that one device never has, in right programs too. On numbers
+it shows whether what follows is right again. A value is *accounted for* where every entry on
+every rank, or the sum of these entries over ranks, is a number that one device computes somewhere,
+or 0. Followed back from a wrong output through values that are not, the ops at which they begin
+are to blame. What only arranges numbers is accounted for wherever it puts them, so an op that no
+rule admits is still named where nothing between it and the first wrong number is right again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+import numpy as np
+
+from verifier.kernel.contract import Contract, output_key
+from verifier.domains.base import Array, Domain
+from verifier.domains.floats import Floats
+from verifier.refute.evaluate import Ranks, Values, evaluate, process_groups, simulate
+from verifier.explain import place, show
+from verifier.kernel.program.program import Node, Program
+from synthesis.repair.attribute_fault import mended
+from verifier.refute.premises import Premises
+from verifier.refute import DRAWS, Pair, compare, elements, held_elements, sample, sized
+from synthesis.repair.edits import Edit
+from verifier.refute.scatter import scatter
+from verifier.verdict import Location
+
+MAX_ELEMENTS = 400_000
+NEAR = 1e-9
+"""Relative difference of numbers that are taken for one."""
+REASON = (
+    "its operands hold numbers that one device computes too, or shares of them; its result does not"
+)
+
+
+def blame(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    found: Location | None,
+    broken: bool,
+    consts: Mapping[str, Array],
+    given: Program | None = None,
+    certain: bool = False,
+) -> Location | None:
+    """The place of a difference: `found` where the numbers agree that it may be to blame.
+
+    Where `found` is `certain`, only an op that another attribute makes right is named instead.
+    `broken` says that no rule admits the op that was found, or one before it.
+
+    The programs are in primitive ops, and differ. Where they are small ones in the place of others,
+    the place is named in the distributed program that was `given`.
+    """
+
+    def named(node: Node, reason: str) -> Location:
+        made = given.producers().get(node.outputs[0], node) if given is not None else node
+        return place(made if made.op == node.op else node, reason)
+
+    if found is None or elements(sequential) + held_elements(distributed) > MAX_ELEMENTS:
+        return found
+    run = _differing(sequential, distributed, contract, consts)
+    if run is None:
+        return found
+    whole, ranks, wrong, inputs = run
+    lost = _Lost(distributed, whole, ranks)
+    ends = [o.value for o in distributed.outputs if output_key(o) in wrong]
+    path = lost.path(ends)
+    nodes = [n for n in distributed.nodes if path & set(n.outputs)]
+    old = next((n for n in distributed.nodes if _shown(n) == found.text.split(" = ")[0]), None)
+    rather = _mended(sequential, distributed, contract, inputs, nodes, ends)
+    if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
+        (node, edit), *_ = rather
+        return named(node, f"{MENDED} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
+    if old in nodes or certain:
+        return found
+    first = next((n for n in nodes if n.inputs and not path & set(n.inputs)), None)
+    if first is None or first.body is not None or _stated(first):
+        return found
+    arranged = old is None or _stated(old) or (not broken and old.op in ARRANGING)
+    if old is not None and not arranged and lost.leads(old, first):
+        return found
+    return named(first, REASON)
+
+
+def _shown(node: Node) -> str:
+    return show(node).split(" = ")[0]
+
+
+def _mended(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    inputs: Mapping[str, Array],
+    path: list[Node],
+    wrong: list[str],
+) -> list[tuple[Node, Edit]]:
+    """Ops that wrong outputs depend on and that one changed attribute makes right."""
+    before = set(wrong)
+    for node in reversed(distributed.nodes):
+        if before & set(node.outputs):
+            before |= set(node.inputs)
+    rest = [n for n in distributed.nodes if n not in path and before & set(n.outputs)]
+    among = [*path, *reversed(rest)]
+    rng = np.random.default_rng(1)
+    others = sample(sequential, Floats(), rng, {}, True)
+    premises = Premises(sequential, contract, distributed.mesh)
+    again = premises.met({n: others.get(n, a) for n, a in inputs.items()}, Floats(), rng) or inputs
+
+    def right(edited: Program) -> bool:
+        with np.errstate(all="ignore"):
+            first = compare(sequential, edited, contract, inputs)
+            return first is None and compare(sequential, edited, contract, again) is None
+
+    given = [n for n in among if not _stated(n) and n.body is None]
+    return mended(sequential, distributed, given[:MAX_MENDED], right)
+
+
+MAX_MENDED = 60
+MENDED = "all numbers that were tried are right with"
+ARRANGING = frozenset({"slice", "concat", "pad", "merge", "only"})
+"""Ops that fused weights, padding, micro-batches and stages need where one device has none."""
+
+
+def _stated(node: Node) -> bool:
+    """Whether a node belongs to a program of the contract, which is given."""
+    return node.outputs[0].startswith(("given.", "taken."))
+
+
+def _differing(
+    sequential: Program, distributed: Program, contract: Contract, consts: Mapping[str, Array]
+) -> tuple[Values, Ranks, tuple[str, ...], Mapping[str, Array]] | None:
+    """Every value of both programs on plain random inputs that show the difference."""
+    rng = np.random.default_rng(0)
+    seen: list[tuple[Values, Ranks]] = []
+
+    def run(
+        one: Program,
+        many: Program,
+        asked: Contract,
+        inputs: Mapping[str, Array],
+        domain: Domain,
+        draws: np.random.Generator,
+    ) -> dict[str, Pair]:
+        names, mesh = [i.name for i in many.inputs], many.mesh
+        whole = evaluate(one, inputs, domain)
+        pieces = {n: scatter(inputs[n], asked.inputs[n], mesh, domain, draws) for n in names}
+        ranks = simulate(many, [{n: pieces[n][r] for n in names} for r in range(mesh.size)], domain)
+        seen.append((whole, ranks))
+        values = {output_key(o): whole[o.value] for o in one.outputs}
+        return {
+            key: (values[key], [local.get(o.value) for local in ranks])
+            for o in many.outputs
+            if (key := output_key(o)) in values
+        }
+
+    premises = Premises(sequential, contract, distributed.mesh, consts)
+    for size, special, positive in DRAWS:
+        drawn = sample(sequential, Floats(), rng, consts, special)
+        inputs = premises.met(sized(drawn, size, positive, consts), Floats(), rng)
+        if inputs is None:
+            continue
+        seen.clear()
+        with np.errstate(all="ignore"):
+            difference = compare(sequential, distributed, contract, inputs, run)
+        if difference is not None:
+            return (*seen[0], difference.outputs, inputs)
+    return None
+
+
+class _Lost:
+    """Which values of the distributed program one device does not account for."""
+
+    def __init__(self, program: Program, whole: Values, ranks: Ranks) -> None:
+        self.program, self.ranks, self.whole = program, ranks, whole
+        numbers = [a.reshape(-1) for a in whole.values() if a.dtype.kind == "f"]
+        known = np.unique(np.concatenate([*numbers, np.zeros(1)]))
+        self.known = known[np.isfinite(known)]
+
+    def path(self, wrong: list[str]) -> set[str]:
+        """The values on the way to wrong outputs that are not accounted for, back to the first."""
+        producers: dict[str, Node] = self.program.producers()
+        out: set[str] = set()
+        todo = list(wrong)
+        while todo:
+            value = todo.pop()
+            if value not in out and not self._accounted(value):
+                out.add(value)
+                if value in producers:
+                    todo += producers[value].inputs
+        return out
+
+    def leads(self, start: Node, end: Node) -> bool:
+        """Whether `end` depends on `start` through values that are no value of one device."""
+        reached = set(start.outputs)
+        for node in self.program.nodes:
+            if not reached & set(node.inputs):
+                continue
+            if node is end:
+                return True
+            reached |= {v for v in node.outputs if not self._restored(v)}
+        return False
+
+    def _restored(self, value: str) -> bool:
+        """Whether all ranks hold a value that one device has, whole."""
+        held = [local[value] for local in self.ranks if value in local]
+        alike = [a for a in self.whole.values() if held and a.shape == held[0].shape]
+        return any(all(np.allclose(h, a, NEAR, NEAR) for h in held) for a in alike)
+
+    def _accounted(self, value: str) -> bool:
+        held = [local[value] for local in self.ranks if value in local]
+        if not held or held[0].dtype.kind != "f":
+            return True
+        return all(map(self._known, held)) or any(
+            all(map(self._known, sums)) for sums in self._sums(value)
+        )
+
+    def _known(self, array: Array) -> bool:
+        entries = array.reshape(-1)
+        at = np.searchsorted(self.known, entries)
+        near = np.minimum(
+            np.abs(entries - self.known[np.minimum(at, len(self.known) - 1)]),
+            np.abs(entries - self.known[np.maximum(at - 1, 0)]),
+        )
+        return bool(np.all(near <= NEAR * np.maximum(np.abs(entries), 1e-3)))
+
+    def _sums(self, value: str) -> Iterator[list[Array]]:
+        """The sums of the pieces over the ranks along some mesh dims."""
+        names = self.program.mesh.names
+        for count in range(1, len(names) + 1):
+            for along in combinations(names, count):
+                sums, differ = list[Array](), False
+                for group in process_groups(self.program.mesh, along):
+                    held = [self.ranks[r][value] for r in group if value in self.ranks[r]]
+                    if held:
+                        sums.append(np.sum(held, axis=0))
+                        differ = differ or any(not np.array_equal(h, held[0]) for h in held)
+                if differ:
+                    yield sums

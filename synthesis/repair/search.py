@@ -1,0 +1,440 @@
+"""Best-first search over sequences of edits: numbers first, then relations, then the verdict.
+
+An edit is kept where it takes the program further: a value that was no piece of anything becomes
+one, or an output comes right. What agrees with one device on numbers is verified, and only a
+`Proof` is a repair.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+
+import numpy as np
+
+from verifier.kernel.contract import Contract, ContractError, check, output_key
+from verifier.domains.base import Array
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.ops import lookup
+from verifier.refute import too_large
+from synthesis.repair.edits import Edit, apply, without_dead
+from synthesis.repair.frame import keeps
+from synthesis.repair.numbers import Numbers, State
+from synthesis.repair.propose import candidates, gained
+from synthesis.repair.view import Device, View, device, root
+from verifier.verdict import Proof, Unknown, Verdict
+from verifier.verification import verify, well_formed
+
+Cost = Callable[[Program], float]
+Clock = Callable[[], float]
+Tally = Counter[tuple[str, str]]
+"""How often edits of a tactic were `tried`, `agree` on numbers, and are `proved`."""
+
+SMALL = 200
+"""Programs of at most this many nodes are run to their end for every edit."""
+REACH = 12
+"""Nodes that are run for an edit of a larger program before it is given up or run whole."""
+CLEAR = 4
+"""An edit after which so many more values are right is run whole at once."""
+FAR = 60
+"""Values that are looked at to compare edits that were run whole."""
+CHUNK = 60
+"""Edits that are tried at one program before another is looked at."""
+WHOLE = 6
+"""Edits of a chunk that are run whole, the most promising ones."""
+SHARE = 1.5
+"""How much more time programs of one edit fewer get."""
+AGAIN = 1.0
+"""Seconds at least to look for fewer edits, where more than one were found."""
+SEEDS = (11, 12, 13, 14, 15, 16)
+"""Random inputs that are tried until they show a fault."""
+KEPT = 6
+"""Edits of a chunk that are built upon."""
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A program that is proved, and the edits that lead to it."""
+
+    program: Program
+    edits: tuple[Edit, ...]
+    verdict: Proof
+    tried: int
+    seconds: float
+    tally: Tally = field(default_factory=Counter[tuple[str, str]])
+    others: tuple[tuple[Edit, ...], ...] = ()
+    """As many edits at the same cost, after which the program agrees on numbers; not judged."""
+
+
+@dataclass(frozen=True)
+class NotRepaired:
+    """Why no repair was found. `best` are the edits that took the program furthest."""
+
+    reason: str
+    best: tuple[Edit, ...]
+    tried: int
+    seconds: float
+    tally: Tally = field(default_factory=Counter[tuple[str, str]])
+
+
+def repair(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    *,
+    max_edits: int = 3,
+    seconds: float = 30.0,
+    cost: Cost | None = None,
+    consts: Mapping[str, Array] | None = None,
+    fixed: Collection[str] = (),
+    clock: Clock = time.perf_counter,
+) -> Repaired | NotRepaired:
+    """The fewest edits after which the distributed program is proved, the cheapest among equals.
+
+    The one-device program and the contract stay as they are. `cost` compares programs of equally
+    many edits; by default it is the bytes that ranks exchange. `consts` are values of opaque
+    constants. The ops that make the values `fixed` are left as they are, as those by which a
+    contract prepares inputs and reads outputs. `clock` is what `seconds` are read from.
+
+    Raises:
+        IRError: a program that is not well formed.
+        ContractError: a contract that does not fit the programs.
+    """
+    sequential, distributed = well_formed(sequential), well_formed(distributed)
+    check(sequential, distributed, contract)
+    question = _Question(
+        sequential, distributed, contract, consts or {}, cost or traffic, frozenset(fixed)
+    )
+    return _Search(question, max_edits, seconds, clock).run()
+
+
+def traffic(program: Program) -> float:
+    """Bytes that ranks hand to collectives and messages, and a little for every node."""
+    total = 0.0
+    for node in program.nodes:
+        if node.body is not None:
+            total += traffic(node.body) * int(str(node.attrs["length"]))
+        elif lookup(node.op).kind in ("collective", "movement") and node.op != "on_coord":
+            total += sum(program.types[v].nbytes for v in node.inputs)
+        total += 1e-3
+    return total
+
+
+@dataclass(frozen=True)
+class _Question:
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: Mapping[str, Array]
+    cost: Cost
+    fixed: frozenset[str]
+
+    def keeps(self, program: Program) -> bool:
+        """Whether an edited program has the fixed ops as they were."""
+        return keeps(self.distributed, program, self.fixed)
+
+    def verdict(self, program: Program) -> Verdict:
+        with np.errstate(all="ignore"):
+            return verify(
+                self.sequential, program, self.contract, consts=self.consts, simpler=False
+            )
+
+
+@dataclass
+class _Point:
+    """A program on the way, with the edits that led to it."""
+
+    program: Program
+    edits: tuple[Edit, ...]
+    state: State
+    wrong: set[str]
+    before: View | None
+    gain: float = 0.0
+    """How much further than the start it is: values found, and twice the outputs that are right."""
+    chunks: int = 0
+    view: View | None = None
+    candidates: Iterator[tuple[View, Edit]] | None = None
+    tried: set[Edit] = field(default_factory=set[Edit])
+
+    def rank(self) -> float:
+        """Less is more promising: what is gained, shared by the chunks that were tried."""
+        return -max(self.gain, 0.1) / (1 + self.chunks / 2)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """An edit that was tried: how much further it goes, as far as it was run."""
+
+    edit: Edit
+    gain: float
+    state: State | None
+    """The whole run, where it was run whole."""
+
+
+class _Search:
+    def __init__(self, question: _Question, most: int, seconds: float, clock: Clock) -> None:
+        self.question, self.most, self.clock = question, most, clock
+        self.begin = clock()
+        self.deadline = self.begin + seconds
+        self.tried = 0
+        self.tally: Tally = Counter()
+        self.unproved = 0
+        self.best: tuple[int, float, tuple[Edit, ...]] = (1 << 30, 0.0, ())
+        self.numbers: Numbers
+        self.one: Device
+
+    def run(self) -> Repaired | NotRepaired:
+        q = self.question
+        if too_large(q.sequential, q.distributed):
+            first = q.verdict(q.distributed)
+            if isinstance(first, Proof):
+                return self._found(q.distributed, (), first)
+            return self._none("the programs are too large to be run on numbers")
+        state, wrong = self._seen()
+        self.one = device(self.numbers)
+        start = _Point(q.distributed, (), state, wrong, None)
+        if wrong:
+            return self._best_first(start)
+        first = q.verdict(q.distributed)
+        if isinstance(first, Proof):
+            return self._found(q.distributed, (), first)
+        return self._unproved(start, first)
+
+    def _seen(self) -> tuple[State, set[str]]:
+        """The first run on numbers that shows an output to be wrong, or the last of a few."""
+        q = self.question
+        for seed in SEEDS:
+            self.numbers = Numbers(q.sequential, q.distributed, q.contract, q.consts, seed)
+            state = self.numbers.machine.run(q.distributed, self.numbers.empty)
+            wrong = self.numbers.wrong(state)
+            if wrong or seed == SEEDS[-1]:
+                return state, wrong
+        raise AssertionError("no seeds")
+
+    def _best_first(self, start: _Point) -> Repaired | NotRepaired:
+        """Chunks of edits at the most promising programs; fewer edits get more of the time."""
+        order = count()
+        queues: list[list[tuple[float, int, _Point]]] = []
+        queues += ([] for _ in range(self.most))
+        spent = [0.0] * self.most
+        heapq.heappush(queues[0], (start.rank(), next(order), start))
+        kept: Repaired | None = None
+        asked = self.most
+        while any(queues) and not self.late():
+            open_ = (d for d in range(self.most) if queues[d])
+            depth = min(open_, key=lambda d: (kept is None) * spent[d] * SHARE**d)
+            _, _, point = heapq.heappop(queues[depth])
+            begin = self.clock()
+            trials, more = self._chunk(point)
+            found = self._solved(point, trials)
+            if found is not None:
+                kept = found
+                self._fewer_than(len(found.edits), queues)
+                continue
+            for child in self._children(point, trials):
+                if depth + 1 < self.most:
+                    heapq.heappush(queues[depth + 1], (child.rank(), next(order), child))
+            if more:
+                point.chunks += 1
+                heapq.heappush(queues[depth], (point.rank(), next(order), point))
+            spent[depth] += self.clock() - begin
+        if kept is not None:
+            return replace(kept, tried=self.tried, seconds=self.clock() - self.begin)
+        if self.late():
+            return self._none("the time is up")
+        return self._none(f"no {asked} edits of the known kinds lead to a proof")
+
+    def _fewer_than(self, edits: int, queues: list[list[tuple[float, int, _Point]]]) -> None:
+        """Go on for a while, to see whether fewer edits do."""
+        now = self.clock()
+        self.most = edits - 1
+        self.deadline = min(self.deadline, now + max(AGAIN, 0.3 * (now - self.begin)))
+        for queue in queues[self.most :]:
+            queue.clear()
+
+    def late(self) -> bool:
+        return self.clock() > self.deadline
+
+    def _chunk(self, point: _Point) -> tuple[list[_Trial], bool]:
+        """Try the next edits at a program; whether there are more."""
+        if point.candidates is None:
+            point.view = root(self.numbers, self.one, point.state, point.before)
+            point.before = None
+            point.candidates = candidates(point.view, self.question.contract, self._wanted())
+        trials: list[_Trial] = []
+        some = right = False
+        for view, edit in islice(point.candidates, CHUNK):
+            some = True
+            named = replace(edit, scope=view.scope)
+            if self.late():
+                break
+            if named in point.tried:
+                continue
+            point.tried.add(named)
+            trial = self._try(point, view, edit)
+            if trial is not None and trial.gain >= CLEAR:
+                trial = self._whole(point, trial)
+                right = trial is not None and not self.numbers.wrong(_state(trial))
+            if trial is not None:
+                trials.append(trial)
+            clear = trial is not None and trial.gain >= FAR / 3
+            if (right or clear) and len(point.program.nodes) > SMALL:
+                break
+        trials.sort(key=lambda t: -t.gain)
+        if right:
+            return [t for t in trials if t.state], some
+        whole = [self._whole(point, t) for t in trials[:WHOLE]]
+        return [t for t in whole if t is not None] + [t for t in trials[WHOLE:] if t.state], some
+
+    def _wanted(self) -> dict[str, str]:
+        return {output_key(o): o.value for o in self.question.sequential.outputs}
+
+    def _try(self, point: _Point, view: View, edit: Edit) -> _Trial | None:
+        """The edit, run as far as it says something; None where it is no program or no gain."""
+        try:
+            program = apply(view.program, edit)
+        except IRError:
+            return None
+        if not view.scope and not self.question.keeps(program):
+            return None
+        self.tried += 1
+        self.tally[edit.tactic, "tried"] += 1
+        small = len(program.nodes) <= SMALL
+        state = view.machine.run(program, view.state, 1 << 30 if small else REACH)
+        gain = gained(view, state, REACH)
+        named = replace(edit, scope=view.scope)
+        if view.scope or not small:
+            if not view.scope:
+                gain += 2 * self._outputs(point, state)
+            return _Trial(named, gain, None) if gain > 0 else None
+        wrong = self.numbers.wrong(state)
+        gain += 2 * (len(point.wrong) - len(wrong))
+        if gain <= 0 and wrong:
+            return None
+        return _Trial(named, gain + 100 * (not wrong), state)
+
+    def _outputs(self, point: _Point, state: State) -> int:
+        """How many more outputs are right, of those that an edit reached so far."""
+        dirty, before = set(state.dirty), set(point.program.outputs)
+        reached = [o for o in state.program.outputs if o.value in dirty or o not in before]
+        now = sum(self.numbers.meets(o, state) for o in reached)
+        return now - sum(output_key(o) not in point.wrong for o in reached)
+
+    def _whole(self, point: _Point, trial: _Trial) -> _Trial | None:
+        if trial.state is not None:
+            return trial
+        try:
+            program = apply(point.program, trial.edit)
+        except IRError:
+            return None
+        state = self.numbers.machine.run(program, point.state)
+        gain = trial.gain
+        if not trial.edit.scope and point.view is not None:
+            gain = gained(point.view, state, FAR)
+        gain += 2 * (len(point.wrong) - len(self.numbers.wrong(state)))
+        return _Trial(trial.edit, gain, state)
+
+    def _solved(self, point: _Point, trials: list[_Trial]) -> Repaired | None:
+        """The cheapest edit after which the program is proved."""
+        right = [t.state for t in trials if t.state and not self.numbers.wrong(t.state)]
+        edits = [t.edit for t in trials if t.state and not self.numbers.wrong(t.state)]
+        self.tally.update((e.tactic, "agree") for e in edits)
+        priced = sorted((self.question.cost(s.program), i, s.program) for i, s in enumerate(right))
+        for price, index, program in priced:
+            if self.late():
+                return None
+            found = self._proved(program, (*point.edits, edits[index]))
+            if found is None:
+                continue
+            same = (edits[i] for p, i, _ in priced if p == price and i != index)
+            others = tuple((*point.edits, e) for e in same)
+            whole = len(found.edits) == len(point.edits) + 1
+            return replace(found, others=others) if whole else found
+        return None
+
+    def _proved(self, program: Program, edits: tuple[Edit, ...]) -> Repaired | None:
+        for fewer in self._fewer(edits):
+            found = self._proved(*fewer)
+            if found is not None:
+                return found
+        program = without_dead(self.question.distributed, program)
+        try:
+            verdict = self.question.verdict(program)
+        except (IRError, ContractError):
+            return None
+        if isinstance(verdict, Proof):
+            return self._found(program, edits, verdict)
+        self.unproved += isinstance(verdict, Unknown)
+        return None
+
+    def _fewer(self, edits: tuple[Edit, ...]) -> Iterator[tuple[Program, tuple[Edit, ...]]]:
+        """The program after all edits but one, where that still agrees on numbers."""
+        if len(edits) < 2:
+            return
+        for left in range(len(edits)):
+            rest = (*edits[:left], *edits[left + 1 :])
+            program = self.question.distributed
+            try:
+                for edit in rest:
+                    program = apply(program, edit)
+            except IRError:
+                continue
+            state = self.numbers.machine.run(program, self.numbers.empty)
+            if not self.numbers.wrong(state):
+                yield program, rest
+
+    def _children(self, point: _Point, trials: list[_Trial]) -> Iterator[_Point]:
+        """The programs that go further, best first."""
+        found: list[tuple[float, int, _Point]] = []
+        for index, trial in enumerate(trials):
+            if trial.state is None or trial.gain <= 0:
+                continue
+            wrong = self.numbers.wrong(trial.state)
+            gain = point.gain + trial.gain
+            edits = (*point.edits, trial.edit)
+            child = _Point(trial.state.program, edits, trial.state, wrong, point.view, gain)
+            found.append((-gain, index, child))
+            if wrong:  # one that agrees on numbers and is not proved leads nowhere
+                self.best = min(self.best, (len(wrong), -gain, edits), key=lambda b: b[:2])
+        for _, _, child in sorted(found, key=lambda f: f[:2])[:KEPT]:
+            yield child
+
+    def _unproved(self, start: _Point, first: Verdict) -> Repaired | NotRepaired:
+        """The program agrees on numbers: one edit that keeps that and leads to a proof."""
+        view = root(self.numbers, self.one, start.state)
+        late = [n for n in view.program.nodes if n.timing.asynchronous]
+        waits = (Edit("after", n.outputs[0], "wait") for n in late)
+        for edit in waits:
+            if self.late():
+                break
+            try:
+                program = apply(view.program, edit)
+            except IRError:
+                continue
+            self.tried += 1
+            found = self._proved(program, (edit,))
+            if found is not None:
+                return found
+        said = first.reason if isinstance(first, Unknown) else "it is refuted for another reason"
+        return self._none(f"the program agrees with one device on numbers: {said}")
+
+    def _found(self, program: Program, edits: tuple[Edit, ...], verdict: Proof) -> Repaired:
+        self.tally.update((e.tactic, "proved") for e in edits)
+        seconds = self.clock() - self.begin
+        return Repaired(program, edits, verdict, self.tried, seconds, self.tally)
+
+    def _none(self, reason: str) -> NotRepaired:
+        if self.unproved:
+            reason += f"; {self.unproved} edited programs agree on numbers and are not proved"
+        seconds = self.clock() - self.begin
+        return NotRepaired(reason, self.best[2], self.tried, seconds, self.tally)
+
+
+def _state(trial: _Trial) -> State:
+    assert trial.state is not None
+    return trial.state

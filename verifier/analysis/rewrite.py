@@ -1,0 +1,84 @@
+"""Replaces ops of a program, one pattern at a time, by equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+from verifier.kernel.inline import live
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Attr, TensorType
+
+
+class Rewriting:
+    """The program as rewritten so far. Patterns read it and add to it."""
+
+    def __init__(self, program: Program) -> None:
+        self.b = Builder(program.name, program.mesh)
+        self.b.reserve(program.types)
+        self._made: dict[str, Node] = {}
+        self._count = 0
+
+    def type(self, name: str) -> TensorType:
+        return self.b.types[name]
+
+    def node(self, name: str) -> Node | None:
+        """The op that makes a value; None for an input."""
+        while self._count < len(self.b.nodes):
+            node = self.b.nodes[self._count]
+            self._made.update(dict.fromkeys(node.outputs, node))
+            self._count += 1
+        return self._made.get(name)
+
+    def made(self, name: str, *ops: str) -> Node | None:
+        """The op that makes a value, if it is one of `ops`."""
+        node = self.node(name)
+        return node if node is not None and node.op in ops else None
+
+    def through(self, name: str, *ops: str) -> str:
+        """The value that `name` is a chain of `ops` of."""
+        while node := self.made(name, *ops):
+            name = node.inputs[0]
+        return name
+
+    def number(self, name: str) -> Fraction | None:
+        """The number that all entries of a value are."""
+        node = self.made(self.through(name, "reshape", "expand"), "full")
+        value = node.attrs["value"] if node is not None else None
+        return value if isinstance(value, Fraction) else None
+
+    def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
+        return self.b.add(op, *inputs, **attrs)
+
+    def reshape(self, name: str, shape: tuple[int, ...]) -> str:
+        return name if self.type(name).shape == shape else self.add("reshape", name, shape=shape)
+
+
+Pattern = Callable[[Rewriting, Node], str | None]
+"""Given an op on rewritten operands: the name of an equal value, or None."""
+
+
+def rewrite(program: Program, patterns: Mapping[str, Pattern]) -> Program:
+    """The program without the ops that a pattern of their name replaced, nor those then unused.
+
+    Bodies of scans are left as they are.
+    """
+    r = Rewriting(program)
+    for item in program.inputs:
+        r.b.input(item.name, item.type, item.role, item.path)
+    names: dict[str, str] = {}
+    for node in program.nodes:
+        inputs = tuple(names.get(v, v) for v in node.inputs)
+        r.b.add_node(
+            node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=node.body
+        )
+        pattern = patterns.get(node.op)
+        if pattern is not None:
+            with r.b.at(node.source):
+                equal = pattern(r, r.b.nodes[-1])
+            if equal is not None:
+                names[node.outputs[0]] = equal
+    for out in program.outputs:
+        r.b.output(names.get(out.value, out.value), out.role, out.path)
+    return live(r.b.build())

@@ -1,0 +1,175 @@
+"""Certificates: the facts a proof rests on, one derivation each, for the checker to replay.
+
+JSON-able. `claims` lists for each value of the distributed program its facts: the value of the
+one-device program and the exact factor it is a multiple by (neither for a term of its own), the
+layout, and which facts of the operands it came from. Bodies of repeated blocks have claims of
+their own. Facts that no output rests on are left out. `laws` names outputs whose term is the one
+asked for by laws of tensor algebra; the checker applies them anew. `opened` says that the claims
+are about the one-device program with its cross entropies opened up (`entropy.py`). `seal` is a
+digest of the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verifier.kernel.contract import Contract, layout_to_json, output_key
+from verifier.text.jsonio import digest
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.where import EVERYWHERE, Where, within
+from verifier.kernel.layout import Layout
+from verifier.kernel.peeling import Peel
+from verifier.provers.relate import Fact, Related, Sequential
+from verifier.terms import Ref
+
+VERSION = 1
+ELEMENTWISE = "elementwise"
+"""The kind of certificate that has no claims: the comparison is made anew."""
+
+
+def certificate(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    one: Sequential,
+    related: Related,
+    peels: Sequence[Peel] = (),
+    equal: Mapping[str, int] | None = None,
+    opened: Program | None = None,
+) -> dict[str, Any]:
+    """The certificate of a proof. The programs are in primitive ops.
+
+    `peels` say which steps of repeated blocks of the one-device program are written out in `one`,
+    `equal` which facts laws take to what is asked of an output. `opened` is the program of `one`
+    where its cross entropies are opened up.
+    """
+    equal = equal or {}
+    used = {name: set[int]() for name in distributed.types}
+    proved: dict[str, tuple[str, int]] = {}
+    values = {output_key(o): o.value for o in distributed.outputs}
+    for out in one.program.outputs:
+        key = output_key(out)
+        facts = related.facts[values[key]]
+        wanted, layout = one.values[out.value], contract.outputs[key]
+        where = contract.wanted.get(key, EVERYWHERE)
+        index = equal.get(key, -1)
+        if index < 0:
+            index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
+        used[values[key]].add(index)
+        proved[key] = (values[key], index)
+    claims, kept = _claims(distributed, one, related, used, {})
+    document: dict[str, Any] = {
+        "version": VERSION,
+        "sequential": {"name": sequential.name, "digest": digest(sequential)},
+        "distributed": {"name": distributed.name, "digest": digest(distributed)},
+        "mesh": [list(d) for d in distributed.mesh.dims],
+        "contract": contract.to_json(),
+        "claims": claims,
+        "outputs": {key: kept[name].index(i) for key, (name, i) in proved.items()},
+    }
+    if peels:
+        document["peels"] = [[p.block, [list(run) for run in p.kept]] for p in peels]
+    if equal:
+        document["laws"] = sorted(equal)
+    if opened is not None:
+        document["opened"] = digest(opened)
+    return {**document, "seal": seal(document)}
+
+
+def _proves(fact: Fact, wanted: Ref, layout: Layout, where: Where) -> bool:
+    if not within(where, fact.where):
+        return False
+    zero = fact.ref.coef == wanted.coef == 0 and not fact.layout.partial
+    return zero or (fact.ref == wanted and fact.layout == layout)
+
+
+def seal(document: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of a certificate but for its seal: it shows damage, the checker shows truth."""
+    body = {k: v for k, v in document.items() if k != "seal"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _claims(
+    program: Program,
+    one: Sequential,
+    related: Related,
+    used: dict[str, set[int]],
+    made: dict[int, dict[str, Any]],
+) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Claims of one program, and by value the facts among `related` that they are.
+
+    `made` holds the claims of bodies that were related once for several nodes.
+    """
+    bodies: dict[str, Any] = {}
+    for node in reversed(program.nodes):
+        if not any(used[name] for name in node.outputs):
+            continue
+        if node.body is None:
+            (name,) = node.outputs
+            _reach(related.facts[name], used[name])
+            for fact in (related.facts[name][index] for index in used[name]):
+                if fact.rule.startswith("joined"):
+                    continue
+                for value, premise in zip(node.inputs, fact.premises, strict=True):
+                    if premise >= 0:
+                        used[value].add(premise)
+            continue
+        scan, inner = related.bodies[node.outputs[0]]
+        claims = made.get(id(inner))
+        if claims is None:
+            inside = {name: set[int]() for name in node.body.types}
+            ends = (*(i.name for i in node.body.inputs), *(o.value for o in node.body.outputs))
+            for name in ends:
+                inside[name] = set(range(len(inner.facts[name])))
+            claims, _ = _claims(node.body, scan.inner, inner, inside, made)
+            made[id(inner)] = claims
+        bodies[node.outputs[0]] = {"block": scan.node.outputs[0], **claims}
+        for value in node.inputs:
+            used[value] = set(range(len(related.facts[value])))
+    for item in program.inputs:
+        _reach(related.facts.get(item.name, []), used[item.name])
+    kept = {name: sorted(indices) for name, indices in used.items() if indices}
+    operands = {out: node.inputs for node in program.nodes for out in node.outputs}
+    values: dict[str, Any] = {}
+    for name, indices in kept.items():
+        values[name] = []
+        for fact in (related.facts[name][i] for i in indices):
+            premises: list[int] = []
+            if fact.rule.startswith("joined"):
+                premises = [indices.index(index) for index in fact.premises]
+            elif fact.premises and fact.rule != "scan":
+                pairs = zip(operands[name], fact.premises, strict=True)
+                premises = [kept[value].index(i) if i >= 0 else -1 for value, i in pairs]
+            values[name].append(_row(one, fact, premises))
+    return {"values": values, "bodies": bodies}, kept
+
+
+def _reach(facts: list[Fact], used: set[int]) -> None:
+    """Add the facts of the same value that joined facts rest on."""
+    todo = list(used)
+    while todo:
+        fact = facts[todo.pop()]
+        if fact.rule.startswith("joined"):
+            todo += [i for i in fact.premises if i not in used]
+            used.update(fact.premises)
+
+
+def _row(one: Sequential, fact: Fact, premises: list[int]) -> dict[str, Any]:
+    name, factor = one.known.get(fact.ref.id), None
+    if name is not None:
+        base = one.values[name].coef
+        if base:
+            factor = fact.ref.coef / base
+        elif not fact.ref.coef:
+            factor = base + 1
+    return {
+        "of": None if factor is None else name,
+        "factor": None if factor is None else f"{factor.numerator}/{factor.denominator}",
+        "layout": layout_to_json(fact.layout),
+        "from": premises,
+        "rule": fact.rule,
+        **({"on": [[name, list(at)] for name, at in fact.where]} if fact.where else {}),
+    }

@@ -1,0 +1,131 @@
+"""Where relations end: small programs are compared element by element, large ones at small extents.
+
+Each answer is a verdict's worth, or a sentence that says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from verifier.kernel.contract import Contract
+from verifier.domains.base import Array
+from verifier.explain import place
+from verifier.kernel.program.program import Program
+from verifier.refute import Difference
+from verifier.provers.relate import Rules, Sequential, initial, relate, relate_peeled, satisfied
+from verifier.verdict import Proof
+
+if TYPE_CHECKING:
+    from verifier.refute.scale_down import SmallDifference
+
+
+@dataclass(frozen=True)
+class Unrelated:
+    """Two programs in primitive ops, and the outputs for which no relation was found."""
+
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: Mapping[str, Array]
+    outputs: tuple[str, ...]
+    related: tuple[str, ...] = ()
+    """The outputs for which one was found."""
+    values: frozenset[str] = frozenset()
+    """The values for which one was found."""
+    walked: tuple[Sequential, Rules] | None = None
+    """The one-device program as terms, cut as needed, and the rules that were applied."""
+
+    def relates(self, one: Program, many: Program, contract: Contract) -> frozenset[str]:
+        """The values of a distributed program for which there is a relation."""
+        if many is self.distributed:
+            return self.values
+        facts = relate_peeled(one, many, contract, Rules(many.mesh))[1].facts
+        return frozenset(name for name, found in facts.items() if found)
+
+    def holds(self, one: Program, many: Program, contract: Contract) -> bool:
+        """Whether every output is related."""
+        if one is self.sequential and self.walked is not None:
+            terms, rules = self.walked
+            rules.peeling = False
+            related = relate(terms, many, initial(contract, terms, many), contract, rules)
+        else:
+            terms, related, _ = relate_peeled(one, many, contract, Rules(many.mesh))
+        return not satisfied(terms, many, related, contract)
+
+
+def decide_small(given: Unrelated) -> Proof | Difference | str:
+    """Every element of every output as an expression of the inputs, at the extents at hand."""
+    from verifier.provers.scalars import Differs, Equal, Undecided
+    from verifier.checker.scalars import certify
+
+    if given.contract.balanced:
+        return "what the contract assumes cannot be used element by element"
+    triple = given.sequential, given.distributed, given.contract
+    found, document = certify(*triple)
+    if isinstance(found, Undecided):
+        masked, stated = certify(*triple, masks=True)
+        if isinstance(masked, Equal):
+            found, document = masked, stated
+    match found:
+        case Equal(scope=scope, assumptions=assumed):
+            assert document is not None
+            return Proof(scope, (*given.contract.assumptions, *assumed), document)
+        case Differs(output=output, witness=witness):
+            return Difference(witness, (output,))
+        case Undecided(reason=reason):
+            return f"element by element: {reason}"
+
+
+def refute_large(given: Unrelated) -> Difference | str:
+    """The programs at small extents, run on numbers."""
+    from verifier.refute.scale_down import Declined, refute_resized
+    from verifier.refute.scale_down.substitution import proved_otherwise, shows_too
+
+    triple = given.sequential, given.distributed, given.contract
+    other = proved_otherwise(*triple, given.holds)
+    why = ""
+    for counting in dict.fromkeys(((), other.counting)) if other else ((),):
+        found = refute_resized(
+            *triple,
+            given.consts or None,
+            relates=None if other else given.relates,
+            proved=given.related,
+            counting=counting,
+        )
+        if found is None:
+            why = "the programs are too large to run, and equal on numbers at smaller extents"
+        elif isinstance(found, Declined):
+            why = f"the programs are too large to run on numbers: {found}"
+        elif other is not None and shows_too(found, other, given.holds):
+            return replace(as_witnessed(found), place=place(other.nodes[0], str(other)))
+        elif other is None and not found.caveats:
+            return as_witnessed(found)
+        else:
+            doubts = "; ".join(found.caveats) or "with another number they may be too"
+            why = f"the programs differ {found}, which need not mean much: {doubts}"
+    return why
+
+
+def as_witnessed(found: SmallDifference) -> Difference:
+    """The difference with the sizes at which it shows, and its rank on the mesh that was given."""
+    here, kept = found.difference.witness, found.resized.kept
+    rank = {name: kept[name][at] if name in kept else at for name, at in here.rank.items()}
+    witness = replace(here, sizes=str(found), rank=rank)
+    small = found.resized
+    pair = small.sequential, small.distributed, small.contract
+    return Difference(witness, found.difference.outputs, pair=pair)
+
+
+def smallest(one: Program, many: Program, contract: Contract, found: Difference) -> str:
+    """The difference where it shows on the smallest mesh and at the smallest extents, in words."""
+    from verifier.refute.scale_down import shrink
+
+    small = shrink(one, many, contract, found)
+    if small is None:
+        return ""
+    w = small.difference.witness
+    rank = ", ".join(f"{name}={at}" for name, at in w.rank.items())
+    shown = f"{w.output}{list(w.index)} on rank {rank}: got {w.got:.6g}, expected {w.expected:.6g}"
+    return f"{shown} {small}"

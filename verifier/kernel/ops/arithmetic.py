@@ -1,0 +1,190 @@
+"""Sums, products, comparisons, choices and casts, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain, is_index
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import TensorType
+from verifier.kernel.ops.map import broadcast_shape, declare, one, place_map, promote, two
+from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
+
+neg = declare("neg", 1, one(lambda d, x: d.neg(x)), linear="each", doc="`-x`.")
+
+
+def _mul_scalar(d: Domain, x: Array, value: Fraction) -> Array:
+    if x.dtype.kind == "i":
+        return x * int(value)
+    return d.mul(d.lift(x), d.const(Fraction(value)))
+
+
+def _add_scalar(d: Domain, x: Array, value: Fraction) -> Array:
+    if x.dtype.kind == "i":
+        return x + int(value)
+    return d.add(d.lift(x), d.const(Fraction(value)))
+
+
+mul_scalar = declare(
+    "mul_scalar",
+    1,
+    _mul_scalar,
+    linear="each",
+    attrs={"value": REQUIRED},
+    doc="`value * x`, an exact rational.",
+)
+add_scalar = declare(
+    "add_scalar",
+    1,
+    _add_scalar,
+    attrs={"value": REQUIRED},
+    doc="`x + value`.",
+)
+
+
+def _cast(d: Domain, x: Array, dtype: str) -> Array:
+    if dtype == "bool":
+        return x if x.dtype.kind == "b" else d.compare("ne", x, np.zeros((), np.int64))
+    if dtype in ("i64", "i32", "u8"):
+        whole = x.astype(np.int64) if is_index(x) else d.truncate(x)
+        return whole % 256 if dtype == "u8" else whole
+    return d.lift(x)
+
+
+cast = declare(
+    "cast",
+    1,
+    _cast,
+    linear="each",
+    attrs={"dtype": REQUIRED},
+    doc="Change of dtype: the identity over the reals, toward zero from floats to integers, "
+    "modulo 256 to u8.",
+)
+
+add = declare("add", 2, two(lambda d, a, b: d.add(a, b)), linear="joint", doc="`a + b`.")
+sub = declare("sub", 2, two(lambda d, a, b: d.sub(a, b)), linear="joint", doc="`a - b`.")
+mul = declare("mul", 2, two(lambda d, a, b: d.mul(a, b)), linear="each", doc="`a * b`.")
+div = declare("div", 2, two(lambda d, a, b: d.div(a, b)), linear=[[0]], doc="`a / b`.", flops=4)
+maximum = declare("maximum", 2, two(lambda d, a, b: d.maximum(a, b)), linear=[], doc="`max(a, b)`.")
+minimum = declare("minimum", 2, two(lambda d, a, b: d.minimum(a, b)), linear=[], doc="`min(a, b)`.")
+
+
+def _compare(name: str) -> Op:
+    return declare(
+        name, 2, two(lambda d, a, b: d.compare(name, a, b)), result="bool", doc=f"`a {name} b`."
+    )
+
+
+COMPARISONS = {name: _compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+
+logical_and = declare("logical_and", 2, two(lambda d, a, b: d.logical("and", a, b)), result="bool")
+logical_or = declare("logical_or", 2, two(lambda d, a, b: d.logical("or", a, b)), result="bool")
+logical_not = declare("logical_not", 1, one(lambda d, a: d.logical("not", a)), result="bool")
+
+
+def _where_types(site: Site) -> tuple[TensorType, ...]:
+    if len(site.types) != 3 or site.types[0].dtype != "bool":
+        raise site.fail("takes a bool condition and two operands")
+    return (TensorType(broadcast_shape(site), promote(site, site.types[1:])),)
+
+
+def _where(d: Domain, c: Array, a: Array, b: Array) -> Array:
+    return d.where(c, a, b)
+
+
+where = register(
+    Op(
+        "where",
+        "map",
+        "..., ..., ... -> ...",
+        _where,
+        _where_types,
+        place_map,
+        linear=(frozenset({1, 2}),),
+        flops=lambda types, results, _: results[0].size,
+        doc="`a` where the condition holds, else `b`. Linear in `a` and `b` together.",
+    )
+)
+
+
+def reduce_to(b: Builder, ct: str, like: str) -> str:
+    """Sum a cotangent down to the shape that was broadcast."""
+    shape, target = b.types[ct].shape, b.types[like].shape
+    extra = len(shape) - len(target)
+    dims = tuple(i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1))
+    if dims:
+        ct = b.add("sum", ct, dims=dims, keepdim=False)
+    return ct if b.types[ct].shape == target else b.add("reshape", ct, shape=target)
+
+
+def _scaled(value: int) -> Callable[..., list[str | None]]:
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        second = cts[0] if value == 1 else b.add("neg", cts[0])
+        return [reduce_to(b, cts[0], ins[0]), reduce_to(b, second, ins[1])]
+
+    return rule
+
+
+add.vjp(_scaled(1))
+sub.vjp(_scaled(-1))
+neg.vjp(lambda b, ins, outs, cts, attrs: [b.add("neg", cts[0])])
+cast.vjp(lambda b, ins, outs, cts, attrs: [b.add("cast", cts[0], dtype=b.types[ins[0]].dtype)])
+mul_scalar.vjp(lambda b, ins, outs, cts, attrs: [b.add("mul_scalar", cts[0], value=attrs["value"])])
+add_scalar.vjp(lambda b, ins, outs, cts, attrs: [cts[0]])
+
+
+@mul.vjp
+def _mul_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    return [
+        reduce_to(b, b.add("mul", cts[0], ins[1]), ins[0]),
+        reduce_to(b, b.add("mul", cts[0], ins[0]), ins[1]),
+    ]
+
+
+@div.vjp
+def _div_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    over = b.add("div", cts[0], ins[1])
+    return [
+        reduce_to(b, over, ins[0]),
+        reduce_to(b, b.add("neg", b.add("mul", over, outs[0])), ins[1]),
+    ]
+
+
+@where.vjp
+def _where_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    zero = b.add("full", shape=(), value=Fraction(0), dtype=b.types[cts[0]].dtype)
+    return [
+        None,
+        reduce_to(b, b.add("where", ins[0], cts[0], zero), ins[1]),
+        reduce_to(b, b.add("where", ins[0], zero, cts[0]), ins[2]),
+    ]
+
+
+def _picks(beats: str) -> Callable[..., list[str | None]]:
+    """The larger (smaller) operand gets the cotangent; equal operands get half each."""
+
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        zero = b.add("full", shape=(), value=Fraction(0), dtype=b.types[cts[0]].dtype)
+        half = b.add("mul_scalar", cts[0], value=Fraction(1, 2))
+        tied = b.add("where", b.add("eq", *ins), half, zero)
+        shares = [b.add("where", b.add(beats, a, c), cts[0], tied) for a, c in (ins, ins[::-1])]
+        return [reduce_to(b, share, like) for share, like in zip(shares, ins, strict=True)]
+
+    return rule
+
+
+maximum.vjp(_picks("gt"))
+minimum.vjp(_picks("lt"))

@@ -1,0 +1,395 @@
+"""Collectives over one or more mesh dims. On one device they are the identity.
+
+`meaning` takes the values of the ranks of one group, in group order, and returns theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce as fold_left
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain, is_index
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import Attr, Mesh, TensorType
+from verifier.kernel.layout import Atom, Layout, bound, split_leading
+from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+
+REDUCE = ("sum", "avg", "max", "min")
+
+
+def mesh_dims(value: str | Sequence[str]) -> tuple[str, ...]:
+    """The `mesh_dim` attribute as a tuple of names, outermost first."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def group_size(site: Site) -> int:
+    size = 1
+    names = mesh_dims(site.attrs["mesh_dim"])
+    if len(set(names)) != len(names):
+        raise site.fail(f"a mesh dim is named twice in {', '.join(names)}")
+    for name in names:
+        if name not in site.mesh:
+            raise site.fail(f"the mesh ({site.mesh or 'none'}) has no dim {name!r}")
+        size *= site.mesh[name]
+    return size
+
+
+def _dim(site: Site, key: str) -> int:
+    dim = site.attrs[key]
+    if not 0 <= dim < len(site.types[0].shape):
+        raise site.fail(f"{key}={dim} of a tensor of {len(site.types[0].shape)} dims")
+    return dim
+
+
+def _resized(type: TensorType, dim: int, extent: int) -> TensorType:
+    return TensorType((*type.shape[:dim], extent, *type.shape[dim + 1 :]), type.dtype)
+
+
+def check_reduce(site: Site) -> None:
+    """Raises ShapeError where values of this kind are not reduced so."""
+    if site.attrs.get("reduce", "sum") not in REDUCE:
+        raise site.fail(f"reduce={site.attrs['reduce']!r}; expected one of {', '.join(REDUCE)}")
+    how, x = site.attrs.get("reduce"), site.types[0]
+    if how == "sum" and x.dtype == "u8":
+        raise site.fail("u8 wraps at 256; cast to i64 first")
+    if (how == "sum" and x.kind == "bool") or (how == "avg" and x.kind != "float"):
+        raise site.fail(f"no {how} of {x.dtype} values; cast them first")
+
+
+def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
+    pick: dict[str, Callable[[Array, Array], Array]] = {
+        "sum": d.add,
+        "avg": d.add,
+        "max": d.maximum,
+        "min": d.minimum,
+    }
+    out = fold_left(pick[how], parts)
+    return d.mul(d.lift(out), d.const(Fraction(1, len(parts)))) if how == "avg" else out
+
+
+def _settle(layout: Layout, name: str, size: int, how: str) -> tuple[Layout, Fraction]:
+    """The layout and scale after a reduction over one mesh dim."""
+    if size == 1:
+        return layout, Fraction(1)
+    pending = layout.fold(name)
+    if name in layout.sharded:
+        raise Refused(f"reduces over {name} a value that is split over {name}", name, 0)
+    if pending is None:
+        scale = Fraction(size) if how == "sum" else Fraction(1)
+        return layout, scale
+    if how in ("max", "min"):
+        if pending != how:
+            raise Refused(
+                f"takes the {how} over {name} of a value that waits for a {pending}", name, 0
+            )
+        scale = Fraction(1)
+    else:
+        if pending != "sum":
+            raise Refused(f"sums over {name} a value that waits for a {pending}", name, 0)
+        scale = Fraction(1, size) if how == "avg" else Fraction(1)
+    return layout.with_partial(p for p in layout.partial if p[0] != name), scale
+
+
+def _other_folds(layout: Layout, names: tuple[str, ...], how: str) -> None:
+    for name, fold in layout.partial:
+        if name in names or fold == how or (fold == "sum" and how == "avg"):
+            continue
+        raise Refused(f"a {how} does not commute with the {fold} pending over {name}", name, 0)
+
+
+def _all_reduce_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    scale = Fraction(1)
+    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
+    _other_folds(layout, names, how)
+    for name in names:
+        layout, factor = _settle(layout, name, given.mesh[name], how)
+        scale *= factor
+    return [Placed((layout,), scale=scale, moves=True)]
+
+
+def _chunk(layout: Layout, name: str, size: int, dim: int) -> Layout:
+    if size == 1:
+        return layout
+    if name in layout.mentioned:
+        raise Refused(f"splits over {name} a value that already depends on {name}", name, 0)
+    atoms = split_leading(layout.dims[dim], size, name)
+    if atoms is None:
+        raise Refused(f"dim {dim} does not divide into {size} equal pieces", name, 0)
+    return layout.with_dim(dim, atoms)
+
+
+def _reduce_scatter_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    scale = Fraction(1)
+    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
+    _other_folds(layout, names, how)
+    for name in names:
+        layout, factor = _settle(layout, name, given.mesh[name], how)
+        scale *= factor
+    for name in names:
+        layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
+    return [Placed((layout,), scale=scale, moves=True)]
+
+
+def _gathered(layout: Layout, names: tuple[str, ...], mesh: Mesh, index: int) -> Layout:
+    """Join the pieces of one dim over mesh dims, in that order.
+
+    No free atom may stand before them; splits over other mesh dims may: they do not move.
+    """
+    dim = layout.dims[index]
+    live = [name for name in names if mesh[name] > 1]
+    if not live:
+        return layout
+    at = 0
+    while at < len(dim) and dim[at].mesh_dim not in (None, live[0]):
+        at += 1
+    end = at + len(live)
+    for name, atom in zip_longest(live, dim[at:end]):
+        if atom is not None and atom.mesh_dim == name:
+            continue
+        if name in bound(dim):
+            why = f"gathers dim {index} in rank order, but {name} is not outermost on a rank"
+        else:
+            why = f"gathers dim {index} over {name}, which does not split it"
+        raise Refused(why, name, 0)
+    return layout.with_dim(index, (*dim[:at], *(Atom(a.size) for a in dim[at:end]), *dim[end:]))
+
+
+def _all_gather_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    names = mesh_dims(given.attr("mesh_dim"))
+    return [Placed((_gathered(layout, names, given.mesh, given.attr("dim")),), moves=True)]
+
+
+def _shard_slice_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    for name in mesh_dims(given.attr("mesh_dim")):
+        layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
+    return [Placed((layout,), moves=True)]
+
+
+def _all_to_all_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    names = mesh_dims(given.attr("mesh_dim"))
+    split, concat = given.attr("split_dim"), given.attr("concat_dim")
+    if split == concat:
+        return [Placed((_exchanged(layout, names, given.mesh, split),), moves=True)]
+    layout = _gathered(layout, names, given.mesh, concat)
+    for name in names:
+        layout = _chunk(layout, name, given.mesh[name], split)
+    return [Placed((layout,), moves=True)]
+
+
+def _exchanged(layout: Layout, names: tuple[str, ...], mesh: Mesh, dim: int) -> Layout:
+    """Chunks of a dim change places with the ranks that hold it: [n@r, n, k] becomes [n, n@r, k].
+
+    What says the chunk on a rank says the rank afterwards, and what said the rank the chunk.
+    """
+    marked = {name: f"{name} to be" for name in names}
+    for name in names:
+        layout = _chunk(layout, marked[name], mesh[name], dim)
+    layout = _gathered(layout, names, mesh, dim)
+    back = {mark: name for name, mark in marked.items()}
+    atoms = (Atom(a.size, back.get(a.mesh_dim or "", a.mesh_dim)) for a in layout.dims[dim])
+    return layout.with_dim(dim, tuple(atoms))
+
+
+def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
+    (layout,) = given.layouts
+    (name,) = mesh_dims(given.attr("mesh_dim"))
+    index = given.attr("index")
+    if not 0 <= index < given.mesh[name]:
+        raise Refused(f"coordinate {index} of {name}={given.mesh[name]}", name, 0)
+    if given.mesh[name] == 1:
+        return [Placed((layout,), moves=True)]
+    if name in layout.mentioned:
+        raise Refused(
+            f"keeps one rank's part over {name} of a value that depends on {name}", name, 0
+        )
+    for other, fold in layout.partial:
+        if fold != "sum":
+            raise Refused(f"inserts zeros into a pending {fold} over {other}", other, 0)
+    return [Placed((layout.with_partial((*layout.partial, (name, "sum"))),), moves=True)]
+
+
+def _same(site: Site) -> tuple[TensorType, ...]:
+    size = group_size(site)
+    check_reduce(site)
+    if not 0 <= site.attrs.get("index", 0) < size:
+        raise site.fail(f"coordinate {site.attrs['index']} of a mesh dim of size {size}")
+    if "index" in site.attrs and len(mesh_dims(site.attrs["mesh_dim"])) > 1:
+        raise site.fail("one coordinate of several mesh dims")
+    return (site.types[0],)
+
+
+def _gather_types(site: Site) -> tuple[TensorType, ...]:
+    dim = _dim(site, "dim")
+    return (_resized(site.types[0], dim, site.types[0].shape[dim] * group_size(site)),)
+
+
+def _scatter_types(site: Site) -> tuple[TensorType, ...]:
+    dim, n = _dim(site, "dim"), group_size(site)
+    check_reduce(site)
+    extent = site.types[0].shape[dim]
+    if extent % n:
+        raise site.fail(f"dim {dim} of extent {extent} does not divide into {n} equal pieces")
+    return (_resized(site.types[0], dim, extent // n),)
+
+
+def _all_to_all_types(site: Site) -> tuple[TensorType, ...]:
+    split, concat, n = _dim(site, "split_dim"), _dim(site, "concat_dim"), group_size(site)
+    x = site.types[0]
+    if x.shape[split] % n:
+        raise site.fail(f"dim {split} of extent {x.shape[split]} does not divide into {n} pieces")
+    if split == concat:
+        return (x,)
+    return (_resized(_resized(x, split, x.shape[split] // n), concat, x.shape[concat] * n),)
+
+
+def _all_reduce(d: Domain, group: Sequence[Array], reduce: str, **_: Any) -> list[Array]:
+    return [_reduced(d, group, reduce)] * len(group)
+
+
+def _all_gather(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    return [np.concatenate(group, axis=dim)] * len(group)
+
+
+def _reduce_scatter(
+    d: Domain, group: Sequence[Array], dim: int, reduce: str, **_: Any
+) -> list[Array]:
+    return np.split(_reduced(d, group, reduce), len(group), axis=dim)
+
+
+def _shard_slice(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    return [np.split(x, len(group), axis=dim)[i] for i, x in enumerate(group)]
+
+
+def _all_to_all(
+    d: Domain, group: Sequence[Array], split_dim: int, concat_dim: int, **_: Any
+) -> list[Array]:
+    pieces = [np.split(x, len(group), axis=split_dim) for x in group]
+    return [
+        np.concatenate([piece[i] for piece in pieces], axis=concat_dim) for i in range(len(group))
+    ]
+
+
+def _on_coord(d: Domain, group: Sequence[Array], index: int, **_: Any) -> list[Array]:
+    def zeros(x: Array) -> Array:
+        return np.zeros_like(x) if is_index(x) else d.full(x.shape, Fraction(0))
+
+    return [x if i == index else zeros(x) for i, x in enumerate(group)]
+
+
+def _collective(
+    name: str,
+    meaning: Callable[..., list[Array]],
+    types: Callable[[Site], tuple[TensorType, ...]],
+    place: Callable[[Op, Operands], list[Placed]],
+    attrs: dict[str, Any],
+    doc: str,
+) -> Op:
+    return register(
+        Op(
+            name,
+            "collective",
+            "... -> ...",
+            meaning,
+            types,
+            place,
+            linear=(frozenset({0}),),
+            attrs={"mesh_dim": REQUIRED, **attrs},
+            flops=lambda types, results, _: 0,
+            doc=doc,
+        )
+    )
+
+
+all_reduce = _collective(
+    "all_reduce",
+    _all_reduce,
+    _same,
+    _all_reduce_place,
+    {"reduce": "sum"},
+    "Partial to Replicate: reduce the values of a group, everyone gets the result.",
+)
+all_gather = _collective(
+    "all_gather",
+    _all_gather,
+    _gather_types,
+    _all_gather_place,
+    {"dim": REQUIRED},
+    "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
+)
+reduce_scatter = _collective(
+    "reduce_scatter",
+    _reduce_scatter,
+    _scatter_types,
+    _reduce_scatter_place,
+    {"dim": REQUIRED, "reduce": "sum"},
+    "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
+)
+shard_slice = _collective(
+    "shard_slice",
+    _shard_slice,
+    _scatter_types,
+    _shard_slice_place,
+    {"dim": REQUIRED},
+    "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
+)
+all_to_all = _collective(
+    "all_to_all",
+    _all_to_all,
+    _all_to_all_types,
+    _all_to_all_place,
+    {"split_dim": REQUIRED, "concat_dim": REQUIRED},
+    "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
+    "chunks join in the order of their senders.",
+)
+on_coord = _collective(
+    "on_coord",
+    _on_coord,
+    _same,
+    _on_coord_place,
+    {"index": 0},
+    "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
+)
+
+
+Vjp = Callable[..., list[str | None]]
+
+
+def _dual(name: str, rename: dict[str, str], **fixed: Attr) -> Vjp:
+    """The cotangent of a collective is another collective over the same mesh dims."""
+
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        kept = {new: attrs[old] for old, new in {"mesh_dim": "mesh_dim", **rename}.items()}
+        return [b.add(name, _averaged(b, cts[0], attrs), **kept, **fixed)]
+
+    return rule
+
+
+def _averaged(b: Builder, ct: str, attrs: AttrMap) -> str:
+    if attrs.get("reduce", "sum") not in ("sum", "avg"):
+        raise IRError(f"a {attrs['reduce']} over {attrs['mesh_dim']} has no vjp")
+    if attrs.get("reduce") != "avg":
+        return ct
+    count = math.prod(b.mesh[name] for name in mesh_dims(attrs["mesh_dim"]))
+    return b.add("mul_scalar", ct, value=Fraction(1, count))
+
+
+all_reduce.vjp(lambda b, ins, outs, cts, attrs: [_averaged(b, cts[0], attrs)])
+all_gather.vjp(_dual("reduce_scatter", {"dim": "dim"}, reduce="sum"))
+reduce_scatter.vjp(_dual("all_gather", {"dim": "dim"}))
+shard_slice.vjp(_dual("all_gather", {"dim": "dim"}))
+all_to_all.vjp(_dual("all_to_all", {"split_dim": "concat_dim", "concat_dim": "split_dim"}))
+on_coord.vjp(_dual("on_coord", {"index": "index"}))

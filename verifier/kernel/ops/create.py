@@ -1,0 +1,114 @@
+"""Tensors made from nothing: constants and index ramps."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain
+from verifier.kernel.program.types import FLOATS, Affine, TensorType
+from verifier.kernel.layout import Atom, Dim, Layout, normal
+from verifier.kernel.ops.map import is_integer
+from verifier.kernel.program.registry import REQUIRED, SPREADS, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.ops.views import spreads
+
+
+def _full_types(site: Site) -> tuple[TensorType, ...]:
+    dtype, value = site.attrs["dtype"], Fraction(site.attrs["value"])
+    if min(site.attrs["shape"], default=0) < 0:
+        raise site.fail(f"shape {list(site.attrs['shape'])}")
+    if dtype not in FLOATS and not is_integer(value):
+        raise site.fail(f"{value} is not of dtype {dtype}")
+    if dtype == "bool" and value not in (0, 1):
+        raise site.fail(f"{value} is not a bool")
+    if dtype == "u8" and not 0 <= value < 256:
+        raise site.fail(f"{value} does not fit in u8")
+    return (TensorType(tuple(site.attrs["shape"]), site.attrs["dtype"]),)
+
+
+def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:
+    if dtype in FLOATS:
+        return d.full(shape, Fraction(value))
+    return np.full(shape, int(value), dtype=bool if dtype == "bool" else np.int64)
+
+
+def _full_place(op: Op, given: Operands) -> list[Placed]:
+    out: list[Placed] = []
+    shape = tuple(given.attr("shape"))
+    for chosen in spreads(shape, given.mesh, frozenset(), given.known):
+        layout = Layout(tuple(chosen[i] for i in range(len(shape))))
+        attrs = dict(given.attrs)
+        attrs["shape"] = layout.global_shape
+        out.append(Placed((layout,), tuple(sorted(attrs.items()))))
+    return out
+
+
+full = register(
+    Op(
+        "full",
+        "create",
+        "-> ...",
+        _full,
+        _full_types,
+        _full_place,
+        attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
+        flops=lambda types, results, _: 0,
+        doc="A constant. All layouts of it are alike.",
+        tags=SPREADS,
+    )
+)
+
+
+def _iota_types(site: Site) -> tuple[TensorType, ...]:
+    shape = tuple(site.attrs["shape"])
+    if min(shape, default=0) < 0:
+        raise site.fail(f"shape {list(shape)}")
+    if not 0 <= site.attrs["dim"] < len(shape):
+        raise site.fail(f"iota along dim {site.attrs['dim']} of {list(shape)}")
+    return (TensorType(shape, site.attrs["dtype"]),)
+
+
+def _iota(d: Domain, shape: tuple[int, ...], dim: int, offset: int, dtype: str) -> Array:
+    line = np.arange(offset, offset + shape[dim], dtype=np.int64)
+    line = line.reshape((1,) * dim + (-1,) + (1,) * (len(shape) - dim - 1))
+    out = np.broadcast_to(line, shape)
+    return d.lift(out) if dtype in FLOATS else out
+
+
+def _iota_place(op: Op, given: Operands) -> list[Placed]:
+    shape, dim, offset = tuple(given.attr("shape")), given.attr("dim"), given.attr("offset")
+    affine = offset if isinstance(offset, Affine) else Affine.of(offset)
+    atoms: list[Atom] = []
+    inner = shape[dim]
+    for name, step in sorted(affine.terms, key=lambda t: t[1]):
+        if step != inner:
+            raise Refused(f"an index ramp of {shape[dim]} entries starts at {affine}", name, None)
+        inner *= given.mesh[name]
+        atoms.insert(0, Atom(given.mesh[name], name))
+    ramp: Dim = normal([*atoms, Atom(shape[dim])])
+    used = frozenset(name for name, _ in affine.terms)
+    extents = [None if i == dim else n for i, n in enumerate(shape)]
+    out: list[Placed] = []
+    for chosen in spreads(extents, given.mesh, used, given.known):
+        layout = Layout(tuple(chosen.get(i, ramp) for i in range(len(shape))))
+        attrs = dict(given.attrs)
+        attrs["shape"], attrs["offset"] = layout.global_shape, affine.const
+        out.append(Placed((layout,), tuple(sorted(attrs.items()))))
+    return out
+
+
+iota = register(
+    Op(
+        "iota",
+        "create",
+        "-> ...",
+        _iota,
+        _iota_types,
+        _iota_place,
+        attrs={"shape": REQUIRED, "dim": REQUIRED, "offset": 0, "dtype": "i64"},
+        flops=lambda types, results, _: 0,
+        doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
+        tags=SPREADS,
+    )
+)

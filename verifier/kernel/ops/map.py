@@ -1,0 +1,210 @@
+"""Elementwise ops: numpy broadcasting, one result, dims pass through unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain
+from verifier.kernel.program.types import FLOATS, TensorType
+from verifier.kernel.layout import Dim, Layout, local_extent
+from verifier.kernel.program.registry import (
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    groups,
+    register,
+)
+
+
+def broadcast_shape(site: Site) -> tuple[int, ...]:
+    """The shape that the operands broadcast to. Raises ShapeError."""
+    try:
+        return tuple(np.broadcast_shapes(*(t.shape for t in site.types)))
+    except ValueError:
+        raise site.fail("shapes do not broadcast") from None
+
+
+def promote(site: Site, types: Sequence[TensorType]) -> str:
+    """Floats over integers over bools, wide over narrow; a 0-d operand does not widen its kind.
+
+    Raises ShapeError where 8 bits would have to hold a wider operand.
+    """
+    order = ("bool", "u8", "i32", "i64", "bf16", "f16", "f32", "f64")
+    kinds = ([t for t in types if t.kind == kind] for kind in ("float", "integer", "bool"))
+    pool = next(filter(None, kinds))
+    dtype = max((t.dtype for t in [t for t in pool if t.shape] or pool), key=order.index)
+    if dtype == "u8" and any(t.dtype not in ("u8", "bool") for t in types):
+        raise site.fail("the result would be u8, which an operand does not fit; cast it first")
+    return dtype
+
+
+ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
+LOGIC = ("logical_and", "logical_or", "logical_not")
+SCALED = ("mul_scalar", "add_scalar")
+ON_BOOLS = frozenset({"cast", "mul", "maximum", "minimum", *ORDER, *LOGIC})
+ON_INTEGERS = frozenset({"add", "sub", "neg", *SCALED, "abs", "sign", "floor", "relu"})
+"""With `ON_BOOLS`, the ops that integers are closed under; others give floats."""
+WRAPS = frozenset({"add", "sub", "neg", "mul", "pow", *SCALED})
+"""Ops whose results may not fit in 8 bits."""
+
+
+def is_integer(value: Fraction) -> bool:
+    """Whether a constant is an integer that fits in 64 bits."""
+    return value.denominator == 1 and abs(value) < 2**63
+
+
+def is_natural(value: Fraction) -> bool:
+    """Whether a constant is an integer, 0 or more."""
+    return value.denominator == 1 and value >= 0
+
+
+def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[TensorType, ...]]:
+    def rule(site: Site) -> tuple[TensorType, ...]:
+        if len(site.types) != arity:
+            raise site.fail(f"takes {arity} operands")
+        dtype = result or site.attrs.get("dtype") or promote(site, site.types)
+        if dtype == "bool" and site.op not in ON_BOOLS:
+            raise site.fail("bools do not add or scale; cast them first")
+        if dtype == "u8" and site.op in WRAPS:
+            raise site.fail("u8 wraps at 256; cast to i64 first")
+        value = site.attrs.get("value")
+        if value is not None and dtype not in FLOATS and not is_integer(Fraction(value)):
+            raise site.fail(f"{value} is not an integer of 64 bits")
+        if dtype not in FLOATS and site.op not in (*ON_BOOLS, *ON_INTEGERS):
+            keeps = site.op == "pow" and is_natural(Fraction(site.attrs["exponent"]))
+            dtype = dtype if keeps else "f32"
+        return (TensorType(broadcast_shape(site), dtype),)
+
+    return rule
+
+
+def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
+    """Pending folds of the result, by the op's linearity. Raises Refused."""
+    out: list[tuple[str, str]] = []
+    names = sorted({name for layout in given.layouts for name in layout.pending})
+    for name in names:
+        holders = {i for i, layout in enumerate(given.layouts) if layout.fold(name)}
+        folds = {given.layouts[i].fold(name) for i in holders}
+        first = min(holders)
+        if len(folds) > 1:
+            raise Refused(f"operands wait for different reductions over {name}", name, first)
+        fold = folds.pop() or "sum"
+        keeps = op.name == "cast" or (op.name, fold) in MONOTONE
+        rises = len(holders) == 1 and (op.name, first) in RISING
+        if fold != "sum" and not keeps and not rises:
+            raise Refused(
+                f"a pending {fold} over {name} does not pass through {op.name}", name, first
+            )
+        allowed = any(
+            holders <= group and all(i in holders or i in given.zeros for i in group)
+            for group in op.linear
+        )
+        if fold == "sum" and not allowed:
+            others = [i for i in range(len(given.layouts)) if i not in holders]
+            if op.linear and others and any(holders <= g for g in op.linear):
+                why = (
+                    f"{op.name} adds a value that waits for a sum over {name} to one that does not"
+                )
+            elif len(holders) > 1:
+                why = f"{op.name} of several values that each wait for a sum over {name}"
+            else:
+                why = (
+                    f"{op.name} is not linear in operand {first}, which waits for a sum over {name}"
+                )
+            raise Refused(why, name, first)
+        for i, layout in enumerate(given.layouts):
+            if i not in holders and name in layout.sharded:
+                raise Refused(
+                    f"operand {i} is split over {name}, operand {first} waits for a sum over it",
+                    name,
+                    first,
+                )
+        out.append((name, fold))
+    return tuple(out)
+
+
+MONOTONE = {("maximum", "max"), ("minimum", "min")}
+RISING = {("gt", 0), ("ge", 0), ("lt", 1), ("le", 1), ("exp", 0), ("relu", 0), ("add_scalar", 0)}
+"""Ops that never fall as an operand grows, the others held fixed: the largest gives the largest."""
+
+
+def place_map(op: Op, given: Operands) -> list[Placed]:
+    """Equal splits combine; a dim of whole extent 1 broadcasts against any split."""
+    rank = max(len(layout.dims) for layout in given.layouts)
+    dims: list[Dim] = []
+    for position in range(rank):
+        chosen: Dim = ()
+        owner = 0
+        for i, layout in enumerate(given.layouts):
+            offset = position - (rank - len(layout.dims))
+            dim = layout.dims[offset] if offset >= 0 else ()
+            if not dim or dim == chosen:
+                continue
+            if chosen:
+                if local_extent(dim) != local_extent(chosen):
+                    raise Refused(
+                        f"local extents {local_extent(chosen)} and {local_extent(dim)} differ "
+                        f"at dim {position}",
+                        next((a.mesh_dim for a in (*chosen, *dim) if a.mesh_dim), None),
+                        i,
+                    )
+                raise Refused(
+                    f"operands {owner} and {i} are split differently at dim {position}",
+                    next((a.mesh_dim for a in (*chosen, *dim) if a.mesh_dim), None),
+                    i,
+                )
+            chosen, owner = dim, i
+        dims.append(chosen)
+    names = [a.mesh_dim for d in dims for a in d if a.mesh_dim]
+    if len(set(names)) != len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise Refused(f"two dims of the result would be split over {twice}", twice, 0)
+    layout = Layout(tuple(dims), join_partial(op, given))
+    if op.name == "cast" and given.attr("dtype") not in FLOATS and layout.partial:
+        name = layout.partial[0][0]
+        raise Refused(f"a cast to {given.attr('dtype')} of a value that waits over {name}", name, 0)
+    return [Placed((layout,), given.attrs)]
+
+
+def declare(
+    name: str,
+    arity: int,
+    meaning: Callable[..., Any],
+    *,
+    linear: Any = None,
+    attrs: dict[str, Any] | None = None,
+    result: str | None = None,
+    doc: str = "",
+    flops: int = 1,
+) -> Op:
+    signature = ", ".join(["..."] * arity) + " -> ..."
+    return register(
+        Op(
+            name,
+            "map",
+            signature,
+            meaning,
+            map_types(arity, result),
+            place_map,
+            linear=groups(linear, arity),
+            attrs=attrs or {},
+            flops=lambda types, results, _: flops * results[0].size,
+            doc=doc,
+        )
+    )
+
+
+def one(meaning: Callable[[Domain, Array], Array]) -> Callable[..., Array]:
+    """A meaning of one operand."""
+    return meaning
+
+
+def two(meaning: Callable[[Domain, Array, Array], Array]) -> Callable[..., Array]:
+    """A meaning of two operands."""
+    return meaning

@@ -1,0 +1,157 @@
+"""Reads untrusted JSON: strict parsing, and a cursor that says where a document is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NoReturn, cast
+
+from verifier.kernel.program.errors import MalformedError
+
+_RATIONAL = re.compile(r"-?[0-9]{1,2000}/[0-9]{1,2000}")
+
+
+def parse(text: str, filename: str) -> Any:
+    """JSON data, without the leniences of `json`: no NaN, no repeated keys.
+
+    Raises:
+        MalformedError: with line and column where the text is not JSON.
+    """
+    try:
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_constant
+        )
+    except json.JSONDecodeError as error:
+        where = f"{filename}:{error.lineno}:{error.colno}"
+        raise MalformedError(f"malformed JSON: {error.msg}", where=where) from None
+    except RecursionError:
+        raise MalformedError("malformed JSON: nested too deeply", where=f"{filename}:1:1") from None
+    except MalformedError as error:
+        raise error.at(f"{filename}:1:1") from None
+    except ValueError:
+        raise MalformedError(
+            "malformed JSON: an integer is too long", where=f"{filename}:1:1"
+        ) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise MalformedError(f"malformed JSON: key {twice!r} is given twice in one object")
+    return out
+
+
+def _constant(text: str) -> NoReturn:
+    raise MalformedError(
+        "malformed JSON: a number that is no integer", got=text[:40], hint='use {"rational": "1/2"}'
+    )
+
+
+def sound(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair: `\\ud800` makes one, nothing can write it."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _step(key: str) -> str:
+    plain = key.replace("_", "").isalnum() and key.isascii()
+    return f".{key}" if plain else f"[{json.dumps(key if len(key) <= 60 else key[:57] + '...')}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A value in a document, with its path. Every reader raises MalformedError on another shape."""
+
+    value: object
+    filename: str
+    path: str = "$"
+
+    def fail(self, what: str, expected: str = "") -> MalformedError:
+        shown = json.dumps(self.value)
+        got = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        return MalformedError(
+            what, where=f"{self.filename}: {self.path}", expected=expected, got=got
+        )
+
+    @contextmanager
+    def located(self) -> Generator[None]:
+        """Errors raised inside are placed here."""
+        try:
+            yield
+        except MalformedError as error:
+            raise error.at(f"{self.filename}: {self.path}") from None
+
+    def object(self) -> Mapping[str, object]:
+        found = self.value
+        if not isinstance(found, dict):
+            raise self.fail("not an object", "{...}")
+        return cast(Mapping[str, object], found)
+
+    def only(self, *names: str) -> None:
+        """The keys of this object are among `names`."""
+        for key in self.object():
+            if key not in names:
+                raise self.fail(f"unknown key {key!r}", f"one of {', '.join(names)}")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.object()
+
+    def __getitem__(self, key: str) -> Cursor:
+        found = self.object()
+        if key not in found:
+            raise self.fail(f"no key {key!r}", f"an object with {key!r}")
+        return Cursor(found[key], self.filename, f"{self.path}{_step(key)}")
+
+    def get(self, key: str, default: object) -> Cursor:
+        """What an object holds under a key that may be left out."""
+        return self[key] if key in self else Cursor(default, self.filename, self.path + _step(key))
+
+    def items(self) -> list[Cursor]:
+        found = self.value
+        if not isinstance(found, list):
+            raise self.fail("not a list", "[...]")
+        items = cast(Sequence[object], found)
+        return [Cursor(v, self.filename, f"{self.path}[{i}]") for i, v in enumerate(items)]
+
+    def tuple(self, size: int, expected: str) -> tuple[Cursor, ...]:
+        """A list of so many items."""
+        items = self.items()
+        if len(items) != size:
+            raise self.fail(f"not a list of {size}", expected)
+        return (*items,)
+
+    def entries(self) -> list[tuple[str, Cursor]]:
+        """The keys of this object, with what they hold."""
+        return [(key, self[key]) for key in self.object()]
+
+    def text(self) -> str:
+        if not isinstance(self.value, str):
+            raise self.fail("not a string", '"..."')
+        if not sound(self.value):
+            raise self.fail("half of a character", "a string of whole characters")
+        return self.value
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            raise self.fail("not a flag", "true or false")
+        return self.value
+
+    def integer(self) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            raise self.fail("not an integer", "an integer")
+        return self.value
+
+    def rational(self) -> Fraction:
+        """A rational in lowest terms, `n/d`."""
+        text = self.text()
+        if not _RATIONAL.fullmatch(text) or text.endswith("/0"):
+            raise self.fail("not a rational", '"n/d" with d > 0')
+        out = Fraction(text)
+        if f"{out.numerator}/{out.denominator}" != text:
+            raise self.fail("rational not in lowest terms", f"{out.numerator}/{out.denominator}")
+        return out

@@ -1,0 +1,104 @@
+"""A `Program`: SSA over tensors, the same for one device and for the ranks of a mesh.
+
+A distributed program is one text run by every rank; its types are the *local* shapes and its
+attributes may be `Affine` in mesh coordinates. `scan` nodes hold the body of repeated blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from verifier.kernel.program.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
+from verifier.kernel.program.where import EVERYWHERE, Where
+
+INPUT_ROLES = ("param", "input", "const", "cotangent", "carry", "xs")
+OUTPUT_ROLES = ("output", "loss", "grad", "carry", "ys")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a program."""
+
+    name: str
+    type: TensorType
+    role: str = "input"
+    path: str = ""
+    """For a param: its name in the owner's model, `*` for the layers of a repeated block."""
+    where: Where = EVERYWHERE
+    """The ranks that hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of a program: a value with the role it plays."""
+
+    value: str
+    role: str = "output"
+    path: str = ""
+    """For a grad: the path of its param. For an output: its name in the owner's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a node runs in time. It says nothing about values."""
+
+    asynchronous: bool = False
+    """The result is in flight until a `wait` reads it."""
+    stream: str = ""
+    buffer: str = ""
+    """The storage that the result is written to; two nodes may name the same one."""
+
+
+IN_ORDER = Timing()
+
+
+@dataclass(frozen=True)
+class Node:
+    """One op application. `outputs` are the names it defines."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: dict[str, Attr] = field(default_factory=dict[str, "Attr"])
+    source: Source = NOWHERE
+    body: Program | None = None
+    """Only for `scan`: inputs are carries, then one slice of each xs, then consts."""
+    where: Where = EVERYWHERE
+    """The ranks that run it; where nothing is said, all those that hold its operands."""
+    timing: Timing = IN_ORDER
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs, nodes in order, outputs. `types` gives the type of every value."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    types: dict[str, TensorType]
+    mesh: Mesh = NO_MESH
+    """No dims: a one-device program."""
+
+    def __getitem__(self, value: str) -> TensorType:
+        return self.types[value]
+
+    def input(self, name: str) -> Input:
+        for item in self.inputs:
+            if item.name == name:
+                return item
+        raise KeyError(name)
+
+    def producers(self) -> dict[str, Node]:
+        return {out: node for node in self.nodes for out in node.outputs}
+
+    def walk(self) -> Iterator[tuple[Program, Node]]:
+        """Every node with the program that holds it, bodies of scans included."""
+        for node in self.nodes:
+            yield self, node
+            if node.body is not None:
+                yield from node.body.walk()
+
+    def with_nodes(self, nodes: list[Node], types: dict[str, TensorType]) -> Program:
+        return replace(self, nodes=tuple(nodes), types=types)

@@ -1,0 +1,155 @@
+"""Where each value of a program lives, and which nodes cannot run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.where import EVERYWHERE, Where, common, show, within
+from verifier.kernel.ops import Refused, lookup
+from verifier.kernel.program.types import mesh_dims
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """A node that some rank cannot run, or waits in for ever."""
+
+    node: Node
+    reason: str
+    mesh_dim: str | None = None
+
+
+@dataclass
+class Regions:
+    """Ranks by value; bodies of repeated blocks by the first output of the scan."""
+
+    values: dict[str, Where]
+    wrong: list[Misplaced] = field(default_factory=list[Misplaced])
+    bodies: dict[str, Regions] = field(default_factory=dict[str, "Regions"])
+
+    def inside(self, node: Node) -> Regions:
+        """The ranks of the values in the body of a scan."""
+        assert node.body is not None
+        return self.bodies.get(node.outputs[0]) or regions(node.body)
+
+    def faults(self) -> list[Misplaced]:
+        """All nodes that cannot run, those of bodies included."""
+        return self.wrong + [m for inner in self.bodies.values() for m in inner.faults()]
+
+
+def regions(
+    program: Program,
+    base: Where = EVERYWHERE,
+    bodies: dict[tuple[int, Where], Regions] | None = None,
+) -> Regions:
+    """The ranks that hold each value. A body that several nodes share is walked once a region."""
+    bodies = {} if bodies is None else bodies
+    held: dict[str, Where] = {}
+    for item in program.inputs:
+        where = common(base, item.where)
+        held[item.name] = base if where is None else where
+    out = Regions(held)
+    if not _restricted(program) and not base:
+        held |= dict.fromkeys(program.types, EVERYWHERE)
+        return out
+    for node in program.nodes:
+        if node.body is not None:
+            _scan(node, program.mesh, base, bodies, out)
+            continue
+        try:
+            region = region_of(node, [held[v] for v in node.inputs], program.mesh, base)
+        except Refused as refusal:
+            out.wrong.append(Misplaced(node, refusal.reason, refusal.mesh_dim))
+            region = node.where
+        for name in node.outputs:
+            held[name] = region
+    return out
+
+
+def _scan(
+    node: Node,
+    mesh: Mesh,
+    base: Where,
+    bodies: dict[tuple[int, Where], Regions],
+    out: Regions,
+) -> None:
+    """The ranks of a repeated block: where its inputs say `on(...)`, each on ranks of its own."""
+    body = node.body
+    assert body is not None
+    apart = any(item.where for item in body.inputs)
+    wheres = [EVERYWHERE if apart else out.values[v] for v in node.inputs]
+    region = node.where
+    try:
+        region = region_of(node, wheres, mesh, base)
+    except Refused as refusal:
+        out.wrong.append(Misplaced(node, refusal.reason, refusal.mesh_dim))
+    key = id(body), region
+    inner = bodies.get(key) or regions(body, region, bodies)
+    out.bodies[node.outputs[0]] = bodies[key] = inner
+    for item, value in zip(body.inputs, node.inputs, strict=True):
+        mine, given = inner.values[item.name], out.values[value]
+        if common(region, item.where) is None:
+            reason = f"%{item.name} is read on {show(item.where)}, outside {show(region)}"
+            out.wrong.append(Misplaced(node, reason))
+        elif not within(mine, given):
+            reason = (
+                f"%{item.name} is read on {show(mine) or 'all'}, %{value} lives on {show(given)}"
+            )
+            out.wrong.append(Misplaced(node, reason))
+    carries = node.attrs["carry"]
+    assert isinstance(carries, int)
+    for k, name in enumerate(node.outputs):
+        made = inner.values[body.outputs[k].value]
+        if k < carries:
+            mine = inner.values[body.inputs[k].name]
+            if not within(mine, made):
+                reason = (
+                    f"the next step reads %{body.inputs[k].name} on {show(mine) or 'all'}, this "
+                    f"one leaves it on {show(made)}"
+                )
+                out.wrong.append(Misplaced(node, reason))
+            made = mine
+        out.values[name] = made
+
+
+def _restricted(program: Program) -> bool:
+    return (
+        any(i.where for i in program.inputs)
+        or any(n.where for _, n in program.walk())
+        or any(lookup(n.op).kind == "movement" for _, n in program.walk())
+    )
+
+
+def region_of(node: Node, wheres: Sequence[Where], mesh: Mesh, base: Where = EVERYWHERE) -> Where:
+    """The ranks that hold the results of a node, from those that hold its operands.
+
+    Raises:
+        Refused: some rank cannot run the node, or waits in it for ever.
+    """
+    op = lookup(node.op)
+    attrs = op.with_defaults(node.attrs)
+    if op.region is not None:
+        return op.region(attrs, wheres, node.where, mesh)
+    held = common(base, *wheres)
+    if held is None:
+        shown = ", ".join(
+            f"%{v} on {show(w) or 'all'}" for v, w in zip(node.inputs, wheres, strict=True)
+        )
+        raise Refused(f"no rank holds all operands: {shown}")
+    if node.where and not within(node.where, held):
+        for name, where in zip(node.inputs, wheres, strict=True):
+            if not within(node.where, where):
+                raise Refused(f"runs on {show(node.where)}, but %{name} lives on {show(where)}")
+        raise Refused(f"runs on {show(node.where)}, outside {show(held)}")
+    region = node.where or held
+    if op.kind == "collective":
+        for name in mesh_dims(attrs["mesh_dim"]):
+            if name in dict(region):
+                raise Refused(
+                    f"only the ranks at {show(region)} call it: the others of the group over "
+                    f"{name} never join, and these wait for ever",
+                    name,
+                )
+    return region

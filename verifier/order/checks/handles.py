@@ -1,0 +1,83 @@
+"""Handles and marks: issued before they are waited for, and waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from verifier.order.checks.base import Check
+from verifier.order.context import Context
+from verifier.order.events import Await, Record, Sync, Wait, handle_of
+from verifier.order.matching import Unit
+from verifier.order.violation import Trace, Violation
+
+
+def _orphans(ctx: Context) -> Iterator[Violation]:
+    if not ctx.ends:
+        return
+    for item in ctx.program.ranks:
+        waited: set[str] = set()
+        for index in reversed(range(len(item.events))):
+            event = item.events[index]
+            if isinstance(event, Sync):
+                break
+            if isinstance(event, Wait):
+                waited.add(event.handle)
+            elif handle_of(event) and handle_of(event) not in waited:
+                unit = (item.rank, index, -1)
+                why = f"nothing waits for {handle_of(event)}"
+                yield Violation("orphaned_handle", why, (ctx.place(unit),), _left(ctx, unit))
+
+
+def _left(ctx: Context, unit: Unit) -> Trace:
+    """An execution in which all is done but this."""
+    end = ctx.waiting.end(unit)
+    order, _ = ctx.waiting.sorted(late=[end])
+    return Trace(ctx.program, ctx.waiting.trace(order[: order.index(end)]), "waits")
+
+
+def _unissued(ctx: Context) -> Iterator[Violation]:
+    for item in ctx.program.ranks:
+        issued: set[str] = set()
+        for index, event in enumerate(item.events):
+            if isinstance(event, Wait) and event.handle not in issued:
+                later = any(handle_of(e) == event.handle for e in item.events[index:])
+                when = "is issued only later" if later else "is not issued"
+                place = ctx.place((item.rank, index, -1))
+                yield Violation(
+                    "unissued_handle", f"handle {event.handle} {when}", (place,), ctx.stuck()
+                )
+            issued.add(handle_of(event))
+
+
+def _unrecorded(ctx: Context) -> Iterator[Violation]:
+    if not ctx.ends:
+        return
+    for item in ctx.program.ranks:
+        recorded: set[str] = set()
+        for index, event in enumerate(item.events):
+            if isinstance(event, Await) and event.mark not in recorded:
+                place = ctx.place((item.rank, index, -1))
+                why = f"mark {event.mark} is awaited before it is recorded: that waits for nothing"
+                yield Violation("unrecorded_mark", why, (place,), ctx.stuck())
+            if isinstance(event, Record):
+                recorded.add(event.mark)
+
+
+ORPHANED_HANDLE = Check(
+    "orphaned_handle",
+    "Every asynchronous event is waited for, or followed by a sync of its rank.",
+    "Its work may still be under way when the rank is done.",
+    _orphans,
+)
+UNISSUED_HANDLE = Check(
+    "unissued_handle",
+    "Every wait comes after the event that issues its handle.",
+    "A wait for work that nobody has begun.",
+    _unissued,
+)
+UNRECORDED_MARK = Check(
+    "unrecorded_mark",
+    "Every awaited mark was recorded before, in issue order.",
+    "Awaiting a mark that is not recorded yet waits for nothing.",
+    _unrecorded,
+)

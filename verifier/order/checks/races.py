@@ -1,0 +1,108 @@
+"""Two accesses of the same entries, one of them a write, that nothing orders.
+
+Along a topological order it is enough to ask neighbours: every read comes after the last write,
+every write after the last write and the reads since. If all these are ordered, all pairs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from verifier.order.checks.base import Check
+from verifier.order.context import Context
+from verifier.order.events import Alloc, Free
+from verifier.order.pieces import Piece, Touch, pieces
+from verifier.order.violation import Violation
+
+
+def unordered(ctx: Context, piece: Piece) -> Iterator[tuple[Touch, Touch]]:
+    """Pairs of accesses that conflict and can happen at the same time."""
+    write: Touch | None = None
+    reads: list[Touch] = []
+    for touch in piece.touches:
+        earlier = [write, *reads] if touch.writes else [write]
+        for other in earlier:
+            if (
+                other is not None
+                and other.unit != touch.unit
+                and not ctx.ordered(other.unit, touch.unit)
+            ):
+                yield other, touch
+        if touch.writes:
+            write, reads = touch, []
+        else:
+            reads.append(touch)
+
+
+def kind(ctx: Context, a: Touch, b: Touch) -> str:
+    """The check that a pair belongs to; `a` is issued first where both are on one rank."""
+    events = (ctx.event(a.unit), ctx.event(b.unit))
+    if any(isinstance(event, Alloc | Free) for event in events):
+        return "use_after_free"
+    if a.unit[0] != b.unit[0] or not ctx.asynchronous(a.unit):
+        return "data_race"
+    if a.writes and b.writes and ctx.asynchronous(b.unit):
+        return "buffer_aliasing"
+    return "missing_wait" if a.writes else "in_flight_overwrite"
+
+
+def conflicts(ctx: Context) -> list[tuple[str, Touch, Touch, str]]:
+    """(check, earlier issued, later issued, buffer) for every unordered pair, once."""
+    if not ctx.ends or ctx.order is None:
+        return []
+    found: dict[tuple[object, ...], tuple[str, Touch, Touch, str]] = {}
+    for piece in ctx.once(pieces):
+        for first, second in unordered(ctx, piece):
+            a, b = sorted((first, second), key=lambda touch: touch.unit)
+            name = kind(ctx, a, b)
+            found.setdefault((name, a.unit, b.unit), (name, a, b, piece.buffer))
+    return list(found.values())
+
+
+def _pairs(name: str) -> Callable[[Context], Iterator[Violation]]:
+    def find(ctx: Context) -> Iterator[Violation]:
+        for check, a, b, buffer in ctx.once(conflicts):
+            if check == name:
+                verbs = "written twice" if a.writes and b.writes else f"{_verb(a)} and {_verb(b)}"
+                why = f"{buffer} is {verbs} at the same time: nothing orders the two"
+                yield Violation(
+                    name, why, ctx.places((a.unit, b.unit)), ctx.overlap(a.unit, b.unit)
+                )
+
+    return find
+
+
+def _verb(touch: Touch) -> str:
+    return "written" if touch.writes else "read"
+
+
+DATA_RACE = Check(
+    "data_race",
+    "Any two events that touch the same entries, one writing, are ordered.",
+    "Two streams or ranks touch the same entries in either order.",
+    _pairs("data_race"),
+)
+MISSING_WAIT = Check(
+    "missing_wait",
+    "What an asynchronous event writes is touched only after a wait for it.",
+    "The result of an asynchronous event is used while it is still being written.",
+    _pairs("missing_wait"),
+)
+BUFFER_ALIASING = Check(
+    "buffer_aliasing",
+    "No two asynchronous events write the same entries at the same time.",
+    "Two events in flight write one buffer; either result may be left.",
+    _pairs("buffer_aliasing"),
+)
+IN_FLIGHT_OVERWRITE = Check(
+    "in_flight_overwrite",
+    "What an asynchronous event reads is written again only after a wait for it.",
+    "A buffer is filled anew while a collective or a send still reads it.",
+    _pairs("in_flight_overwrite"),
+)
+USE_AFTER_FREE = Check(
+    "use_after_free",
+    "Buffers are freed after every use, on whatever stream.",
+    "Memory is given back, and may be given to somebody else, while it is in use.",
+    _pairs("use_after_free"),
+)

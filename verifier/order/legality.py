@@ -1,0 +1,97 @@
+"""Programs that some rank cannot run: refused before any value is looked at."""
+
+from __future__ import annotations
+
+from verifier.kernel.contract import Contract, output_key
+from verifier.explain import show
+from verifier.kernel.inline import inline
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import IN_ORDER, Program
+from verifier.kernel.program.types import NOWHERE
+from verifier.kernel.program.where import EVERYWHERE, within
+from verifier.kernel.program.where import show as ranks
+from verifier.kernel.rank_sets import regions
+from verifier.verdict import Counterexample, Location, Trace, Unknown
+from verifier.text.wellformed import shared, well_formed
+
+
+def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
+    """The first node that a rank waits in for ever, or an output that is not where it is asked."""
+    places = regions(distributed)
+    for fault in places.faults():
+        node = fault.node
+        steps = tuple(
+            f"%{v} lives on {ranks(places.values[v]) or 'all ranks'}"
+            for v in node.inputs
+            if v in places.values
+        )
+        return Counterexample(
+            str(distributed.mesh),
+            Trace("communication legality", f"{node.op} {fault.reason}", steps),
+            Location(node.op, show(node), fault.reason, node.source, steps, fault.mesh_dim),
+        )
+    producers = distributed.producers()
+    for out in distributed.outputs:
+        key = output_key(out)
+        wanted, held = contract.wanted.get(key, EVERYWHERE), places.values[out.value]
+        if key in contract.outputs and not within(wanted, held):
+            reason = (
+                f"{key} is asked for on {ranks(wanted) or 'all ranks'}, but lives on "
+                f"{ranks(held)} only"
+            )
+            node = producers.get(out.value)
+            location = None
+            if node is not None:
+                location = Location(node.op, show(node), reason, node.source)
+            return Counterexample(
+                str(distributed.mesh), Trace("placement consistency", reason), location, (key,)
+            )
+    return None
+
+
+def late(distributed: Program) -> Counterexample | Unknown | None:
+    """A run of the ranks that reads too early or never ends; None where every run is in order.
+
+    A program without messages that says nothing about time runs in the order of its text, and
+    needs no check. A `send` without `async` waits for its `recv`.
+    """
+    if in_order(distributed):
+        return None
+    from verifier.order import shown, verify_time
+    from verifier.order.from_program import from_program
+
+    try:
+        found = verify_time(from_program(distributed, meetings=True))
+    except IRError as error:
+        return Unknown(f"the order of its events was not judged: {error}")
+    if not found:
+        return None
+    first = found[0]
+    events = tuple(map(str, first.events))
+    if not shown(first):
+        return Unknown(f"{first.check}: {first.message}, but no run was found that shows it")
+    steps = tuple(first.trace.lines()[-8:]) if first.trace is not None else events
+    place = first.events[0] if first.events else None
+    source = place.source if place is not None else NOWHERE
+    text = str(place) if place is not None else ""
+    return Counterexample(
+        str(distributed.mesh),
+        Trace(first.check.replace("_", " "), first.message, steps),
+        Location(first.check, text, first.message, source, events),
+    )
+
+
+def stopped(distributed: Program, contract: Contract) -> Counterexample | Unknown | None:
+    """What speaks against running a program as it was written, its values aside: a rank that waits
+    for ever, a read that comes too early, or an order that could not be judged.
+
+    Raises:
+        IRError: it is not well formed.
+    """
+    plain = inline(well_formed(shared(distributed)))
+    return illegal(plain, contract) or late(plain)
+
+
+def in_order(program: Program) -> bool:
+    """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
+    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.walk())

@@ -1,0 +1,160 @@
+"""What of a program matters in time: where ranks meet, and how few of them stand for all."""
+
+from __future__ import annotations
+
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import IN_ORDER, Node, Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.rank_sets import Regions
+
+LIMIT = 400_000
+"""More events than these are refused."""
+LOCAL = frozenset({"shard_slice", "on_coord"})
+"""Collectives in name that exchange nothing."""
+ALIASES = frozenset({"wait", "merge", "only"})
+"""Results that are their operand, in its storage."""
+CALLS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce_to": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+
+
+def is_quiet(program: Program) -> bool:
+    """Whether nothing but messages and collectives can go wrong in time.
+
+    No storage is named, no stream, and only sends are asynchronous: every value has storage of its
+    own and is there when it is read, so what a rank computes for itself is left out. A collective
+    along a mesh dim on which all ranks do the same is left out too: where one rank of them comes to
+    its end, all do, each step taken by all of them together.
+    """
+    return all(
+        not node.timing.stream
+        and not node.timing.buffer
+        and (not node.timing.asynchronous or node.op == "send")
+        for _, node in program.walk()
+    )
+
+
+def dims_of(node: Node) -> tuple[str, ...]:
+    return mesh_dims(lookup(node.op).with_defaults(node.attrs)["mesh_dim"])
+
+
+def enough(program: Program, few: int) -> Mesh:
+    """The mesh, with a few ranks for all along dims on which all ranks do the same."""
+    kept = {name for item in program.inputs for name, _ in item.where}
+    for _, node in program.walk():
+        kept.update(name for name, _ in node.where)
+        if node.body is not None:
+            kept.update(name for item in node.body.inputs for name, _ in item.where)
+        if lookup(node.op).kind == "movement" and "mesh_dim" in node.attrs:
+            kept.update(dims_of(node))
+    return Mesh(tuple((n, size if n in kept else min(size, few)) for n, size in program.mesh.dims))
+
+
+def meeting_mesh(program: Program, places: Regions) -> Mesh:
+    """The mesh with one rank for all along dims on which all ranks meet others alike."""
+    kept: set[str] = set()
+
+    def visit(inner: Program, held: Regions) -> None:
+        for node in inner.nodes:
+            if node.body is not None:
+                visit(node.body, held.inside(node))
+            elif node.op not in LOCAL and lookup(node.op).kind in ("movement", "collective"):
+                if node.op in ALIASES:
+                    continue
+                if lookup(node.op).kind == "movement":
+                    kept.update(dims_of(node))
+                for value in (*node.inputs, *node.outputs):
+                    kept.update(name for name, _ in held.values[value])
+
+    visit(program, places)
+    return Mesh(tuple((n, size if n in kept else 1) for n, size in program.mesh.dims))
+
+
+def meeting_coordinates(program: Program, places: Regions) -> dict[str, tuple[int, ...]]:
+    """By mesh dim the coordinates that stand for all: one of those that meet others in the same
+    nodes, and every one where a message goes along the dim."""
+    kept: set[str] = set()
+    sets: dict[str, set[tuple[int, ...]]] = {name: set() for name in program.mesh.names}
+
+    def visit(inner: Program, held: Regions) -> None:
+        for node in inner.nodes:
+            if node.body is not None:
+                visit(node.body, held.inside(node))
+                continue
+            kind = lookup(node.op).kind
+            if node.op in LOCAL or node.op in ALIASES or kind not in ("movement", "collective"):
+                continue
+            if kind == "movement":
+                kept.update(dims_of(node))
+            for where in (node.where, *(held.values[v] for v in (*node.inputs, *node.outputs))):
+                for name, coords in where:
+                    sets[name].add(coords)
+
+    visit(program, places)
+    out: dict[str, tuple[int, ...]] = {}
+    for name, size in program.mesh.dims:
+        first: dict[tuple[bool, ...], int] = {}
+        for c in range(size):
+            first.setdefault(tuple(c in coords for coords in sorted(sets[name])), c)
+        out[name] = tuple(range(size)) if name in kept else tuple(first.values())
+    return out
+
+
+def within_limit(program: Program, mesh: Mesh, quiet: bool) -> None:
+    def count(inner: Program) -> int:
+        return sum(map(events_of, inner.nodes))
+
+    def events_of(node: Node) -> int:
+        if node.body is None:
+            return 0 if quiet and not meets(node, mesh) else 1
+        return 1 if is_plain(node.body, mesh) else length_of(node) * (count(node.body) + 1)
+
+    events = count(program) * mesh.size
+    if events > LIMIT:
+        raise IRError(
+            f"{program.name} makes {events} events on {mesh.size} ranks, more than {LIMIT}; "
+            "give fewer ranks or steps of its scans"
+        )
+
+
+class Messages:
+    """Sent values by the names that they are received under."""
+
+    def __init__(self) -> None:
+        self.other: dict[int, dict[str, str]] = {}
+
+    def __call__(self, program: Program, value: str) -> str:
+        other = self.other.get(id(program))
+        if other is None:
+            pairs = ((n.outputs[0], n.inputs[0]) for n in program.nodes if n.op in ALIASES)
+            other = self.other[id(program)] = dict(pairs)
+        while value in other:
+            value = other[value]
+        return value
+
+
+def is_plain(program: Program, mesh: Mesh) -> bool:
+    """Whether nothing in it has to do with time or with other ranks."""
+    return all(node.timing == IN_ORDER and not meets(node, mesh) for _, node in program.walk())
+
+
+def meets(node: Node, mesh: Mesh) -> bool:
+    """Whether a rank of the mesh meets another one there."""
+    if node.op in LOCAL or lookup(node.op).kind not in ("movement", "collective"):
+        return False
+    return node.op not in CALLS or any(mesh[name] > 1 for name in dims_of(node))
+
+
+def length_of(node: Node) -> int:
+    length = lookup(node.op).with_defaults(node.attrs)["length"]
+    assert isinstance(length, int)
+    return length

@@ -1,0 +1,55 @@
+"""What the contract gives about the inputs, and what it asks of the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.where import EVERYWHERE, Where, within
+from verifier.kernel.layout import Layout
+from verifier.provers.relate.facts import Fact, Related, Sequential
+from verifier.terms import Ref
+
+
+def initial(
+    contract: Contract, sequential: Sequential, distributed: Program | None = None
+) -> dict[str, list[Fact]]:
+    """The facts the contract gives about the inputs, on the ranks that the program reads them."""
+    places = {i.name: i.where for i in distributed.inputs} if distributed else {}
+    return {
+        name: [Fact(sequential.values[name], lay, (), "contract", places.get(name, EVERYWHERE))]
+        for name, lay in contract.inputs.items()
+    }
+
+
+def satisfied(
+    sequential: Sequential, distributed: Program, related: Related, contract: Contract
+) -> dict[str, list[Fact]]:
+    """For each output key that is not as the contract asks, the facts that were found."""
+    wanted = {output_key(o): sequential.values[o.value] for o in sequential.program.outputs}
+    wrong: dict[str, list[Fact]] = {}
+    for out in distributed.outputs:
+        key = output_key(out)
+        if key not in wanted:
+            continue
+        facts = related.facts.get(out.value, [])
+        layout = contract.outputs[key]
+        where = contract.wanted.get(key, EVERYWHERE)
+        if not any(_meets(f, wanted[key], layout, where) for f in facts):
+            wrong[key] = facts
+    return wrong
+
+
+def _meets(fact: Fact, ref: Ref, layout: Layout, where: Where) -> bool:
+    if not within(where, fact.where):
+        return False
+    if ref.coef == 0:
+        whole_zero = fact.ref.coef == 0 and not fact.layout.partial
+        return whole_zero and fact.layout.local_shape == layout.local_shape
+    return fact.ref == ref and fact.layout == layout
+
+
+def assumptions(facts: Sequence[Fact]) -> set[str]:
+    """Mesh dims whose balance assumption some fact used."""
+    return {f.rule.partition(":")[2] for f in facts if f.rule.startswith("balanced:")}

@@ -1,0 +1,151 @@
+"""Other readings of a fact: the same pieces on the ranks, as those of another whole.
+
+A digit of the whole that says the rank takes no room in a piece. So it may stand in any other dim
+of the whole, and the pieces are the same. And pieces along a mesh dim, whatever they are pieces of,
+are the addends of their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.layout import Atom, Layout, bound, normal
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.types import mesh_dims
+from verifier.provers.relate.facts import Fact
+from verifier.terms import Ref, Terms
+
+MAX_READ = 3
+"""Facts of a value that are read in other ways."""
+MAX_DIMS = 5
+
+
+def digit(layout: Layout, name: str) -> tuple[int, int] | None:
+    """The dim that a mesh dim splits, and which atom of it."""
+    for dim, atoms in enumerate(layout.dims):
+        for at, atom in enumerate(atoms):
+            if atom.mesh_dim == name:
+                return dim, at
+    return None
+
+
+def opened(terms: Terms, ref: Ref, layout: Layout, dim: int, at: int) -> Ref:
+    """The whole with one atom of a dim as a dim of its own, between what is around it."""
+    atoms, shape = layout.dims[dim], layout.global_shape
+    sizes = [math.prod(a.size for a in part) for part in (atoms[:at], atoms[at + 1 :])]
+    return terms.reshape(ref, (*shape[:dim], sizes[0], atoms[at].size, sizes[1], *shape[dim + 1 :]))
+
+
+def home(terms: Terms, index: int, fact: Fact, name: str, dim: int) -> Fact | None:
+    """The fact with the digit of `name` as the outermost one of another dim."""
+    place = digit(fact.layout, name)
+    if place is None or place == (dim, 0):
+        return None
+    source, at = place
+    wide = opened(terms, fact.ref, fact.layout, source, at)
+    order = [d for d in range(len(terms.shape(wide))) if d != source + 1]
+    before = dim if dim <= source else dim + 2
+    order.insert(order.index(before), source + 1)
+    dims = list(fact.layout.dims)
+    atom = dims[source][at]
+    dims[source] = normal((*dims[source][:at], *dims[source][at + 1 :]))
+    dims[dim] = normal((atom, *dims[dim]))
+    layout = Layout(tuple(dims), fact.layout.partial)
+    ref = terms.reshape(terms.permute(wide, tuple(order)), layout.global_shape)
+    return Fact(ref, layout, (index,), f"joined:home:{name}:{dim}", fact.where)
+
+
+def spread(terms: Terms, index: int, fact: Fact, name: str, dim: int, n: int) -> Fact | None:
+    """What all ranks along a mesh dim hold alike, as the pieces of as many copies along a dim."""
+    layout = fact.layout
+    if name in layout.mentioned or name in dict(fact.where) or layout.local_shape[dim] != 1:
+        return None
+    atoms, shape = layout.dims[dim], layout.global_shape
+    before, rest = shape[:dim], shape[dim + 1 :]
+    apart = terms.reshape(fact.ref, (*before, shape[dim], 1, *rest))
+    copies = terms.expand(apart, (*before, shape[dim], n, *rest))
+    ref = terms.reshape(copies, (*before, shape[dim] * n, *rest))
+    split = layout.with_dim(dim, normal((*atoms, Atom(n, name))))
+    return Fact(ref, split, (index,), f"joined:spread:{name}:{dim}", fact.where)
+
+
+def addends(terms: Terms, index: int, fact: Fact, name: str) -> Fact | None:
+    """The pieces along a mesh dim, read as the addends of their sum."""
+    place = digit(fact.layout, name)
+    sums = all(fold == "sum" for _, fold in fact.layout.partial)
+    if place is None or not sums or name in dict(fact.where):
+        return None
+    source, at = place
+    wide = opened(terms, fact.ref, fact.layout, source, at)
+    atoms = fact.layout.dims[source]
+    layout = fact.layout.with_dim(source, (*atoms[:at], *atoms[at + 1 :]))
+    layout = layout.with_partial((*layout.partial, (name, "sum")))
+    total = terms.reduce("sum", wide, (source + 1,), False)
+    ref = terms.reshape(total, layout.global_shape)
+    return Fact(ref, layout, (index,), f"joined:digits:{name}", fact.where)
+
+
+def reread(
+    terms: Terms, node: Node, operands: Sequence[list[Fact]], mesh: Mesh
+) -> list[list[Fact]]:
+    """For each operand of an op that no rule admits, its facts read in other ways."""
+    attrs = lookup(node.op).with_defaults(node.attrs)
+    called = mesh_dims(attrs["mesh_dim"]) if lookup(node.op).kind == "collective" else ()
+    along = [attrs[k] for k in ("dim", "concat_dim") if isinstance(attrs.get(k), int)]
+    out: list[list[Fact]] = []
+    for i, facts in enumerate(operands):
+        others = {n for k, held in enumerate(operands) if k != i for f in held for n in _split(f)}
+        fresh: list[Fact | None] = []
+        plain = [(k, f) for k, f in enumerate(facts) if not f.rule.startswith("joined:home")]
+        for index, fact in plain[:MAX_READ]:
+            rank = len(fact.layout.dims)
+            for name in sorted(_split(fact)):
+                if name in called:
+                    fresh += [home(terms, index, fact, name, d) for d in along if d < rank]
+                    if node.op in ("all_reduce", "reduce_scatter") and mesh[name] > 1:
+                        fresh.append(addends(terms, index, fact, name))
+                elif name in others:
+                    dims = range(min(rank, MAX_DIMS))
+                    fresh += [home(terms, index, fact, name, d) for d in dims]
+            for name in sorted(others - _split(fact)):
+                dims = range(min(rank, MAX_DIMS))
+                fresh += [spread(terms, index, fact, name, d, mesh[name]) for d in dims]
+        seen = {(f.ref, f.layout, f.where) for f in facts}
+        new = [f for f in fresh if f is not None and (f.ref, f.layout, f.where) not in seen]
+        out.append(list(dict.fromkeys(new)))
+    return out
+
+
+def _split(fact: Fact) -> set[str]:
+    return {name for atoms in fact.layout.dims for name in bound(atoms)}
+
+
+def asked(terms: Terms, program: Program, contract: Contract, facts: dict[str, list[Fact]]) -> None:
+    """Add to the facts of outputs those that read them as the contract asks."""
+    for out in program.outputs:
+        layout = contract.outputs.get(output_key(out))
+        held = facts.get(out.value, [])
+        if layout is None:
+            continue
+        for index in range(len(held)):
+            at = index
+            for name, dim in _outermost(layout):
+                made = home(terms, at, held[at], name, dim)
+                if made is not None:
+                    held.append(made)
+                    at = len(held) - 1
+            if at != index and held[at].layout == layout:
+                break
+
+
+def _outermost(layout: Layout) -> list[tuple[str, int]]:
+    """The mesh dims that split a layout and the dims they split, innermost first."""
+    found: list[tuple[str, int]] = []
+    for dim, atoms in enumerate(layout.dims):
+        names = [a.mesh_dim for a in atoms if a.mesh_dim is not None]
+        found += [(name, dim) for name in reversed(names)]
+    return found

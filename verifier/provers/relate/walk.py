@@ -1,0 +1,196 @@
+"""Walks a distributed program and finds facts for every value from those of its operands."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from verifier.analysis.replication import alike, positive
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.where import Where, common
+from verifier.kernel.layout import Layout
+from verifier.kernel.ops import Refused, lookup
+from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.rank_sets import Regions, regions
+from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related, Sequential
+from verifier.provers.relate.joining import joined
+from verifier.provers.relate.moving import moved_facts
+from verifier.provers.relate.peeling import want_peel
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.scans import relate_scan
+from verifier.provers.relate.strategies import Wide, plainest, recognised, share
+from verifier.terms import Ref, times
+
+MAX_COMBINATIONS = 48
+MAX_WIDE = 700
+"""Combinations of facts, where single ranks are told apart."""
+
+
+def relate(
+    sequential: Sequential,
+    distributed: Program,
+    inputs: dict[str, list[Fact]],
+    contract: Contract,
+    rules: Rules,
+    path: str = "",
+    places: Regions | None = None,
+) -> Related:
+    """Derive facts for every value of the distributed program from facts for its inputs."""
+    out = Related(dict(inputs), [])
+    places = places or regions(distributed)
+
+    def step(node: Node) -> list[Fact]:
+        held = [out.facts.get(v, []) for v in node.inputs]
+        return _step(sequential, distributed, node, held, rules, path, out, places)
+
+    wide = (
+        Wide(
+            sequential,
+            rules.mesh,
+            alike(distributed, contract, places),
+            positive(distributed),
+            out,
+            distributed,
+            step,
+        )
+        if (rules.wide and not path)
+        else None
+    )
+    sharing = rules.sharing and not path
+    for node in distributed.nodes:
+        if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
+            continue
+        operands = [out.facts.get(v, []) for v in node.inputs]
+        if not all(operands):
+            for name in node.outputs:
+                out.facts[name] = []
+            if node.op == "scan":
+                want_peel(sequential, distributed, node, operands, out)
+            continue
+        if node.op == "scan" and out.wanted and rules.peeling:
+            want_peel(sequential, distributed, node, operands, out)
+            continue
+        if node.op == "scan":
+            relate_scan(sequential, distributed, node, operands, rules, path, out, places)
+            continue
+        region = places.values[node.outputs[0]]
+        if wide:
+            wide.split(node, region)
+        if lookup(node.op).kind == "movement":
+            facts = moved_facts(sequential.terms, node, operands, region, rules, path, out)
+            out.rules[node.op] = out.rules.get(node.op, 0) + 1
+        else:
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if sharing and not facts and share(out, rules.mesh, node):
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if wide and not facts and wide.apart(node):
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        local = distributed.types[node.outputs[0]].shape
+        if wide and not facts and node.op != "concat":
+            facts = wide.cut(node, region, local)
+        if wide and not facts and lookup(node.op).kind != "movement" and wide.again(node):
+            facts = _step(sequential, distributed, node, operands, rules, path, out, places)
+        if wide and not facts:
+            facts = wide.cut(node, region, local)
+        if rules.wide:
+            facts = recognised(sequential, plainest(facts))
+        facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
+        if wide:
+            facts = wide.whole(recognised(sequential, facts))
+        if contract.balanced and node.op == "sum":
+            facts = _assume(sequential, contract, rules.mesh, facts, operands[0])
+        out.facts[node.outputs[0]] = facts
+    if wide:
+        wide.asked(distributed, contract)
+    return out
+
+
+def _step(
+    sequential: Sequential,
+    program: Program,
+    node: Node,
+    operands: list[list[Fact]],
+    rules: Rules,
+    path: str,
+    out: Related,
+    places: Regions,
+) -> list[Fact]:
+    terms = sequential.terms
+    dtypes = [program.types[v].dtype for v in node.inputs]
+    local = program.types[node.outputs[0]].shape
+    found: dict[tuple[Ref, Layout, Where], Fact] = {}
+    region = places.values[node.outputs[0]]
+    attrs = lookup(node.op).with_defaults(node.attrs)
+    whole = mesh_dims(attrs["mesh_dim"]) if lookup(node.op).kind == "collective" else ()
+    refused: tuple[Refused, tuple[Fact, ...]] | None = None
+    choices = product(*(range(len(f)) for f in operands))
+    for count, picks in enumerate(choices):
+        if count == (MAX_WIDE if rules.wide else MAX_COMBINATIONS):
+            break
+        chosen = tuple(facts[i] for facts, i in zip(operands, picks, strict=True))
+        where = common(region, *(f.where for f in chosen))
+        if where is None:
+            continue
+        limited = dict(where)
+        if any(name in limited for name in whole):
+            name = next(n for n in whole if n in limited)
+            why = Refused(f"the ranks along {name} hold different values", name, 0)
+            refused = refused or (why, chosen)
+            continue
+        zeros = frozenset(
+            i for i, f in enumerate(chosen) if f.ref.coef == 0 and not f.layout.partial
+        )
+        try:
+            placed = rules.place(node, tuple(f.layout for f in chosen), zeros, sequential.shapes)
+        except Refused as refusal:
+            refused = refused or (refusal, chosen)
+            continue
+        for option in placed:
+            (layout,) = option.layouts
+            if layout.local_shape != local or any(n in limited for n in layout.pending):
+                continue
+            if option.moves:
+                ref = chosen[0].ref
+            else:
+                ref = terms.apply(node.op, [f.ref for f in chosen], dict(option.attrs), dtypes)
+            ref = Ref(times(ref.coef, option.scale), ref.id)
+            if terms.shape(ref) != layout.global_shape:
+                continue
+            found.setdefault((ref, layout, where), Fact(ref, layout, picks, node.op, where))
+    if not found and refused is not None:
+        out.breaks.append(Break(node, refused[0], refused[1], path))
+    out.rules[node.op] = out.rules.get(node.op, 0) + 1
+    return list(found.values())
+
+
+def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
+    """Prefer facts about terms that the one-device program computes; cap the rest."""
+    out: list[Fact] = []
+    for where in dict.fromkeys(f.where for f in facts):
+        here = [f for f in facts if f.where == where]
+        known = [f for f in here if f.ref.id in sequential.known]
+        out += (known or here)[:MAX_FACTS]
+    return out
+
+
+def _assume(
+    sequential: Sequential, contract: Contract, mesh: Mesh, facts: list[Fact], summed: list[Fact]
+) -> list[Fact]:
+    """Facts that an assumption of the contract adds to a sum over a batch split in blocks."""
+    out = list(facts)
+    for item in contract.balanced:
+        target = sequential.values.get(item.value)
+        for fact in facts:
+            if item.mesh_dim in dict(fact.where) or fact.rule.startswith("joined"):
+                continue
+            blocks = summed[fact.premises[0]].layout.dims[:1]
+            if not (blocks and blocks[0] and blocks[0][0].mesh_dim == item.mesh_dim):
+                continue
+            if target and fact.ref.id == target.id and fact.layout.fold(item.mesh_dim) == "sum":
+                rest = (p for p in fact.layout.partial if p[0] != item.mesh_dim)
+                ref = Ref(fact.ref.coef / mesh[item.mesh_dim], fact.ref.id)
+                layout = fact.layout.with_partial(rest)
+                rule = f"balanced:{item.mesh_dim}"
+                out.append(Fact(ref, layout, fact.premises, rule, fact.where))
+    return out

@@ -1,0 +1,101 @@
+"""Element by element by Z3, with functions uninterpreted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from verifier import smt
+from verifier.kernel.contract import Contract, output_key
+from verifier.domains.base import Array
+from verifier.domains.symbolic import Symbolic, equations
+from verifier.provers.scalars.answers import DisagreementError
+from verifier.provers.scalars.outputs import all_ranks, pairs
+from verifier.refute.evaluate import Ranks, Values, evaluate
+from verifier.kernel.program.program import Program
+from verifier.smt import Answer
+
+SMALL_GOAL = 2_000
+"""Characters of a goal that Z3 is asked in a cross-check."""
+
+
+def elementwise(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    indices: dict[str, Array] | None = None,
+    solver: smt.Solver | None = None,
+) -> dict[str, Answer]:
+    """For each output key: whether it is equal for all float inputs, functions uninterpreted.
+
+    `Invalid` only says that congruence and arithmetic do not give the equality.
+
+    Args:
+        indices: values of the integer inputs, which stay concrete.
+    """
+    domain = Symbolic()
+    one, ranks = _on_symbols(sequential, distributed, contract, indices or {}, domain)
+    solver = solver or smt.Solver()
+    answers: dict[str, Answer] = {}
+    for out in sequential.outputs:
+        key = output_key(out)
+        both = pairs(key, contract, distributed, one[out.value], ranks, domain)
+        answers[key] = _all(solver.prove(goal) for _, a, b in both for goal in equations(a, b))
+    return answers
+
+
+def _on_symbols(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    indices: Mapping[str, Array],
+    domain: Symbolic,
+) -> tuple[Values, Ranks]:
+    wholes = {
+        i.name: indices[i.name] if i.name in indices else domain.symbols(i.name, i.type.shape)
+        for i in sequential.inputs
+    }
+    one = evaluate(sequential, wholes, domain)
+    return one, all_ranks(sequential, distributed, contract, wholes, domain)
+
+
+def _all(answers: Iterator[Answer]) -> Answer:
+    return next((a for a in answers if not isinstance(a, smt.Valid)), smt.Valid())
+
+
+def confirm(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    case: Mapping[str, Array],
+    seconds: float,
+) -> int:
+    """Hold small elements that were found equal against Z3. Returns how many it confirmed.
+
+    A model counts only where the goal is about the inputs alone, with no function that Z3 knows
+    nothing of: then it is a counterexample.
+
+    Raises:
+        DisagreementError: it is one.
+    """
+    domain = Symbolic(("exp", "rsqrt", "reciprocal", "max"))
+    one, ranks = _on_symbols(sequential, distributed, contract, case, domain)
+    solver, confirmed = smt.Solver(rlimit=200_000, timeout_ms=200), 0
+    inputs, deadline = {i.name for i in sequential.inputs}, time.monotonic() + seconds
+    for out in sequential.outputs:
+        key = output_key(out)
+        for where, a, b in pairs(key, contract, distributed, one[out.value], ranks, domain):
+            for goal in equations(a, b):
+                text = goal.sexpr()
+                if time.monotonic() > deadline:
+                    return confirmed
+                if len(text) > SMALL_GOAL:
+                    continue
+                premises = [f for f in domain.facts if len(f.sexpr()) <= SMALL_GOAL][:50]
+                with solver.scope(*premises):
+                    answer = solver.prove(goal)
+                confirmed += isinstance(answer, smt.Valid)
+                known = {name.split("[")[0] for name in smt.names(goal)} <= inputs
+                if isinstance(answer, smt.Invalid) and known:
+                    raise DisagreementError(f"{key} {where}: Z3 has a model in which it differs")
+    return confirmed

@@ -1,0 +1,277 @@
+"""Whether the canonical forms of all elements are equal."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from verifier.kernel.contract import Contract, check, output_key
+from verifier.domains.algebra import Algebra, Budget, ExceededError, UndefinedError
+from verifier.domains.base import Array, is_index
+from verifier.provers.scalars.answers import Decision, Differs, DisagreementError, Equal, Undecided
+from verifier.provers.scalars.asking import confirm
+from verifier.provers.scalars.cases import cases
+from verifier.provers.scalars.outputs import all_ranks, pairs
+from verifier.refute.evaluate import Ranks, Values, run_node
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Node, Output, Program
+from verifier.analysis.sentinels import marks
+from verifier.analysis.definedness import in_scope, needed, runs_defined
+from verifier.refute import elements, index_bounds, refute
+from verifier.verdict import SCOPE
+
+MAX_ELEMENTS = 60_000
+"""Programs that hold more numbers than this are declined unread."""
+MAX_CASES = 256
+"""So many values of integer inputs are tried, all of them or none."""
+MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
+Z3_SECONDS = 2.0
+"""Time after which Z3 is asked no more."""
+
+
+def decide(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    indices: Mapping[str, Array] | None = None,
+    *,
+    budget: Budget | None = None,
+    max_cases: int = MAX_CASES,
+    masks: bool = False,
+    cross_check: bool = False,
+) -> Decision:
+    """Whether the programs are equal, element by element, at the extents they have.
+
+    Args:
+        indices: values of integer inputs; the answer is then for these values. Integer inputs
+            that are not named here are tried with every value in range, or the pair is declined.
+        budget: for all values of the integer inputs together.
+        masks: take constants of -10^29 and below for minus infinity under exp and max: what is
+            masked has weight 0. An `Equal` that used it says so in its assumptions.
+        cross_check: ask Z3 about small elements, and the simulation in float64 about all.
+
+    Raises:
+        ContractError: a contract that does not fit the programs.
+        DisagreementError: a cross-check found what was decided to be wrong.
+    """
+    check(sequential, distributed, contract)
+    sequential, every = live(inline(sequential)), inline(distributed)
+    distributed = live(every)
+    size = elements(sequential) + elements(distributed, distributed.mesh.size)
+    if size > MAX_ELEMENTS:
+        return Undecided(f"the programs hold {size} numbers, at most {MAX_ELEMENTS} are compared")
+    tried = cases(sequential, distributed, indices or {}, max_cases)
+    if isinstance(tried, Undecided):
+        return tried
+    begin, left = time.monotonic(), budget or Budget()
+    digests = {output_key(o): hashlib.sha256() for o in sequential.outputs}
+    terms, masked = 0, False
+    for case in tried:
+        run = _Run(sequential, distributed, contract, left, masks)
+        try:
+            found = run.compare(case)
+        except ExceededError as error:
+            found = Undecided(f"the budget is used up: {error}")
+        except UndefinedError as error:
+            found = Undecided(str(error))
+        if found is not None:
+            difference = refute(sequential, every, contract, _fixed(case, indices))
+            if difference is None:
+                return found
+            at = difference.witness
+            return Differs(at.output, at.rank, at.index, at)
+        for key, text in run.forms.items():
+            digests[key].update(text.encode())
+        masked = masked or run.masked
+        terms += run.made
+        spent = time.monotonic() - begin
+        left = replace(left, terms=left.terms - run.made)
+        left = replace(left, seconds=(budget or Budget()).seconds - spent)
+        if cross_check:
+            confirm(sequential, distributed, contract, case, Z3_SECONDS / len(tried))
+    if cross_check:
+        difference = refute(sequential, every, contract, indices)
+        if difference is not None:
+            raise DisagreementError(
+                f"{difference.witness.output} was found equal by its forms, and differs on numbers"
+            )
+    scope = _scope(sequential, distributed, indices or {})
+    stats = {"terms": float(terms), "seconds": time.monotonic() - begin}
+    forms = {k: d.hexdigest() for k, d in digests.items()}
+    return Equal(scope, forms, len(tried), (MASKED,) if masked else (), stats)
+
+
+def _scope(
+    sequential: Program, distributed: Program, indices: Mapping[str, Array]
+) -> tuple[str, ...]:
+    bounds, special = index_bounds(sequential), marks(sequential)
+
+    def tried(name: str) -> str:
+        top = bounds[name]
+        outside = [v for v in sorted(special.get(name, ())) if not 0 <= v < top]
+        return " or ".join((f"%{name} in [0, {top})", *map(str, outside)))
+
+    integers = [
+        f"%{i.name} as given" if i.name in indices else tried(i.name)
+        for i in sequential.inputs
+        if not i.type.is_float
+        and i.type.dtype != "bool"
+        and (i.name in indices or i.name in bounds)
+    ]
+    return (
+        f"mesh {distributed.mesh or 'of one device'}",
+        "these extents: " + ", ".join(f"{i.path or i.name} {i.type}" for i in sequential.inputs),
+        *([f"integer inputs: {', '.join(integers)}"] if integers else []),
+        SCOPE,
+    )
+
+
+def _fixed(case: Mapping[str, Array], indices: Mapping[str, Array] | None) -> dict[str, Array]:
+    return {**case, **(indices or {})}
+
+
+class _Run:
+    """Both programs at one value of the integer inputs."""
+
+    def __init__(
+        self,
+        sequential: Program,
+        distributed: Program,
+        contract: Contract,
+        budget: Budget,
+        masks: bool = False,
+    ) -> None:
+        self.sequential, self.distributed, self.contract = sequential, distributed, contract
+        self.budget, self.masks = budget, masks
+        self.end = time.monotonic() + budget.seconds
+        self.forms: dict[str, str] = {}
+        self.made, self.masked = 0, False
+        self.algebra = Algebra(budget, masks=masks)
+
+    def compare(self, case: Mapping[str, Array]) -> Undecided | None:
+        """The first element that is not shown to be equal.
+
+        Outputs are compared together where the same is assumed of what may have no value.
+        """
+        try:
+            values, opened = self._one(self.sequential, case, frozenset())
+            together: dict[frozenset[str], list[Output]] = {}
+            for gradients in (False, True):
+                need = needed(self.sequential, in_scope(self.sequential, gradients))
+                defined = (n for n in opened if runs_defined(n, self.sequential, need))
+                assumed = frozenset(v for n in defined for v in n.outputs)
+                asked = (o for o in self.sequential.outputs if (o.role == "grad") == gradients)
+                together.setdefault(assumed, []).extend(asked)
+            for assumed, outputs in together.items():
+                found = self._compare(case, assumed, outputs, None if assumed else values)
+                if found is not None:
+                    return found
+        finally:
+            self._close()
+        return None
+
+    def _compare(
+        self,
+        case: Mapping[str, Array],
+        assumed: frozenset[str],
+        outputs: Sequence[Output],
+        values: Values | None,
+    ) -> Undecided | None:
+        """The first element of some outputs; `values` are those of one device, if worked out."""
+        keys = {output_key(o) for o in outputs}
+        asked = tuple(o for o in self.distributed.outputs if output_key(o) in keys)
+        distributed = live(replace(self.distributed, outputs=asked))
+        if values is None:
+            self._close()
+            left = Budget(self.budget.terms - self.made, self.end - time.monotonic())
+            self.algebra = Algebra(left, masks=self.masks)
+            values, opened = self._one(self.sequential, case, assumed)
+            if opened:  # before something was assumed that says more of them
+                values, _ = self._one(self.sequential, case, assumed)
+        algebra = self.algebra
+        if algebra.table.unmet:
+            return Undecided(f"the one-device program is never defined: {algebra.table.unmet[0]}")
+        wholes = self._wholes(case)
+        algebra.watched, algebra.lost = True, ""
+        try:
+            ranks = all_ranks(self.sequential, distributed, self.contract, wholes, algebra)
+            for out in outputs:
+                key = output_key(out)
+                found = self._output(key, values[out.value], ranks)
+                if found is not None:
+                    return found
+                self.forms[key] = self._form(values[out.value])
+        finally:
+            algebra.watched = False
+        if algebra.lost:
+            return Undecided(
+                "the distributed program may be undefined where one device is defined: "
+                + algebra.lost
+            )
+        return None
+
+    def _one(
+        self, program: Program, case: Mapping[str, Array], assumed: frozenset[str]
+    ) -> tuple[Values, list[Node]]:
+        """The values of one device, and the nodes that may have none for all that is known.
+
+        Args:
+            assumed: results of nodes that are defined by assumption.
+        """
+        table, opened = self.algebra.table, list[Node]()
+        values = self._wholes(case)
+        for node in program.nodes:
+            before = table.opened
+            with table.assuming() if node.outputs[0] in assumed else nullcontext():
+                run_node(node, [values], program.mesh, [{}], self.algebra)
+            if table.opened > before:
+                opened.append(node)
+        return values, opened
+
+    def _wholes(self, case: Mapping[str, Array]) -> Values:
+        """The values of the inputs of one device."""
+        return {
+            i.name: case[i.name] if i.name in case else self.algebra.symbols(i.name, i.type.shape)
+            for i in self.sequential.inputs
+        }
+
+    def _close(self) -> None:
+        """Adds up what the table at hand took."""
+        table = self.algebra.table
+        self.made, self.masked = self.made + table.made, self.masked or table.masked
+        table.made = 0
+
+    def _output(self, key: str, whole: Array, ranks: Ranks) -> Undecided | None:
+        algebra, table = self.algebra, self.algebra.table
+        both = pairs(key, self.contract, self.distributed, whole, ranks, algebra)
+        for where, want, have in both:
+            if want.shape != have.shape:
+                return Undecided(f"{key} {where} has shape {have.shape}, not {want.shape}", key)
+            if is_index(want) and is_index(have):
+                if not np.array_equal(want, have):
+                    at = tuple(int(i) for i in np.argwhere(want != have)[0])
+                    return Undecided(f"{key}{list(at)} {where} is another integer", key, at)
+                continue
+            want, have = algebra.lift(want), algebra.lift(have)
+            for index in np.ndindex(*want.shape):
+                a, b = (cast(Any, side[index]) for side in (want, have))
+                if not table.leaves(b) <= table.leaves(a):
+                    reason = f"{key}{list(index)} {where} may have no value: {table.show(b)}"
+                    return Undecided(reason, key, index)
+                if not table.equal(a, b):
+                    gap = table.show(table.sub(a, b))
+                    reason = f"{key}{list(index)} {where} is not shown to be equal: off by {gap}"
+                    return Undecided(reason, key, index)
+        return None
+
+    def _form(self, a: Array) -> str:
+        if is_index(a):
+            return f"{a.shape}:{a.tolist()};"
+        table = self.algebra.table
+        return f"{a.shape}:{','.join(table.digest(e) for e in a.reshape(-1))};"

@@ -1,0 +1,137 @@
+"""Numbers in a program that may count entries: which follow the extents, and which are in doubt.
+
+A factor such as the 1/4096 of a mean is left as it is: both programs hold it, and factors that
+multiply to the same number do so at every extent. That fails where a program counts entries
+without a literal, or where the mesh is another; then such factors are doubtful. Integers are
+compared with indices, so an integer that is an extent follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import FLOATS, Attr
+
+SCALARS = {
+    "mul_scalar": "value",
+    "add_scalar": "value",
+    "full": "value",
+    "pow": "exponent",
+}
+NEAR = 8
+"""A larger integer that is one off an extent follows it: the last index, or one past it."""
+FEW = 4
+"""Factors up to this, and one over it, count no entries."""
+COUNTING = ("sum", "cumsum", "mm", "bmm", "all_reduce", "reduce_scatter", "index_add")
+ONE_SIDED = "only one of the programs has the factors"
+"""How a caveat begins, where a factor may stand for what the other program counts by its mesh."""
+ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def literal(node: Node) -> Fraction | None:
+    """The number that a node has as an attribute."""
+    name = SCALARS.get(node.op)
+    value = node.attrs.get(name) if name else None
+    if isinstance(value, int | Fraction) and not isinstance(value, bool):
+        return Fraction(value)
+    return None
+
+
+def _counts(scope: Program, node: Node) -> bool:
+    """Whether the literal is among indices or compared: an integer, or a number in a comparison."""
+    if node.op == "pow":
+        return False
+    out = node.outputs[0]
+    if scope.types[out].dtype not in FLOATS:
+        return scope.types[out].dtype != "bool"
+    if node.op not in ("full", "add_scalar"):
+        return False
+    return any(n.op in ORDERS and out in n.inputs for n in scope.nodes)
+
+
+class Literals:
+    """New values of literals. `now` gives the new values of all extents that have a value now."""
+
+    def __init__(self, now: Callable[[int], set[int]]) -> None:
+        self.now = now
+        self.caveats: dict[str, None] = {}
+
+    def attrs(self, scope: Program, node: Node) -> dict[str, Attr]:
+        """The attributes of a node with its literal at the new extents."""
+        value = literal(node)
+        if value is None or value.denominator != 1 or not _counts(scope, node):
+            return dict(node.attrs)
+        return {**node.attrs, SCALARS[node.op]: Fraction(self._index(node, int(value)))}
+
+    def _index(self, node: Node, value: int) -> int:
+        size = abs(value)
+        if size <= 1:
+            return value
+        sign = 1 if value > 0 else -1
+        found = self.now(size)
+        if len(found) == 1:
+            return found.pop() * sign
+        if not found and size > NEAR:
+            for more in (1, -1):
+                near = self.now(size + more)
+                if len(near) == 1:
+                    return (near.pop() - more) * sign
+        if found:
+            self.caveats[f"%{node.outputs[0]}: {value} may count one of several extents"] = None
+        elif value > 0:
+            self.caveats[f"%{node.outputs[0]}: it is not known what {value} counts"] = None
+        return value
+
+
+def factors(program: Program) -> set[Fraction]:
+    """The literals that multiply, add to or are raised to, among floats; without sign."""
+    out: set[Fraction] = set()
+    for scope, node in program.walk():
+        value = literal(node)
+        if value and abs(value) != 1 and not _counts(scope, node):
+            out.add(abs(value))
+    return out
+
+
+def _scopes(program: Program) -> list[Program]:
+    return [program, *(node.body for _, node in program.walk() if node.body is not None)]
+
+
+def counts_entries(program: Program) -> bool:
+    """Whether numbers of entries may be computed, and not written: sums of values made from
+    nothing, or integers cut from such values."""
+    for scope in _scopes(program):
+        made: set[str] = set()
+        for node in scope.nodes:
+            if node.body is not None or any(v not in made for v in node.inputs):
+                continue
+            made |= set(node.outputs)
+            cut = node.op == "floor" or (node.op == "cast" and _cuts(scope, node))
+            if cut or node.op in COUNTING:
+                return True
+    return False
+
+
+def _cuts(scope: Program, node: Node) -> bool:
+    return scope.types[node.inputs[0]].is_float and not scope.types[node.outputs[0]].is_float
+
+
+def doubts(sequential: Program, distributed: Program, mesh_changed: bool) -> list[str]:
+    """Caveats about factors: what they stand for may depend on the extents or on the mesh."""
+    ours, theirs = factors(sequential), factors(distributed)
+    out: list[str] = []
+    if ours != theirs and mesh_changed:
+        shown = _shown(ours ^ theirs)
+        out.append(f"{ONE_SIDED} {shown}, and the mesh is smaller")
+    counts = {
+        f for f in ours | theirs if min(f.numerator, f.denominator) == 1 and max(f, 1 / f) > FEW
+    }
+    if counts and (counts_entries(sequential) or counts_entries(distributed)):
+        out.append(f"the factors {_shown(counts)} may count entries that are counted elsewhere")
+    return out
+
+
+def _shown(found: set[Fraction]) -> str:
+    return ", ".join(str(f) for f in sorted(found)[:3])

@@ -1,0 +1,291 @@
+"""Counterexamples of programs too large to run, and smaller ones of programs that are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+
+from verifier.kernel.contract import Contract
+from verifier.domains.base import Array
+from verifier.domains.floats import Floats
+from verifier.analysis.garbage import no_collection
+from verifier.kernel.inline import inline
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from verifier.refute.dedup import BudgetError, run_both
+from verifier.refute.premises import Premises
+from verifier.refute import (
+    Difference,
+    Tried,
+    compare,
+    edge_draws,
+    elements,
+    index_bounds,
+    refute,
+    sample,
+    to_edge,
+    too_large,
+)
+from verifier.refute.scale_down.mesh_constants import counting as counted
+from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
+from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
+from verifier.refute.scale_down.roots import under_roots
+from verifier.refute.scale_down.system import Declined
+
+Relates = Callable[[Program, Program, Contract], Collection[str]]
+"""The values of a distributed program for which a relation to the one-device program is found."""
+BRIEF = 20_000
+"""One-device programs of more numbers than this keep the witness as it was found."""
+TRIALS = 4
+"""Random inputs that must all agree: small programs look up few rows each time."""
+LARGE_DRAWS = (
+    (0.25, False, False, True),
+    (0.25, False, False, False),
+    (0.0625, False, False, False),
+    (1.0, False, False, False),
+    (0.125, False, True, False),
+    (0.5, True, False, False),
+)
+"""Inputs of programs in which much repeats, as in `verifier.refute`: size, marks, positive; and
+whether what is shaped like a parameter, as moments are, starts from 0. Small ones and those that
+start from 0 come first: beside a large number, what one layer of many adds to it is lost."""
+MAX_EDGES = 3
+"""Further inputs where a choice may be a guard, with rows of zeros and of equal numbers."""
+MAX_MESHES = 12
+"""Meshes tried when a counterexample is made smaller."""
+
+
+@dataclass(frozen=True)
+class SmallDifference:
+    """A difference between the programs at other extents."""
+
+    difference: Difference
+    resized: Resized
+    caveats: tuple[str, ...] = ()
+    """Why it need not be a difference at the given extents. Where there is one, it is evidence and
+    no counterexample."""
+
+    def __str__(self) -> str:
+        """For example `at reduced sizes tp 8 -> 2, x dim 1 4096 -> 8`."""
+        return f"at reduced sizes {self.resized}" if self.resized.sizes else "at the sizes given"
+
+
+@no_collection()
+def refute_resized(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None = None,
+    *,
+    relates: Relates | None = None,
+    proved: Collection[str] = (),
+    counting: Collection[Fraction] = (),
+    seed: int = 0,
+) -> SmallDifference | Declined | None:
+    """A difference of the programs at small extents, None where there is none.
+
+    Args:
+        sequential, distributed, contract: as `verify` takes them.
+        consts: values of opaque constants. Those whose extents change are cut to their first
+            entries; a difference must then show at random constants as well.
+        relates: finds relations. What is related at the given extents must be related at the small
+            ones, or the small programs are not the same ones.
+        proved: keys of the outputs that are related at the given extents; none of them may differ.
+        counting: factors of the distributed program that count ranks. They follow the mesh; which
+            became what is told in `Resized.counted`.
+    """
+    sequential, distributed = inline(sequential), inline(distributed)
+    small = resize(sequential, distributed, contract)
+    if isinstance(small, Resized) and too_large(small.sequential, small.distributed):
+        least = smaller_mesh(distributed, contract, keep=1)
+        if least != small.distributed.mesh:
+            small = resize(sequential, distributed, contract, least)
+    if isinstance(small, Declined):
+        return small
+    if counting:
+        others = counted(distributed.mesh, small.distributed.mesh, counting)
+        changed = rescaled_all(small.distributed, others)
+        small = replace(small, distributed=changed, counted=others)
+    pair = small.sequential, small.distributed, small.contract
+    if relates is not None:
+        lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))
+        if lost:
+            return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
+    brief, tried = elements(small.sequential) > BRIEF, Tried()
+    try:
+        found = _refuted(small, seed, not brief, tried=tried)
+    except IRError as error:
+        return Declined(f"the programs cannot be run: {error}")
+    except BudgetError:
+        return Declined(f"the programs are too large to run at any extents found: {small}")
+    if not tried.samples:
+        return Declined("no input was found on which what the contract assumes holds")
+    if found is None:
+        return None
+    both = set(proved) & set(found.outputs)
+    if both:
+        return Declined(f"{min(both)} is related at the given extents and differs at small ones")
+    caveats = list(small.caveats)
+    if consts:
+        cut, doubts = cut_constants(small.sequential, consts)
+        caveats += doubts
+        again = _refuted(small, seed, not brief, cut)
+        if again is None:
+            caveats.append("the difference shows only at constants other than the given ones")
+        else:
+            found = again
+    if not caveats:
+        caveats += _counted(found, small, distributed.mesh) or _entries(found, small, seed)
+    return SmallDifference(found, small, tuple(caveats))
+
+
+def _counted(found: Difference, small: Resized, mesh: Mesh) -> list[str]:
+    """A caveat where a factor that may count the ranks of the given mesh makes the difference."""
+    large = too_large(small.sequential, small.distributed)
+    for factor, other in rescaled(small.distributed, mesh):
+        given = small.sequential, other, small.contract, found.inputs
+        try:
+            with np.errstate(all="ignore"):
+                left = compare(*given, run_both, alike=True) if large else compare(*given)
+        except BudgetError:
+            left = None
+        if left is None or found.witness.output not in left.outputs:
+            return [f"the factor {factor} may count ranks, and the mesh is smaller"]
+    return []
+
+
+def _entries(found: Difference, small: Resized, seed: int) -> list[str]:
+    """A caveat where the difference goes away once factors that may count entries count those of
+    the small programs: a mean is no mean where its factor counts more entries than it adds up."""
+    for ways in entries(small.extents, small.sequential, small.distributed):
+        one, many = (rescaled_all(p, ways) for p in (small.sequential, small.distributed))
+        try:
+            left = _refuted(replace(small, sequential=one, distributed=many), seed, False)
+        except BudgetError:
+            left = None
+        if left is None or found.witness.output not in left.outputs:
+            shown = ", ".join(map(str, ways))
+            return [f"the factors {shown} may count entries, and there are fewer"]
+    return []
+
+
+def _refuted(
+    small: Resized,
+    seed: int,
+    simpler: bool,
+    consts: Mapping[str, Array] | None = None,
+    tried: Tried | None = None,
+) -> Difference | None:
+    given = small.sequential, small.distributed, small.contract, consts, seed
+    with np.errstate(all="ignore"):
+        if too_large(small.sequential, small.distributed):
+            return _repeating(*given, tried or Tried())
+        return refute(*given, TRIALS, simpler, tried)
+
+
+def _repeating(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    consts: Mapping[str, Array] | None,
+    seed: int,
+    tried: Tried,
+) -> Difference | None:
+    """A difference of programs in which much repeats: equal computations are done once.
+
+    Inputs along whose leading dims two slices repeat come first, so that micro-batches and replicas
+    do alike.
+    """
+    rng, roots = np.random.default_rng(seed), under_roots(sequential)
+    premises = Premises(sequential, contract, distributed.mesh, consts or {})
+    shapes = {i.type.shape for i in sequential.inputs if i.role == "param"}
+    edges = edge_draws(sequential, distributed)
+    for count, (size, special, positive, fresh) in enumerate(
+        (*LARGE_DRAWS, *(LARGE_DRAWS[0],) * min(edges, MAX_EDGES))
+    ):
+        drawn = sample(sequential, Floats(), rng, consts or {}, special)
+        if count >= len(LARGE_DRAWS):
+            to_edge(drawn, consts or {}, rng, count - len(LARGE_DRAWS))
+        for item in sequential.inputs:
+            array: Array = drawn[item.name]
+            if item.name in (consts or {}):
+                continue
+            if item.role == "input":
+                for axis, extent in enumerate(array.shape[:-1]):
+                    array = array.take([i % 2 for i in range(extent)], axis=axis)
+            if array.dtype.kind == "f":
+                array = (np.abs(array) if positive or item.name in roots else array) * size
+                if fresh and item.role == "input" and item.type.shape in shapes:
+                    array = np.zeros_like(array)
+            drawn[item.name] = array
+        inputs = premises.met(drawn, Floats(), rng)
+        if inputs is None:
+            continue
+        tried.samples += 1
+        found = compare(sequential, distributed, contract, inputs, run_both, alike=True)
+        if found is not None:
+            return found
+    return None
+
+
+def cut_constants(
+    program: Program, consts: Mapping[str, Array]
+) -> tuple[dict[str, Array], list[str]]:
+    """Constants cut to the extents of a program, and caveats: indices that had to be moved."""
+    bounds = index_bounds(program)
+    out: dict[str, Array] = {}
+    caveats: list[str] = []
+    for item in program.inputs:
+        if item.name not in consts:
+            continue
+        given = np.asarray(consts[item.name])
+        value = given[tuple(slice(n) for n in item.type.shape)]
+        top = bounds.get(item.name)
+        if top and value.dtype.kind in "iu" and value.size and int(value.max()) >= top:
+            value = value % top
+            caveats.append(f"the constant %{item.name} holds indices of rows that are no more")
+        out[item.name] = value
+    return out, caveats
+
+
+def shrink(
+    sequential: Program,
+    distributed: Program,
+    contract: Contract,
+    difference: Difference,
+    *,
+    seed: int = 0,
+) -> SmallDifference | None:
+    """The difference on the smallest mesh and at the smallest extents on which it persists.
+
+    The output of the witness must differ there too, and without caveats. None where nothing smaller
+    is found.
+    """
+    sequential, distributed = inline(sequential), inline(distributed)
+    for mesh in _meshes(distributed.mesh):
+        small = resize(sequential, distributed, contract, mesh, smallest=True)
+        if isinstance(small, Declined) or small.caveats or not small.sizes:
+            continue
+        if too_large(small.sequential, small.distributed):
+            continue
+        try:
+            found = _refuted(small, seed, True)
+        except IRError:
+            continue
+        if found is not None and difference.witness.output in found.outputs:
+            return SmallDifference(found, small)
+    return None
+
+
+def _meshes(mesh: Mesh) -> Iterator[Mesh]:
+    """Meshes with the same dims, the fewest ranks first."""
+    choices = [sorted({min(n, 2), min(n, 3), min(n, 4), n}) for _, n in mesh.dims]
+    by_ranks = sorted(product(*choices), key=math.prod)
+    for sizes in by_ranks[:MAX_MESHES]:
+        yield Mesh(tuple(zip(mesh.names, sizes, strict=True)))

@@ -1,0 +1,173 @@
+"""Whether what one node computes can be lost again before it reaches an output.
+
+`maximum(2 x, 64 y)` may hide what `2 x` is on 64 ranks, and show it on two. So what follows from a
+node is judged by the ops it passes: most of them lose nothing, a maximum or minimum is looked at
+with either operand in its place, and what chooses in another way is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from verifier.kernel.contract import Contract
+from verifier.domains.base import Array
+from verifier.domains.floats import Floats
+from verifier.kernel.program.program import Node, Program
+from verifier.refute.dedup import BUDGET, Arrays, simulate
+from verifier.kernel.ops import lookup
+from verifier.refute import INDEX_OPS, TOLERANCE
+from verifier.refute.scatter import scatter
+
+Seed = Callable[[Node], bool]
+CHOICES = frozenset({"maximum", "minimum"})
+SHIFTS = frozenset({"all_reduce", "expand", "reshape", "merge", "only"})
+"""Ops that a maximum passes on its way to what it is subtracted from."""
+_ANALYTIC = (
+    "neg mul_scalar add_scalar add sub mul div exp log log1p expm1 sqrt rsqrt sin cos tanh "
+    "sigmoid erf silu silu_grad gelu gelu_grad gelu_tanh gelu_tanh_grad softplus reciprocal "
+    "pow mean softmax softmax_backward log_softmax log_softmax_backward layer_norm rms_norm "
+    "sdpa reshape permute expand slice concat pad flip mm bmm sum all_gather shard_slice "
+    "all_to_all on_coord scan send recv broadcast ring_shift merge only wait gather scatter "
+)
+KEEPING = frozenset(_ANALYTIC.split())
+"""Ops that are analytic in their operands, or move them."""
+
+
+@dataclass
+class Cone:
+    """What follows from the nodes that are seeds."""
+
+    seed: Seed
+    values: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    """By the id of a program or block, the values that depend on one."""
+
+    def spread(self, scope: Program, given: set[str]) -> set[str]:
+        reached = self.values.setdefault(id(scope), set())
+        reached |= given
+        for node in scope.nodes:
+            if self.seed(node):
+                reached |= set(node.outputs)
+            elif node.body is not None:
+                reached |= self._block(node, node.body, reached)
+            elif reached.intersection(node.inputs):
+                reached |= set(node.outputs)
+        return reached
+
+    def _block(self, node: Node, body: Program, reached: set[str]) -> set[str]:
+        pairs = zip(body.inputs, node.inputs, strict=True)
+        entering = {i.name for i, v in pairs if v in reached}
+        while True:
+            inner = self.spread(body, entering)
+            carries = body.outputs[: int(str(node.attrs["carry"]))]
+            again = {i.name for i, o in zip(body.inputs, carries, strict=False) if o.value in inner}
+            if again <= entering:
+                outs = zip(node.outputs, body.outputs, strict=True)
+                return {name for name, o in outs if o.value in inner}
+            entering |= again
+
+
+def loses_nothing(program: Program, seed: Seed) -> bool:
+    """Whether every op that follows from a seed is analytic, or a choice between two operands."""
+    cone = Cone(seed)
+    cone.spread(program, set())
+    scopes = [program, *(n.body for _, n in program.walk() if n.body is not None)]
+    return all(_keeps(scope, cone.values.get(id(scope), set())) for scope in scopes)
+
+
+def _keeps(scope: Program, reached: set[str]) -> bool:
+    shifts = {v for n in scope.nodes if n.op == "amax" for v in _shift(scope, n)}
+    for node in scope.nodes:
+        mine = [v in reached for v in node.inputs]
+        if not any(mine) or node.op in KEEPING or node.op in CHOICES:
+            continue
+        attrs = lookup(node.op).with_defaults(node.attrs)
+        ok = node.outputs[0] in shifts
+        ok |= node.op == "where" and not mine[0]
+        ok |= node.op in ("all_reduce", "reduce_scatter") and attrs["reduce"] in ("sum", "avg")
+        ok |= node.op in INDEX_OPS and not mine[INDEX_OPS[node.op]]
+        ok |= node.op == "cast" and scope.types[node.outputs[0]].is_float
+        if not ok:
+            return False
+    return True
+
+
+def _shift(scope: Program, top: Node) -> set[str]:
+    """A maximum and its copies, where they are only subtracted from what it is the maximum of: that
+    loses no more than what all entries have in common."""
+    copies, results = {top.outputs[0]}, {o.value for o in scope.outputs}
+    for node in scope.nodes:
+        if not copies.intersection(node.inputs):
+            continue
+        if node.op in SHIFTS and (node.op != "all_reduce" or node.attrs.get("reduce") == "max"):
+            copies |= set(node.outputs)
+        elif node.op != "sub" or node.inputs[0] != top.inputs[0] or node.inputs[0] in copies:
+            return set()
+    return set() if copies & results else copies
+
+
+def shows_in_both(
+    wrong: Program,
+    right: Program,
+    seeds: tuple[Seed, Seed],
+    contract: Contract,
+    inputs: Mapping[str, Array],
+) -> bool:
+    """Whether two programs of all ranks differ on numbers whichever operand every choice takes that
+    follows from their seeds."""
+    mesh, domain, rng = wrong.mesh, Floats(), np.random.default_rng(0)
+    names = [i.name for i in wrong.inputs]
+    pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
+    given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
+    known = Arrays(domain, 4 * BUDGET)
+    for place in (0, 1):
+        a, b = (_chosen(p, s, place) for p, s in zip((wrong, right), seeds, strict=True))
+        if a is None or b is None:
+            return False
+        if a is wrong and b is right:
+            return True
+        found = [simulate(p, given, known) for p in (a, b)]
+        paths = [{(o.role, o.path): o.value for o in p.outputs} for p in (a, b)]
+        pairs = (
+            (x.get(paths[0][key]), y.get(paths[1][key]))
+            for x, y in zip(*found, strict=True)
+            for key in paths[0]
+        )
+        if not any(x is not None and y is not None and _unlike(x, y) for x, y in pairs):
+            return False
+    return True
+
+
+def _unlike(a: Array, b: Array) -> bool:
+    if a.shape != b.shape or not np.all(np.isfinite(b)):
+        return False
+    return bool(np.any(np.abs(a - b) > TOLERANCE * max(1e-12, float(np.max(np.abs(b), initial=0)))))
+
+
+def _chosen(program: Program, seed: Seed, place: int) -> Program | None:
+    """The program with one operand in place of each choice that follows from the seed; None where
+    operands are of another shape than the result."""
+    cone = Cone(seed)
+    cone.spread(program, set())
+
+    def changed(scope: Program) -> Program | None:
+        reached, nodes = cone.values.get(id(scope), set()), list[Node]()
+        for node in scope.nodes:
+            if node.body is not None:
+                body = changed(node.body)
+                if body is None:
+                    return None
+                nodes.append(node if body is node.body else replace(node, body=body))
+            elif node.op in CHOICES and reached.intersection(node.inputs):
+                value = node.inputs[place]
+                if scope.types[value].shape != scope.types[node.outputs[0]].shape:
+                    return None
+                nodes.append(replace(node, op="mul_scalar", inputs=(value,), attrs={"value": 1}))
+            else:
+                nodes.append(node)
+        same = all(a is b for a, b in zip(nodes, scope.nodes, strict=True))
+        return scope if same else replace(scope, nodes=tuple(nodes))
+
+    return changed(program)

@@ -1,0 +1,205 @@
+"""Numbers that only the distributed program has: whether another in their place is proved right.
+
+On a smaller mesh a number may be wrong that was right, as 1/64 is for a mean over 64 ranks; so a
+number of one program alone leaves a difference at small extents in doubt. Not so where the same
+program with another number in its place is *proved* at the given extents: then the number at hand
+stands in the place of one that is right there. docs/soundness.md gives the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.where import common
+from verifier.refute.dedup import BudgetError
+from verifier.kernel.rank_sets import Regions, regions
+from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
+from verifier.refute.scale_down.mesh_constants import counting, place
+from verifier.refute.scale_down.fold import folded, renamed, same, with_body
+from verifier.refute.scale_down.literals import ONE_SIDED, SCALARS, counts_entries, factors, literal
+from verifier.refute.scale_down.refuting import SmallDifference
+
+Holds = Callable[[Program, Program, Contract], bool]
+"""Whether every output of a distributed program is related to the one-device program."""
+MAX_ODD = 3
+"""Numbers that are tried, and for each of them so many others in its place."""
+NOTHING = {"mul_scalar": 1, "add_scalar": 0, "pow": 1}
+"""The number with which an op gives its operand."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Another number in the place of one, with which the distributed program is proved."""
+
+    nodes: tuple[Node, ...]
+    """That have the number, at the given extents; at others they are called the same."""
+    odd: Fraction
+    other: Fraction
+    beside: bool = False
+    """Whether other ranks have the other number in the same place."""
+    counting: tuple[Fraction, ...] = ()
+    """Numbers that only the distributed program has besides and that may count ranks."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(n.outputs[0] for n in self.nodes)
+
+    def __str__(self) -> str:
+        return f"with {self.other} in place of {self.odd} every output is proved"
+
+
+def proved_otherwise(
+    sequential: Program, distributed: Program, contract: Contract, holds: Holds
+) -> Replacement | None:
+    """A number that only the distributed program has, and one with which it is proved.
+
+    Args:
+        sequential, distributed, contract: as given, in primitive ops.
+        holds: decides by relations, which no extents limit.
+    """
+    others = list(_others(sequential, distributed))
+    if not others or counts_entries(sequential) or counts_entries(distributed):
+        return None
+    for tried in others:
+        right = _exchanged(distributed, tried)
+        if right is None:
+            continue
+        if not _held(sequential, right, tried, contract, holds):
+            continue
+        if not loses_nothing(distributed, _having(tried.names, tried.odd)):
+            return None
+        more = factors(right) - factors(sequential)
+        return replace(tried, counting=tuple(counting(distributed.mesh, distributed.mesh, more)))
+    return None
+
+
+def shows_too(found: SmallDifference, tried: Replacement, holds: Holds) -> bool:
+    """Whether the small programs are related once the other number stands there, and those at hand
+    differ from them in any choice; and whether nothing else speaks against the difference.
+
+    Args:
+        found: what differs at small extents.
+        tried: the number, and what stands in its place.
+        holds: decides by relations.
+    """
+    small = found.resized
+    tried = replace(tried, odd=small.counted.get(tried.odd, tried.odd))
+    right = _exchanged(small.distributed, tried)
+    if right is None or not all(caveat.startswith(ONE_SIDED) for caveat in found.caveats):
+        return False
+    if not _held(small.sequential, right, tried, small.contract, holds):
+        return False
+    seeds = _having(tried.names, tried.odd), _having(tried.names, tried.other)
+    try:
+        with np.errstate(all="ignore"):
+            inputs = found.difference.inputs
+            return shows_in_both(small.distributed, right, seeds, small.contract, inputs)
+    except BudgetError:
+        return False
+
+
+def _others(one: Program, many: Program) -> Iterator[Replacement]:
+    """The nodes that have a number of the distributed program alone, and what else may stand there:
+    what other ranks have in the same place, what one device has in no other, or nothing."""
+    ours, theirs = factors(one), factors(many)
+    for odd in sorted(theirs - ours)[:MAX_ODD]:
+        places: dict[Hashable, list[tuple[Program, Node]]] = {}
+        for scope, node in many.walk():
+            value = literal(node)
+            if value is not None and abs(value) == odd:
+                places.setdefault((value, node.op, place(scope, node)), []).append((scope, node))
+        alone = list(places.values()) if len(places) > 1 else []
+        together = [found for group in places.values() for found in group]
+        for chosen in (together, *alone[:MAX_ODD]):
+            yield from _in_place(chosen, ours - theirs)
+
+
+def _in_place(
+    chosen: Sequence[tuple[Program, Node]], missing: Collection[Fraction]
+) -> Iterator[Replacement]:
+    nodes = tuple(n for _, n in chosen)
+    first, value = nodes[0], literal(nodes[0])
+    if value is None or any(n.op != first.op or literal(n) != value for n in nodes):
+        return
+    sign = 1 if value > 0 else -1
+    nothing = Fraction(NOTHING.get(first.op, sign))
+    beside = _beside(*chosen[0])
+    tried = dict.fromkeys((*beside, *(sign * f for f in missing), nothing))
+    for other in list(tried)[:MAX_ODD]:
+        yield Replacement(nodes, value, other, other in beside)
+
+
+def _beside(scope: Program, node: Node) -> list[Fraction]:
+    """What other ranks have where this node has its number."""
+    alike = (n for n in scope.nodes if n.op == node.op and n.inputs == node.inputs)
+    apart = (n for n in alike if common(n.where, node.where) is None)
+    return [v for n in apart if (v := literal(n)) is not None]
+
+
+def _having(names: Collection[str], value: Fraction) -> Callable[[Node], bool]:
+    return lambda node: literal(node) == value and node.outputs[0] in names
+
+
+def _held(
+    one: Program, right: Program, tried: Replacement, contract: Contract, holds: Holds
+) -> bool:
+    """Whether the program is related, what ranks do alike written once: with the other number as it
+    stands, or without the nodes that then change nothing."""
+    plain = _plain(right, regions(right), _having(tried.names, tried.other))
+    versions = (right,) if plain is right else (right, plain) if tried.beside else (plain, right)
+    wholes = map(folded, versions)
+    return any(whole is not None and holds(one, whole, contract) for whole in wholes)
+
+
+def _exchanged(program: Program, tried: Replacement) -> Program | None:
+    """The program with the other number in these nodes; None where one of them is not there."""
+    mine, seen = _having(tried.names, tried.odd), set[str]()
+
+    def changed(node: Node) -> Node:
+        if not mine(node):
+            return node
+        seen.add(node.outputs[0])
+        return replace(node, attrs={**node.attrs, SCALARS[node.op]: tried.other})
+
+    out = _each(program, changed)
+    return out if seen == set(tried.names) else None
+
+
+def _each(program: Program, changed: Callable[[Node], Node]) -> Program:
+    nodes: list[Node] = []
+    for node in program.nodes:
+        if node.body is None:
+            nodes.append(changed(node))
+            continue
+        nodes.append(with_body(node, _each(node.body, changed)))
+    if same(nodes, program.nodes):
+        return program
+    return replace(program, nodes=tuple(nodes))
+
+
+def _plain(program: Program, places: Regions, mine: Callable[[Node], bool]) -> Program:
+    """The program without the nodes of these that change nothing, as a factor of 1."""
+    names: dict[str, str] = {}
+    nodes: list[Node] = []
+    for old in program.nodes:
+        node = renamed(old, names)
+        if node.body is not None:
+            node = with_body(node, _plain(node.body, places.inside(old), mine))
+        elif mine(node) and NOTHING.get(node.op) == literal(node):
+            (out,), (value,) = node.outputs, node.inputs
+            if places.values[out] == places.values[value]:
+                names[out] = value
+                continue
+            node = replace(node, op="only", attrs={}, where=places.values[out])
+        nodes.append(node)
+    if not names and same(nodes, program.nodes):
+        return program
+    outputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in program.outputs)
+    types = {v: t for v, t in program.types.items() if v not in names}
+    return replace(program, nodes=tuple(nodes), outputs=outputs, types=types)

@@ -1,5 +1,0 @@
-"""Terms that are equal though their normal forms differ: laws of tensor algebra, step by step."""
-
-from verifier.segments.search import Budget, Found, Step, replay, same_terms
-
-__all__ = ["Budget", "Found", "Step", "replay", "same_terms"]

@@ -1,0 +1,235 @@
+"""The JSON form of programs (schema: `schema.json` beside this file), and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from verifier.kernel.program import jsondata as data
+from verifier.text.assemble import Assembly, mesh_of, tensor_type
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import IN_ORDER, Node, Program, Timing
+from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from verifier.kernel.program.where import EVERYWHERE, Where
+
+FORMAT = "shardproof.program/1"
+
+
+def dumps(program: Program) -> str:
+    """The JSON text of a program, one input, node or output a line; `loads` gives it back."""
+    head = {"format": FORMAT, "name": program.name, "mesh": _mesh(program.mesh)}
+    fields = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items()]
+    for key, rows in _lists(program, sources=True).items():
+        body = ",\n    ".join(map(json.dumps, rows))
+        fields.append(f'"{key}": [\n    {body}\n  ]' if rows else f'"{key}": []')
+    return "{\n  " + ",\n  ".join(fields) + "\n}\n"
+
+
+def to_json(program: Program, sources: bool = True) -> dict[str, Any]:
+    """The program as JSON data."""
+    head = {"format": FORMAT, "name": program.name, "mesh": _mesh(program.mesh)}
+    return {**head, **_lists(program, sources)}
+
+
+def digest(program: Program, bodies: dict[int, str] | None = None) -> str:
+    """SHA-256 (hex) of the canonical JSON of a program without its source locations.
+
+    A body stands in it by its own digest, which is made once where several nodes share the body.
+    """
+    known = {} if bodies is None else bodies
+
+    def named(body: Program) -> str:
+        if id(body) not in known:
+            known[id(body)] = digest(body, known)
+        return known[id(body)]
+
+    head = {"format": FORMAT, "name": program.name, "mesh": _mesh(program.mesh)}
+    rows = {**head, **_lists(program, False, named)}
+    plain = json.dumps(rows, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _mesh(mesh: Mesh) -> list[list[str | int]]:
+    return [[name, size] for name, size in mesh.dims]
+
+
+def _lists(
+    program: Program, sources: bool, nested: Callable[[Program], Any] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "inputs": [
+            {"name": i.name, "type": _type(i.type), "role": i.role, "path": i.path, **_on(i.where)}
+            for i in program.inputs
+        ],
+        "nodes": [_node(program, node, sources, nested) for node in program.nodes],
+        "outputs": [{"value": o.value, "role": o.role, "path": o.path} for o in program.outputs],
+    }
+
+
+def _type(type: TensorType) -> dict[str, Any]:
+    return {"dtype": type.dtype, "shape": list(type.shape)}
+
+
+def _on(where: Where) -> dict[str, Any]:
+    return {"on": [[name, list(chosen)] for name, chosen in where]} if where else {}
+
+
+def _node(
+    program: Program, node: Node, sources: bool, nested: Callable[[Program], Any] | None
+) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "op": node.op,
+        "inputs": list(node.inputs),
+        "outputs": [{"name": v, "type": _type(program.types[v])} for v in node.outputs],
+        "attrs": {k: attr_to_json(node.attrs[k]) for k in sorted(node.attrs)},
+    }
+    out |= _on(node.where)
+    if node.timing != IN_ORDER:
+        timing = node.timing
+        out["timing"] = {
+            "async": timing.asynchronous,
+            "stream": timing.stream,
+            "buffer": timing.buffer,
+        }
+    if sources and node.source != Source():
+        src = node.source
+        out["source"] = {"file": src.file, "line": src.line, "module": src.module, "text": src.text}
+    if node.body is not None:
+        out["body"] = nested(node.body) if nested else to_json(node.body, sources)
+    return out
+
+
+def attr_to_json(attr: Attr) -> Any:
+    """Rationals and affine values become objects; the rest is JSON's own.
+
+    Raises IRError for a value that is no attribute.
+    """
+    match attr:
+        case bool() | int() | str():
+            return attr
+        case Fraction():
+            return {"rational": f"{attr.numerator}/{attr.denominator}"}
+        case Affine():
+            return {"affine": attr.const, "terms": [[name, c] for name, c in attr.terms]}
+        case tuple():
+            return list(attr)
+        case _:
+            raise IRError(f"{attr!r} is no attribute value (a {type(attr).__name__})")
+
+
+def loads(text: str, filename: str = "<json>") -> Program:
+    """Read the JSON form.
+
+    Raises:
+        MalformedError: one message with the file and line, or the path inside the document.
+    """
+    return from_json(data.parse(text, filename), filename)
+
+
+def from_json(document: object, filename: str = "<json>") -> Program:
+    """The program in JSON data. Raises MalformedError."""
+    return _program(data.Cursor(document, filename), 0)
+
+
+def _program(at: data.Cursor, depth: int) -> Program:
+    at.only("format", "name", "mesh", "inputs", "nodes", "outputs")
+    if at["format"].text() != FORMAT:
+        raise at["format"].fail(f"unknown format {at['format'].text()}", FORMAT)
+    with at.located():
+        parts = Assembly(at["name"].text(), _read_mesh(at["mesh"]), depth)
+    for item in at["inputs"].items():
+        item.only("name", "type", "role", "path", "on")
+        type = _read_type(item["type"])
+        with item.located():
+            where = _read_where(item, parts)
+            parts.input(item["name"].text(), type, item["role"].text(), item["path"].text(), where)
+    for item in at["nodes"].items():
+        _read_node(item, parts)
+    for item in at["outputs"].items():
+        item.only("value", "role", "path")
+        with item.located():
+            parts.output(item["value"].text(), item["role"].text(), item["path"].text())
+    return parts.build()
+
+
+def _read_mesh(at: data.Cursor) -> Mesh:
+    with at.located():
+        return mesh_of([_pair(item) for item in at.items()])
+
+
+def _pair(at: data.Cursor) -> tuple[str, int]:
+    name, number = at.tuple(2, "[mesh dim, integer]")
+    return name.text(), number.integer()
+
+
+def _read_type(at: data.Cursor) -> TensorType:
+    at.only("dtype", "shape")
+    with at.located():
+        return tensor_type(at["dtype"].text(), [n.integer() for n in at["shape"].items()])
+
+
+def _read_node(at: data.Cursor, parts: Assembly) -> None:
+    at.only("op", "inputs", "outputs", "attrs", "source", "body", "on", "timing")
+    names: list[str] = []
+    types: list[TensorType] = []
+    for item in at["outputs"].items():
+        item.only("name", "type")
+        names.append(item["name"].text())
+        types.append(_read_type(item["type"]))
+    source = _read_source(at["source"]) if "source" in at else Source()
+    body = _program(at["body"], parts.depth + 1) if "body" in at else None
+    attrs = {key: _read_attr(at["attrs"][key]) for key in at["attrs"].object()}
+    inputs = [item.text() for item in at["inputs"].items()]
+    with at.located():
+        where, timing = _read_where(at, parts), _read_timing(at)
+        parts.node(at["op"].text(), inputs, names, attrs, source, body, types, where, timing)
+
+
+def _read_where(at: data.Cursor, parts: Assembly) -> Where:
+    if "on" not in at:
+        return EVERYWHERE
+    chosen: list[tuple[str, list[int]]] = []
+    for item in at["on"].items():
+        name, coords = item.tuple(2, "[mesh dim, [coordinates]]")
+        chosen.append((name.text(), [c.integer() for c in coords.items()]))
+    return parts.where(chosen)
+
+
+def _read_timing(at: data.Cursor) -> Timing:
+    if "timing" not in at:
+        return IN_ORDER
+    found = at["timing"]
+    found.only("async", "stream", "buffer")
+    return Timing(found["async"].flag(), found["stream"].text(), found["buffer"].text())
+
+
+def _read_source(at: data.Cursor) -> Source:
+    at.only("file", "line", "module", "text")
+    line = at["line"].integer()
+    if line < 0:
+        raise at["line"].fail("no line of a file", "0 or more")
+    return Source(at["file"].text(), line, at["module"].text(), at["text"].text())
+
+
+def _read_attr(at: data.Cursor) -> Attr:
+    found = at.value
+    if isinstance(found, bool | int | str):
+        return found
+    if isinstance(found, Mapping):
+        if "rational" in at:
+            at.only("rational")
+            return at["rational"].rational()
+        at.only("affine", "terms")
+        terms = [_pair(item) for item in at["terms"].items()]
+        if len({name for name, _ in terms}) != len(terms):
+            raise at.fail("an affine value names a mesh dim twice", "each mesh dim once")
+        return Affine.of(at["affine"].integer(), dict(terms))
+    if isinstance(found, Sequence):
+        items = at.items()
+        if items and isinstance(items[0].value, str):
+            return tuple(item.text() for item in items)
+        return tuple(item.integer() for item in items)
+    raise at.fail("an attribute value", "a number, string, flag, list, rational or affine value")

@@ -1,0 +1,374 @@
+"""The text form of programs: what people and models read and write.
+
+    program mlp mesh(tp=2)
+      param %w: f32[4, 8] "fc1.weight"
+      input %x: f32[2, 4]
+      %h = mm %x, %w : f32[2, 8]                @ model.py:14 fc1 | h = self.fc1(x)
+      %y = all_reduce %h {mesh_dim=tp, reduce=sum} : f32[2, 8]
+      return %y
+
+Types of results may be left out; where they are written they are checked. A `scan` has its body
+in braces after its attributes. `#` starts a comment. Attribute values: integers, decimals (the
+double they denote, exactly), rationals `1/3`, `true`, names, strings, lists, and integers that are
+affine in mesh coordinates, `4*tp+cp+1`.
+
+After its attributes a node may say which ranks run it, `on(pp=0)` or `on(pp=[0, 1], tp=0)`, and
+how it runs in time: `async` (its result is in flight until a `wait` reads it), `stream(NAME)`,
+`into(BUFFER)`. An input may say `on(...)` after its path: which ranks hold it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from verifier.kernel.program import source_note
+from verifier.text.assemble import Assembly, mesh_of, near, tensor_type
+from verifier.kernel.program.attrs import KINDS, OFFSET
+from verifier.kernel.program.errors import MalformedError
+from verifier.text.printing import to_text
+from verifier.kernel.program.program import IN_ORDER, INPUT_ROLES, Program, Timing
+from verifier.text.tokens import Tokens, value
+from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
+from verifier.kernel.program.where import EVERYWHERE, Where
+
+__all__ = ["Spans", "parse_attrs", "parse_statements", "parse_text", "to_text"]
+
+
+@dataclass
+class Spans:
+    """Where the statements of a program stand in its text."""
+
+    statements: list[tuple[int, int, Spans | None]] = field(
+        default_factory=list["tuple[int, int, Spans | None]"]
+    )
+    """Of each node: where it begins, where what follows it begins, and the spans of its body."""
+
+
+def parse_text(text: str, filename: str = "<text>", spans: Spans | None = None) -> Program:
+    """Read the text form; `spans` is told where each statement stands.
+
+    Raises:
+        MalformedError: one message with file, line and column.
+    """
+    tokens = Tokens(text, filename)
+    tokens.expect("program", "a program starts with its name")
+    name = _word(tokens, "program name")
+    program = _program(tokens, name, _read_mesh(tokens, Mesh()), 0, spans)
+    if tokens.kind != "end":
+        raise tokens.fail("text after the end of the program", "nothing")
+    return program
+
+
+def parse_statements(text: str, stop: int, parts: Assembly) -> None:
+    """Read the statements before `stop` into a program under construction.
+
+    Raises:
+        MalformedError: not statements, or not ones that end there; the place is one in `text`.
+    """
+    tokens = Tokens(text, "<statements>")
+    while tokens.start < stop:
+        if tokens.kind != "value":
+            raise tokens.fail("a statement", "%name = op ...")
+        _statement(tokens, parts, None)
+    if text[stop : tokens.start].strip():
+        raise tokens.fail("a statement that goes on", "its end")
+
+
+def parse_attrs(text: str, op: str, filename: str = "<text>") -> dict[str, Attr]:
+    """Read attributes alone, `mesh_dim=tp, reduce=sum`, with or without their braces.
+
+    Raises:
+        MalformedError: one message with file, line and column.
+    """
+    bare = text.strip()
+    tokens = Tokens(bare if bare.startswith("{") else f"{{{bare}}}", filename)
+    attrs = _attrs(tokens, op)
+    if tokens.kind != "end":
+        raise tokens.fail(f"text after the attributes of {op}", "nothing")
+    return attrs
+
+
+def _word(tokens: Tokens, what: str) -> str:
+    if tokens.kind == "string":
+        start = tokens.start
+        return tokens.unquote(tokens.advance(), start)
+    return tokens.take("word", what, "a word or a string")
+
+
+def _read_mesh(tokens: Tokens, default: Mesh) -> Mesh:
+    if not tokens.accept("mesh"):
+        return default
+    start = tokens.start
+    tokens.expect("(", "mesh dims")
+    dims: list[tuple[str, int]] = []
+    while not tokens.accept(")"):
+        if dims:
+            tokens.expect(",", "mesh dims")
+        name = _word(tokens, "name of a mesh dim")
+        tokens.expect("=", f"size of mesh dim {name}")
+        dims.append((name, tokens.integer(f"size of mesh dim {name}")))
+    try:
+        return mesh_of(dims)
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _program(
+    tokens: Tokens, name: str, mesh: Mesh, depth: int, spans: Spans | None = None
+) -> Program:
+    start = tokens.start
+    try:
+        parts = Assembly(name, mesh, depth)
+        while not tokens.accept("return"):
+            start = tokens.start
+            if tokens.kind == "value":
+                inner = _statement(tokens, parts, spans)
+                if spans is not None:
+                    spans.statements.append((start, tokens.start, inner))
+            else:
+                _input(tokens, parts)
+        separated = tokens.kind == "value" or tokens.kind == "word"
+        while separated:
+            start = tokens.start
+            role = tokens.advance() if tokens.kind == "word" else "output"
+            out = tokens.value("an output")
+            parts.output(out, role, _path(tokens, out))
+            separated = tokens.accept(",")
+        return parts.build()
+    except MalformedError as error:
+        raise _later(tokens, start, error) from None
+
+
+def _later(tokens: Tokens, start: int, error: MalformedError) -> MalformedError:
+    """The error with its place; a value defined further down is said to be so."""
+    located = error.at(tokens.place(start))
+    missing = re.match(r"%(\S+) is not defined here", error.what)
+    if missing and not error.where:
+        name = re.escape(value(missing.group(1)))
+        rest = re.compile(rf"^[ \t]*(?:%[^\s,=]+,[ \t]*)*{name}[ \t]*[,=]", re.MULTILINE)
+        found = rest.search(tokens.source, start)
+        if found:
+            line = tokens.source.count("\n", 0, found.end()) + 1
+            located = MalformedError(
+                f"%{missing.group(1)} is used before it is defined",
+                where=located.where,
+                expected=error.expected,
+                got=f"a definition on line {line}",
+                hint="a program has no cycles: move the definition up",
+            )
+    return located
+
+
+def _path(tokens: Tokens, default: str) -> str:
+    if tokens.kind != "string":
+        return default
+    start = tokens.start
+    return tokens.unquote(tokens.advance(), start)
+
+
+def _input(tokens: Tokens, parts: Assembly) -> None:
+    if tokens.kind != "word" or tokens.text not in INPUT_ROLES:
+        hint = near(tokens.text, (*INPUT_ROLES, "return")) if tokens.kind == "word" else ""
+        roles = ", ".join(INPUT_ROLES)
+        raise tokens.fail("a statement", f"an input ({roles}), %name = op ..., or return", hint)
+    role = tokens.advance()
+    name = tokens.value(f"name of a {role}")
+    tokens.expect(":", f"type of %{name}")
+    type = _type(tokens)
+    path = _path(tokens, name)
+    parts.input(name, type, role, path, _where(tokens, parts))
+
+
+def _type(tokens: Tokens) -> TensorType:
+    start = tokens.start
+    dtype = tokens.take("word", "a type", "a type such as f32[4, 8]")
+    tokens.expect("[", f"extents of a {dtype} tensor")
+    shape: list[int] = []
+    while not tokens.accept("]"):
+        if shape:
+            tokens.expect(",", f"extents of a {dtype} tensor")
+        shape.append(tokens.integer("an extent"))
+    try:
+        return tensor_type(dtype, shape)
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _statement(tokens: Tokens, parts: Assembly, spans: Spans | None) -> Spans | None:
+    """`%a, %b = op %x, %y {attr=...} : types body name { ... }  @ source`; spans of the body."""
+    outputs = [tokens.value("a result")]
+    while tokens.accept(","):
+        outputs.append(tokens.value("a result"))
+    tokens.expect("=", f"definition of %{outputs[0]}")
+    start = tokens.start
+    op = tokens.take("word", f"op that defines %{outputs[0]}", "the name of an op")
+    inputs: list[str] = []
+    while tokens.kind == "value":
+        inputs.append(tokens.value("an operand"))
+        if not tokens.accept(","):
+            break
+    attrs = _attrs(tokens, op)
+    where, timing = _where(tokens, parts), _timing(tokens)
+    written: list[TensorType] | None = None
+    if tokens.accept(":"):
+        written = [_type(tokens)]
+        while tokens.accept(","):
+            written.append(_type(tokens))
+    source, body, inner = Source(), None, None
+    if tokens.text in ("body", "{") and tokens.kind in ("word", "punct"):
+        name = _word(tokens, "name of a body") if tokens.accept("body") else op
+        mesh = _read_mesh(tokens, parts.mesh)
+        tokens.expect("{", f"body of {op}")
+        source = _note(tokens)
+        inner = None if spans is None else Spans()
+        body = _program(tokens, name, mesh, parts.depth + 1, inner)
+        tokens.expect("}", f"end of the body of {op}")
+    else:
+        source = _note(tokens)
+    try:
+        parts.node(op, inputs, outputs, attrs, source, body, written, where, timing)
+    except MalformedError as error:
+        raise _later(tokens, start, error) from None
+    return inner
+
+
+def _where(tokens: Tokens, parts: Assembly) -> Where:
+    """`on(pp=0, tp=[0, 2])`."""
+    start = tokens.start
+    if not tokens.accept("on"):
+        return EVERYWHERE
+    tokens.expect("(", "ranks")
+    chosen: list[tuple[str, list[int]]] = []
+    while not chosen or not tokens.accept(")"):
+        if chosen:
+            tokens.expect(",", "ranks")
+        name = _word(tokens, "name of a mesh dim")
+        tokens.expect("=", f"coordinates of {name}")
+        if not tokens.accept("["):
+            chosen.append((name, [tokens.integer(f"a coordinate of {name}")]))
+            continue
+        coords: list[int] = []
+        while not tokens.accept("]"):
+            if coords:
+                tokens.expect(",", f"coordinates of {name}")
+            coords.append(tokens.integer(f"a coordinate of {name}"))
+        chosen.append((name, coords))
+    try:
+        return parts.where(chosen)
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _timing(tokens: Tokens) -> Timing:
+    """`async stream(NAME) into(BUFFER)`, each optional, in this order."""
+    asynchronous = tokens.accept("async")
+    names = {"stream": "", "into": ""}
+    for word in names:
+        if tokens.accept(word):
+            tokens.expect("(", word)
+            names[word] = _word(tokens, f"name of a {word}")
+            tokens.expect(")", word)
+    if not asynchronous and not any(names.values()):
+        return IN_ORDER
+    return Timing(asynchronous, names["stream"], names["into"])
+
+
+def _note(tokens: Tokens) -> Source:
+    if tokens.kind != "source":
+        return Source()
+    start = tokens.start
+    try:
+        return source_note.read(tokens.advance())
+    except MalformedError as error:
+        raise error.at(tokens.place(start)) from None
+
+
+def _attrs(tokens: Tokens, op: str) -> dict[str, Attr]:
+    attrs: dict[str, Attr] = {}
+    if not tokens.accept("{"):
+        return attrs
+    while not tokens.accept("}"):
+        if attrs:
+            tokens.expect(",", f"attributes of {op}")
+        if tokens.text in attrs:
+            raise tokens.fail(f"attribute of {op} given twice", "each attribute once")
+        name = tokens.take("word", f"attributes of {op}", "name=value")
+        tokens.expect("=", f"value of attribute {name}")
+        attrs[name] = _attr(tokens, name)
+    return attrs
+
+
+def _attr(tokens: Tokens, name: str) -> Attr:
+    if tokens.kind == "number":
+        return _number(tokens, name)
+    if tokens.kind == "string":
+        return _word(tokens, name)
+    if tokens.accept("true"):
+        return True
+    if tokens.accept("false"):
+        return False
+    if tokens.accept("affine"):
+        tokens.expect("(", f"attribute {name}")
+        number = tokens.integer(f"attribute {name}")
+        tokens.expect(")", f"attribute {name}")
+        return Affine(number)
+    if tokens.kind == "word" and KINDS.get(name) is OFFSET:
+        return _affine(tokens, name)
+    if tokens.kind == "word":
+        return tokens.advance()
+    if tokens.text == "-":
+        raise tokens.fail(f"value of attribute {name}", "a finite number; what masks is -1e30")
+    tokens.expect("[", f"value of attribute {name}")
+    return _list(tokens, name)
+
+
+def _list(tokens: Tokens, name: str) -> tuple[int, ...] | tuple[str, ...]:
+    words: list[str] = []
+    numbers: list[int] = []
+    while not tokens.accept("]"):
+        if words or numbers:
+            tokens.expect(",", f"attribute {name}")
+        if tokens.kind == "number" and not words:
+            numbers.append(tokens.integer(f"attribute {name}"))
+        elif tokens.kind in ("word", "string") and not numbers:
+            words.append(_word(tokens, f"attribute {name}"))
+        else:
+            raise tokens.fail(f"attribute {name}", "a list of integers, or one of names")
+    return tuple(words) if words else tuple(numbers)
+
+
+def _number(tokens: Tokens, name: str) -> Attr:
+    start, text = tokens.start, tokens.text
+    try:
+        if "/" in text or "." in text or "e" in text.lower():
+            tokens.advance()
+            return Fraction(text) if "/" in text else Fraction(float(text))
+        first = tokens.integer(f"attribute {name}")
+    except (ArithmeticError, ValueError) as error:
+        if isinstance(error, MalformedError):
+            raise
+        raise MalformedError(
+            f"attribute {name}", where=tokens.place(start), expected="a number", got=text[:40]
+        ) from None
+    if tokens.text not in ("*", "+") and not tokens.text.startswith("-"):
+        return first
+    return _affine(tokens, name, first)
+
+
+def _affine(tokens: Tokens, name: str, first: int | None = None) -> Affine:
+    """A sum of numbers and of multiples of coordinates: `4*tp+cp+1`."""
+    coeffs: dict[str, int] = {}
+    const, number = 0, first
+    while True:
+        if number is None and tokens.kind == "number":
+            number = tokens.integer(f"attribute {name}")
+        if number is None or tokens.accept("*"):
+            mesh_dim = _word(tokens, f"a mesh dim in attribute {name}")
+            coeffs[mesh_dim] = coeffs.get(mesh_dim, 0) + (1 if number is None else number)
+        else:
+            const += number
+        if not tokens.accept("+") and not tokens.text.startswith("-"):
+            return Affine.of(const, coeffs)
+        number = None
