@@ -35,6 +35,14 @@ demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user
 
 .PHONY: test
 test: $(OK)  ## the tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not campaign"
+
+.PHONY: test-fast
+test-fast: $(OK)  ## those of milliseconds: the inner loop
+	$(BIN)/pytest -q -n 2 -m "not campaign and not slow and not torch and not gloo and not browser"
+
+.PHONY: test-all
+test-all: $(OK)  ## the tests, and all of what `test` takes some of
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
 .PHONY: test-llm

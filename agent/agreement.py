@@ -7,8 +7,8 @@ import re
 
 from synthesis.plan import Plan
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
 from verifier.kernel.layout import Layout, bound
+from verifier.kernel.program.program import Program
 
 _SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
 _SPLIT = re.compile(r"S\((-?\d+)\)(?: in (\d+) parts)?")

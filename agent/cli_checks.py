@@ -63,7 +63,7 @@ def verify(
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
-        from agent import recheck
+        from agent import reverify as recheck
 
         return recheck.dispatch(
             run, path, sequential, distributed, contract, relations, cache, recapture, root

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from agent import events, pipeline
 from agent.errors import Exit
 from agent.run import Outcome, Run
+from synthesis.constraints import NO_WISHES, Wishes, show_bytes
 from synthesis.emit import ModelFacts, loss_obstacle
 from synthesis.execute import collect_facts
+from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
 from synthesis.judging import Considered, Judge, candidates
 from synthesis.planner import synthesize
 from synthesis.why import WhyNot, why_not
-from synthesis.constraints import NO_WISHES, Wishes, show_bytes
-from synthesis.frontends.torch.request import CaptureRequest
 from verifier.kernel.program.types import Mesh
 
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 from synthesis.emit import EmitError, Patch
 from synthesis.execute import ExecuteError
 from synthesis.execute.reading import Reading, read_patch
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract, ContractError
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.contract import Contract, ContractError
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
-from verifier.verification import verify
 
 PARAMETERS = 50_000_000
 PROCESSES = 8
@@ -52,7 +53,9 @@ def read_again(
         reading = read_patch(
             request, patch, plan, captured.facts, sequential, planned, captured.consts
         )
-        verdict = verify(sequential, reading.program, reading.contract, consts=captured.consts)
+        verdict = verify(
+            Problem(sequential, reading.program, reading.contract, consts=captured.consts)
+        )
     except (EmitError, ExecuteError, CaptureError, ContractError, IRError) as error:
         return None, Unknown(f"{UNREAD}: {_last(error)}")
     if isinstance(verdict, Proof):

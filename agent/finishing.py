@@ -19,15 +19,15 @@ from agent.run import Outcome, Run, completed
 from agent.writing import Written, told, write
 from synthesis.emit import ModelFacts, Patch
 from synthesis.execute import ExecuteError, execute
+from synthesis.frontends.torch.captured import Captured
 from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.plan import to_json as plan_json
 from synthesis.planner import Synthesis
 from verifier.checker import Accepted, Rejected, check
 from verifier.kernel.contract import Contract
-from synthesis.frontends.torch.captured import Captured
-from verifier.text.jsonio import dumps
 from verifier.kernel.program.program import Program
+from verifier.text.jsonio import dumps
 from verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:

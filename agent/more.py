@@ -59,7 +59,7 @@ def schedule(
         InputError: neither a kind nor a file.
         MalformedError: a file that holds no schedule.
     """
-    from verifier import schedules
+    from synthesis import schedules
 
     with run.phase("read") as phase:
         if source in schedules.GENERATORS:
@@ -81,7 +81,7 @@ def order(run: Run, path: Path) -> Outcome:
     Raises:
         MalformedError: a file that holds no events.
     """
-    from verifier import time
+    from verifier import order as time
 
     with run.phase("read"):
         program = time.parse_text(_read(path, "a file of events"), str(path))

@@ -57,7 +57,8 @@ def markdown() -> str:
     lines = [
         "# Ops",
         "",
-        "Read off the declarations in `verifier/kernel/ops/` by `shardproof ops --markdown`; do not edit.",
+        "Read off the declarations in `verifier/kernel/ops/` by `shardproof ops --markdown`;",
+        "do not edit.",
         "`linear` lists groups of operands in which the op is linear, jointly within a group, the",
         "others held fixed: only through those does a pending sum pass.",
     ]

@@ -16,21 +16,22 @@ from agent.repairing import asking
 from agent.run import Outcome, Phase, Run
 from agent.translation.trust import Bound
 from agent.writing import Written, write
+from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.emit import ModelFacts, loss_obstacle
 from synthesis.execute import collect_facts
-from synthesis.hardware import Cluster
-from synthesis.plan import Plan
-from synthesis.planner import Asked, Synthesis, synthesize
-from synthesis.search import axes
-from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.captured import ModelFacts as CapturedFacts
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
-from verifier.text.parser import to_text
+from synthesis.hardware import Cluster
+from synthesis.plan import Plan
+from synthesis.planner import Asked, Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
+from synthesis.search import axes
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.text.parser import to_text
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 
 @dataclass(frozen=True)
@@ -286,10 +287,9 @@ def kinds(captured: Captured) -> dict[str, str]:
 def verified(run: Run, captured: Captured, made: Synthesis) -> Verdict:
     with run.phase("verify") as phase:
         verdict = verify(
-            made.sequential,
-            made.lowered.program,
-            made.lowered.contract,
-            consts=captured.consts,
+            Problem(
+                made.sequential, made.lowered.program, made.lowered.contract, consts=captured.consts
+            ),
             fixes=True,
         )
         phase.summary = verdicts.word(verdict)

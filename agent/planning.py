@@ -20,6 +20,7 @@ from agent.llm.dialogue import Read
 from agent.llm.proposing import Task, propose
 from agent.run import Run
 from synthesis.assign import PlanError, Point
+from synthesis.constraints import WishError, Wishes, show_bytes
 from synthesis.cost import Estimate
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts
@@ -28,7 +29,6 @@ from synthesis.planner import Asked, Synthesis, space
 from synthesis.scoring import Candidate
 from synthesis.search import ROOM, Search
 from synthesis.tactics import TACTICS
-from synthesis.constraints import WishError, Wishes, show_bytes
 from verifier.verdict import Proof
 
 ROUNDS = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 from agent import verdicts
 from agent.errors import InputError
 from agent.run import Outcome, Run
-from verifier.text.contract import compose, load_contract
 from synthesis.frontends.rank_programs import Finding, Ingested, judged, read_ranks
+from verifier.text.contract import compose, load_contract
 from verifier.text.files import load
 
 

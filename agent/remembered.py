@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.run import Run
+from verifier.kernel.program.program import Program
 from verifier.reuse import Base, proved_again
 from verifier.reuse.reading import reread
 from verifier.reuse.store import Kept, Store
-from verifier.kernel.program.program import Program
 from verifier.text.parser import Spans, parse_text
 from verifier.verdict import Proof
 

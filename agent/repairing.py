@@ -15,13 +15,14 @@ from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.sources import Suggestion, suggestion
 from agent.run import Outcome, Run
 from agent.verdicts import message
+from synthesis.repair import Edit, own_part, rewritten
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.text.contract import Stated, compose, load_contract
 from verifier.text.files import load
-from verifier.kernel.program.program import Program
 from verifier.text.parser import parse_text, to_text
-from synthesis.repair import Edit, own_part, rewritten
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 if TYPE_CHECKING:
     from agent.chat.models import Asker
@@ -172,7 +173,7 @@ def patch(
 
 def _proved(one: Program, text: str, stated: Stated) -> bool:
     many, contract = compose(parse_text(text), stated)
-    return isinstance(verify(one, many, contract), Proof)
+    return isinstance(verify(Problem(one, many, contract)), Proof)
 
 
 def unified(before: str, after: str, name: str) -> str:

@@ -13,14 +13,14 @@ from agent.execution import read_again
 from agent.patching import record, tree
 from agent.writing import told
 from synthesis.emit import Patch
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
+from synthesis.plan import Plan
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Program
-from verifier.verdict import Proof, Unknown, Verdict
 from verifier.text.wellformed import shared
+from verifier.verdict import Proof, Unknown, Verdict
 
 
 def patch_again(

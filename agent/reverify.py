@@ -19,9 +19,9 @@ from agent.run import Outcome, Run
 from synthesis import plan as plans
 from verifier.checker import Accepted, Rejected, check
 from verifier.kernel.contract import Contract
+from verifier.order.legality import stopped
 from verifier.text.contract import compose, load_contract
 from verifier.text.files import load
-from verifier.order.legality import stopped
 from verifier.verdict import Counterexample, Proof
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def dispatch(
         from agent.batch.folder import is_batch
 
         if is_batch(directory):
-            from agent.batch import again
+            from agent.batch import reverify as again
 
             return again.folder_again(run, directory, recapture, root)
         return directory_again(run, directory, recapture, root)
@@ -211,7 +211,8 @@ def programs(
         InputError, IRError, ContractError: files that cannot be read, or that do not fit.
     """
     from agent import remembered
-    from verifier.verification import verify
+    from synthesis.repair.diagnosis import verify
+    from verifier.problem import Problem
 
     files = remembered.read(sequential, distributed, contract) if cache else None
     if files is not None and not relations:
@@ -229,7 +230,7 @@ def programs(
         many, asked = compose(written, stated)
     kept: list[Base] = []
     with run.phase("verify") as phase:
-        verdict = verify(one, many, asked, fixes=True, relations=relations, remember=kept)
+        verdict = verify(Problem(one, many, asked), fixes=True, relations=relations, remember=kept)
         phase.facts.update(verdict.stats)
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:

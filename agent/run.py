@@ -222,7 +222,7 @@ def interruptible(seconds: float | None) -> Generator[None]:
 def _end_queries(told: int) -> None:
     while os.read(told, 1):
         for _ in range(TOLD_AGAIN):  # a query that begins just now does not hear the first word
-            solver = sys.modules.get("verifier.smt")
+            solver = sys.modules.get("verifier.smt.solver")
             if solver is not None:
                 solver.interrupt()
             if select.select([told], [], [], 0.05)[0]:

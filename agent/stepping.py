@@ -14,20 +14,21 @@ from agent.run import Outcome, Run
 from agent.summary import strategy
 from synthesis.emit import loss_obstacle
 from synthesis.execute import collect_facts
+from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
 from synthesis.planner import synthesize
+from synthesis.repair.diagnosis import verify
+from synthesis.schedules import Schedule, check_schedule, generate
 from synthesis.training.captured import captured_step
 from synthesis.training.model import TrainingError
 from synthesis.training.staged import PIPELINE, staged
 from synthesis.training.step import Step
 from verifier.checker import Rejected, check
-from synthesis.frontends.torch.request import CaptureRequest
 from verifier.kernel.program.errors import MalformedError
-from verifier.text.parser import to_text
 from verifier.kernel.program.types import Mesh
-from synthesis.schedules import Schedule, check_schedule, generate
+from verifier.problem import Problem
+from verifier.text.parser import to_text
 from verifier.verdict import Proof, Unknown
-from verifier.verification import verify
 
 FILES = ("sequential.txt", "distributed.txt", "contract.json", "certificate.json")
 
@@ -78,7 +79,7 @@ def prove(run: Run, job: Job) -> Outcome:
         counts = (sum(1 for _ in p.walk()) for p in (step.sequential, step.distributed))
         phase.summary = f"{job.micro_batches} micro-batches, {' and '.join(map(str, counts))} ops"
     with run.phase("verify") as phase:
-        verdict = verify(step.sequential, step.distributed, step.contract)
+        verdict = verify(Problem(step.sequential, step.distributed, step.contract))
         phase.facts.update(verdict.stats)
     if line is not None:
         with run.phase("schedule") as phase:

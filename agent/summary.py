@@ -16,13 +16,13 @@ from agent.verdicts import message, word
 from synthesis.cost import Estimate
 from synthesis.emit import Patch
 from synthesis.execute import RunResult
+from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import Cluster
 from synthesis.plan import Plan
 from verifier.checker import Accepted, Result
-from synthesis.frontends.torch.captured import Captured
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Source
-from verifier.refute import MAX_ELEMENTS
+from verifier.refute.search import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 NOT_PROVED = (

@@ -41,8 +41,8 @@ def _described(error: BaseException) -> ShardproofError | None:
 
 def _planned(error: BaseException) -> ShardproofError | None:
     from synthesis.assign import PlanError
-    from synthesis.emit import EmitError
     from synthesis.constraints import WishError
+    from synthesis.emit import EmitError
 
     if isinstance(error, WishError):
         return InputError(

@@ -15,14 +15,15 @@ from synthesis.describe import placed_as
 from synthesis.emit import ModelFacts, Patch, emit
 from synthesis.emit.guarding import layouts
 from synthesis.execute.reading import Reading, added_up, outputs_alone
+from synthesis.frontends.torch.captured import Captured
 from synthesis.plan import Plan
 from synthesis.planner import Synthesis
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import output_key
-from synthesis.frontends.torch.captured import Captured
-from verifier.kernel.program.program import Program
 from verifier.kernel.layout import Layout
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.verdict import Proof, Unknown, Verdict
-from verifier.verification import verify
 
 if TYPE_CHECKING:
     from agent.pipeline import Job
@@ -73,7 +74,9 @@ def _added_up(captured: Captured, written: Written) -> bool:
     keys = {output_key(o) for o in one.outputs}
     outputs = {k: v for k, v in reading.contract.outputs.items() if k in keys}
     contract = replace(reading.contract, outputs=outputs)
-    return bool(keys) and isinstance(verify(one, ranks, contract, consts=captured.consts), Proof)
+    return bool(keys) and isinstance(
+        verify(Problem(one, ranks, contract, consts=captured.consts)), Proof
+    )
 
 
 def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Synthesis) -> Written:

@@ -19,18 +19,19 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.mutation_testing.edits import Site, sites
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import MODELS, Degrees, Model
 from synthesis.training.step import Step, training_step
-from benchmarks.mutation_testing.edits import Site, sites
 from verifier.kernel.contract import ContractError
 from verifier.kernel.program.errors import IRError
-from verifier.text.printing import to_text
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr, Source
 from verifier.kernel.program.where import ranks_where
 from verifier.kernel.rank_sets import regions
+from verifier.problem import Problem
+from verifier.text.printing import to_text
 from verifier.verdict import Counterexample, Proof, Trace
-from verifier.verification import verify
 
 DEGREES = Degrees(dp=2, tp=2, pp=2, micro_batches=2, scan_layers=True)
 PLAN = "plan.txt"
@@ -411,7 +412,8 @@ def _verdict(step: Step, many: Program) -> tuple[str, str, str]:
     try:
         with np.errstate(all="ignore"):
             said = verify(
-                step.sequential, many, step.contract, consts=step.preconditions, simpler=False
+                Problem(step.sequential, many, step.contract, consts=step.preconditions),
+                simpler=False,
             )
     except (IRError, ContractError) as error:
         place, _, what = str(error).partition(": ")

@@ -17,18 +17,19 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.request import CaptureRequest, read_config
 from synthesis.hardware import load
 from synthesis.planner import synthesize
+from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.staged import staged
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
-from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.request import CaptureRequest, read_config
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr, Mesh
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Trace
-from verifier.verification import verify
 
 CONFIG = Path(__file__).resolve().parent.parent / "examples" / "llama3-405b.json"
 Change = Callable[[Program, Node], list[Node]]
@@ -120,7 +121,7 @@ def judged(
     """Prints the verdict on the step around a pass; whether it is the one to expect."""
     begin, cpu = time.perf_counter(), time.process_time()
     step = captured_step(one, many, contract, count)
-    said = verify(step.sequential, step.distributed, step.contract, simpler=False)
+    said = verify(Problem(step.sequential, step.distributed, step.contract), simpler=False)
     wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
     unit = 2**30 if sys.platform == "darwin" else 2**20
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -17,12 +17,13 @@ from typing import Any
 from synthesis.hardware import Cluster, load
 from synthesis.lower import LoweringError
 from synthesis.planner import synthesize
+from synthesis.repair.diagnosis import verify
 from synthesis.search import prepare
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 EXPERTS = ("column_row", "sequence_parallel")
 MESHES = (Mesh.of(tp=8), Mesh.of(dp=2, tp=4))
@@ -107,7 +108,7 @@ def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, 
     """Plan a captured program and price the expert plans beside it."""
     made = synthesize(program, mesh, cluster, kinds)
     lowered = made.lowered
-    verdict = verify(made.sequential, lowered.program, lowered.contract)
+    verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))
     best = made.found.best
     experts = {name: expert_seconds(program, mesh, cluster, kinds, name) for name in EXPERTS}
     return Row(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.fault_rows import Row
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     FaultInjector,
     TensorPartition,
     fingerprint,
@@ -16,8 +16,8 @@ from verifier.fingerprint import (
     verify_pipeline_handoff,
     verify_send_buffer,
 )
-from verifier.fingerprint.faults import MOVEMENT, flip_bits, same_bytes
-from verifier.fingerprint.region import Array
+from synthesis.guard.fingerprint.faults import MOVEMENT, flip_bits, same_bytes
+from synthesis.guard.fingerprint.region import Array
 
 Rng = np.random.Generator
 DTYPES = ("f4", "f2", "f8", "i8", "u1", "u2", "c8", "?")

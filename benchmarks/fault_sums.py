@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.fault_rows import Row
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     FaultInjector,
     exact_all_reduce,
     fingerprint,
@@ -19,9 +19,9 @@ from verifier.fingerprint import (
     verify_allreduce,
     verify_replicated,
 )
-from verifier.fingerprint.faults import SUMS, flip_bits
-from verifier.fingerprint.floats import narrow, widen
-from verifier.fingerprint.region import Array
+from synthesis.guard.fingerprint.faults import SUMS, flip_bits
+from synthesis.guard.fingerprint.floats import narrow, widen
+from synthesis.guard.fingerprint.region import Array
 
 Rng = np.random.Generator
 

@@ -27,7 +27,7 @@ from benchmarks.fault_moves import (
 )
 from benchmarks.fault_rows import Clean, Row
 from benchmarks.fault_sums import adder, exact_steps, sum_flips, sums
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     Fp,
     fingerprint,
     sample,
@@ -37,8 +37,8 @@ from verifier.fingerprint import (
     verify_allgather,
     verify_allreduce,
 )
-from verifier.fingerprint.floats import narrow, widen
-from verifier.fingerprint.region import Array, Region
+from synthesis.guard.fingerprint.floats import narrow, widen
+from synthesis.guard.fingerprint.region import Array, Region
 
 Rng = np.random.Generator
 

@@ -10,11 +10,12 @@ import time
 from dataclasses import replace
 from statistics import median
 
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import training_step
 from verifier.checker import Accepted, check
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 RUNS = 5
 
@@ -27,7 +28,7 @@ def main() -> None:
         seconds: list[float] = []
         for _ in range(RUNS):
             begin = time.perf_counter()
-            verdict = verify(step.sequential, step.distributed, step.contract)
+            verdict = verify(Problem(step.sequential, step.distributed, step.contract))
             seconds.append(time.perf_counter() - begin)
         assert isinstance(verdict, Proof), verdict
         replayed = check(verdict.certificate, step.sequential, step.distributed, step.contract)

@@ -28,15 +28,16 @@ from pathlib import Path
 import numpy as np
 
 import benchmarks.mutation_testing.messages  # noqa: F401  (declares its kinds)
+from benchmarks.mutation_testing.mutants import Mutation, mutations
+from synthesis.repair.diagnosis import verify
 from synthesis.training.step import Step
 from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
 from synthesis.training.truth import agrees
-from benchmarks.mutation_testing.mutants import Mutation, mutations
 from verifier.kernel.contract import ContractError
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Trace
-from verifier.verification import verify
 
 DISAGREE = "the deciders disagree"
 KEPT = Path("build/mutants")
@@ -69,10 +70,7 @@ def judge(step: Step, distributed: Program) -> tuple[str, bool]:
     try:
         with np.errstate(all="ignore"):
             verdict = verify(
-                step.sequential,
-                distributed,
-                step.contract,
-                consts=step.preconditions,
+                Problem(step.sequential, distributed, step.contract, consts=step.preconditions),
                 simpler=False,
             )
     except (IRError, ContractError):

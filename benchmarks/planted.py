@@ -1,8 +1,9 @@
 """The 14 bugs in one layer, one micro-batch, one stage and one rank of a plan with repeated blocks.
 
 One micro-batch is written out of the block that repeats them, and in it one layer of a stage,
-forward and backward: the same program (`verifier/kernel/peeling.py`), in which one op can be changed on one
-rank. A bug of a collective is made in one group of ranks, as a group runs it or waits for ever.
+forward and backward: the same program (`verifier/kernel/peeling.py`), in which one op can be
+changed on one rank. A bug of a collective is made in one group of ranks, as a group runs it or
+waits for ever.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from benchmarks.artifact_bugs import (
 )
 from synthesis.training.scale import PLANS, Point
 from synthesis.training.step import Step, training_step
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.peeling import one_step, peeled
+from verifier.kernel.program.program import Node, Program
 
 REDUCTIONS = ("all_reduce", "reduce_scatter")
 

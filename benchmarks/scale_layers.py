@@ -17,10 +17,11 @@ from itertools import pairwise
 from benchmarks.expert import MODELS, captured
 from synthesis.hardware import load
 from synthesis.planner import synthesize
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 LAYERS = (2, 4, 8, 16, 32, 64, 126)
 LIMIT_S = 5.0
@@ -42,7 +43,7 @@ def main() -> int:
         made = synthesize(program, mesh, cluster, kinds)
         marks.append(time.process_time())
         lowered = made.lowered
-        verdict = verify(made.sequential, lowered.program, lowered.contract)
+        verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))
         marks.append(time.process_time())
         proved = isinstance(verdict, Proof)
         if isinstance(verdict, Proof):

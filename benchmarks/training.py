@@ -17,11 +17,12 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import training_step
 from verifier.checker import Accepted, check
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,9 @@ def measured(chosen: Plan, checked: bool) -> Row:
     start = time.process_time()
     step = training_step(MODELS[chosen.model], chosen.degrees)
     wrote = time.process_time()
-    found = verify(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    found = verify(
+        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    )
     proved = time.process_time()
     good = isinstance(found, Proof)
     if isinstance(found, Proof) and checked:

@@ -13,18 +13,19 @@ from verifier import (
     DistributedVerifier,
     FlashAttention,
     MultiDeviceExecutor,
+    Problem,
     Program,
     RingAttention,
     Shard,
     ShardingSpec,
     TensorState,
     compute_local_shape,
+    verify,
 )
 from verifier.kernel.contract import Contract
-from verifier.kernel.program import Builder, Mesh, TensorType
 from verifier.kernel.layout import from_placements
+from verifier.kernel.program import Builder, Mesh, TensorType
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 mesh = DeviceMesh((2,), ("cp",))
 spec = ShardingSpec((Shard(1),), mesh)
@@ -84,7 +85,7 @@ def whole():
 def decide(name, distributed, ranks):
     split = from_placements((1, 1, 4, 2), [("cp", ranks, "S(2)")])
     contract = Contract(dict.fromkeys("qkv", split), {"output:y": split})
-    verdict = verify(whole(), distributed, contract)
+    verdict = verify(Problem(whole(), distributed, contract))
     print(f"{name}: {type(verdict).__name__}")
     if isinstance(verdict, Counterexample):
         w = verdict.witness

@@ -24,8 +24,7 @@ from operator import index
 
 import numpy as np
 
-from verifier.text.contract import read_contract
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     GAY_SEED,
     TensorPartition,
     fingerprint,
@@ -35,9 +34,10 @@ from verifier.fingerprint import (
     verify_allgather,
     verify_allreduce,
 )
+from verifier import Problem, verify
+from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 
 class Communicator:
@@ -282,7 +282,7 @@ def judge(one, many, contract):
     """The verdict on a program of the ranks."""
     sequential, distributed = parse_text(one), parse_text(many)
     return verify(
-        sequential, distributed, read_contract(contract, sequential, distributed).contract
+        Problem(sequential, distributed, read_contract(contract, sequential, distributed).contract)
     )
 
 

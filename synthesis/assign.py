@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from synthesis.lower import Choices
 from synthesis.roles import Module, Param, heads
+from verifier.kernel.layout import Atom, Layout, bound, normal, split_leading, whole
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Atom, Layout, bound, normal, split_leading, whole
 
 
 class PlanError(ValueError):

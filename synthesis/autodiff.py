@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from verifier.kernel.ops import lookup
+from verifier.kernel.ops.composites import results
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Input, Node, Output, Program
 from verifier.kernel.program.where import EVERYWHERE, Where, coordinates, within
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.composites import results
-from verifier.kernel.ops.control import scan_parts
 
 Cotangents = dict[str, str]
 Reduced = Mapping[str, Sequence[tuple[str, str]]]

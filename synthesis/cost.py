@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from synthesis.hardware import Cluster
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh, TensorType, mesh_dims
 
 VIEW_OPS = frozenset(
     {"reshape", "permute", "expand", "slice", "shard_slice", "full", "iota", "cast"}

@@ -11,9 +11,9 @@ from synthesis.plan import CollectiveUse, LocalExtent, ModulePlan, Plan
 from synthesis.roles import Module, heads
 from synthesis.scoring import Candidate, axes
 from synthesis.search import Found
+from verifier.kernel.layout import Dim, Layout, bound
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Dim, Layout, bound
 
 
 def describe(

@@ -9,8 +9,8 @@ from synthesis.emittable import MOVES
 from synthesis.forward import forward_values
 from synthesis.lower import Lowered
 from synthesis.roles import Module
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.layout import bound
+from verifier.kernel.program.program import Node, Program
 
 VIEWS = frozenset({"reshape", "permute", "cast"})
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from synthesis.assign import Point
+from synthesis.constraints import show_bytes
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts, emit
 from synthesis.planner import Synthesis
 from synthesis.scoring import Candidate, Refusal
 from synthesis.search import ROOM
-from synthesis.constraints import show_bytes
 from verifier.checker import Rejected, check
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 from verifier.verification import verify
 
@@ -69,10 +70,12 @@ class Judge:
         """Verify, write, weigh: the first that fails decides."""
         made = self.made
         verdict = verify(
-            made.sequential,
-            candidate.lowered.program,
-            candidate.lowered.contract,
-            consts=self.consts,
+            Problem(
+                made.sequential,
+                candidate.lowered.program,
+                candidate.lowered.contract,
+                consts=self.consts or {},
+            )
         )
         match verdict:
             case Counterexample():

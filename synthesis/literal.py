@@ -14,12 +14,12 @@ from synthesis.roles import Module
 from synthesis.share import share
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import live
+from verifier.kernel.layout import Layout, bound, split_leading, whole
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout, bound, split_leading, whole
-from verifier.kernel.ops.control import scan_parts
 
 
 class LiteralError(ValueError):

@@ -10,10 +10,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verifier.kernel.program.program import Node
-from verifier.kernel.layout import Atom, Dim, Layout, bound, global_extent, local_extent, normal, whole
+from verifier.kernel.layout import (
+    Atom,
+    Dim,
+    Layout,
+    bound,
+    global_extent,
+    local_extent,
+    normal,
+    whole,
+)
 from verifier.kernel.ops import Refused
 from verifier.kernel.ops.indexing import shard_offset
+from verifier.kernel.program.program import Node
 
 LAZY = frozenset({"full", "iota", "expand"})
 """Ops whose result can be made in any layout: they wait until a layout is wanted."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from synthesis.assign import PlanError, Point
+from synthesis.constraints import NO_WISHES, WishError, Wishes, show_bytes
 from synthesis.cost import Estimate, Use, estimate
 from synthesis.describe import KINDS, describe
 from synthesis.emit.styles import supported
@@ -14,7 +15,6 @@ from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
 from synthesis.search import Found, Search, prepare, search
-from synthesis.constraints import NO_WISHES, WishError, Wishes, show_bytes
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh

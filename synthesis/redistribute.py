@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from synthesis.localize import regroup_whole
-from verifier.kernel.program.types import Attr, Mesh
 from verifier.kernel.layout import Atom, Layout, bound, global_extent, normal, split_leading
+from verifier.kernel.program.types import Attr, Mesh
 
 
 @dataclass(frozen=True, slots=True)

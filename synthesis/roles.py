@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from synthesis.uses import uses
-from verifier.kernel.program.program import Program
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from synthesis.assign import PlanError, Point
+from synthesis.constraints import NO_WISHES, Rules, Supported, Wishes, settle
 from synthesis.hardware import Cluster
 from synthesis.roles import Module
 from synthesis.scoring import NEAR, Candidate, Refusal, Search, axes, prepare
 from synthesis.tactics import TACTICS
-from synthesis.constraints import NO_WISHES, Rules, Supported, Wishes, settle
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 

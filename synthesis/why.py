@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from synthesis.assign import PlanError, misfit, options
+from synthesis.constraints import ALIASES, STYLES, WishError, named
 from synthesis.judging import WORDS, Judge, Judgement, against, differences, shown
 from synthesis.literal import LiteralError, literal
 from synthesis.planner import Synthesis, can_emit
+from synthesis.repair.diagnosis import verify
 from synthesis.roles import Module
 from synthesis.scoring import Candidate, Refusal
-from synthesis.constraints import ALIASES, STYLES, WishError, named
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
-from verifier.verification import verify
 
 Answer = OneOf[
     "chosen", "misfit", "refuted", "unproved", "emitter", "memory", "lowering", "dearer", "cheaper"
@@ -176,7 +177,9 @@ def _bare(
         pair = literal(judge.made.sequential, module, style, tp, size)
     except LiteralError as error:
         return None, str(error)
-    verdict = verify(pair.sequential, pair.distributed, pair.contract, consts=judge.consts)
+    verdict = verify(
+        Problem(pair.sequential, pair.distributed, pair.contract, consts=judge.consts or {})
+    )
     match verdict:
         case Counterexample():
             return verdict, f"without the collectives around it, {shown(verdict)}"

@@ -11,6 +11,10 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
+from benchmarks.mutation_testing.author import Base
+from benchmarks.mutation_testing.mutants import mutations
+from benchmarks.mutation_testing.truth import draw, equal
+from benchmarks.mutation_testing.zoo import bases
 from tests.domains.spellings import (
     SPELLINGS,
     Pair,
@@ -20,23 +24,19 @@ from tests.domains.spellings import (
     ring_attention,
     variance,
 )
-from verifier import smt
-from benchmarks.mutation_testing.author import Base
-from benchmarks.mutation_testing.mutants import mutations
-from benchmarks.mutation_testing.truth import draw, equal
-from benchmarks.mutation_testing.zoo import bases
-from verifier.kernel.contract import Contract
+from verifier.checker.scalars import ReplayError, certify, replay
 from verifier.domains.algebra import Budget
 from verifier.domains.floats import Floats
-from verifier.provers.scalars import Decision, Differs, Equal, Undecided, elementwise
-from verifier.provers.scalars import decide as compare
-from verifier.checker.scalars import ReplayError, certify, replay
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
+from verifier.kernel.layout import from_placements
 from verifier.kernel.program import Builder, Mesh, Program
 from verifier.kernel.program.types import TensorType
-from verifier.kernel.layout import from_placements
-from verifier.refute import run_both
+from verifier.provers.scalars import Decision, Differs, Equal, Undecided, elementwise
+from verifier.provers.scalars import decide as compare
 from verifier.refute.scatter import piece
+from verifier.refute.search import run_both
+from verifier.smt import solver as smt
 
 SLOW = {"ulysses", "layers"}
 BASES = [b for b in bases() if b.name not in SLOW]

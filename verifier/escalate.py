@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from verifier.kernel.contract import Contract
 from verifier.domains.base import Array
 from verifier.explain import place
+from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
-from verifier.refute import Difference
 from verifier.provers.relate import Rules, Sequential, initial, relate, relate_peeled, satisfied
+from verifier.refute.search import Difference
 from verifier.verdict import Proof
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Unrelated:
 
 def decide_small(given: Unrelated) -> Proof | Difference | str:
     """Every element of every output as an expression of the inputs, at the extents at hand."""
-    from verifier.provers.scalars import Differs, Equal, Undecided
     from verifier.checker.scalars import certify
+    from verifier.provers.scalars import Differs, Equal, Undecided
 
     if given.contract.balanced:
         return "what the contract assumes cannot be used element by element"

@@ -1,23 +1,33 @@
-"""`verify(sequential, distributed, contract) -> Verdict`: refute first, relate, then decide."""
+"""`verify(problem) -> Verdict`: order in time, numbers, then one prover after another."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from synthesis.repair.localize import blame
 from verifier.checker.certificate import certificate
-from verifier.kernel.contract import Contract, check, output_key
-from verifier.domains.base import Array
+from verifier.escalate import Unrelated, decide_small, refute_large
 from verifier.explain import locate
 from verifier.explain import relations as every_relation
-from verifier.escalate import Unrelated, decide_small, refute_large, smallest
+from verifier.kernel.contract import check, output_key
 from verifier.kernel.inline import inline
+from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, late
-from verifier.refute import (
+from verifier.problem import Problem
+from verifier.provers.relate import (
+    Fact,
+    Related,
+    Rules,
+    Sequential,
+    lawful,
+    relate_peeled,
+    satisfied,
+)
+from verifier.refute.search import (
     MAX_ELEMENTS,
     Difference,
     Tried,
@@ -25,11 +35,9 @@ from verifier.refute import (
     nowhere_defined,
     refute,
 )
-from verifier.provers.relate import Rules, lawful, relate_peeled, satisfied
-from synthesis.repair import repairs
 from verifier.scope import scope_of
-from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 from verifier.text.wellformed import shared, well_formed
+from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 
 if TYPE_CHECKING:
     from verifier.reuse.base import Base
@@ -45,19 +53,17 @@ AGAIN = 6
 """Samples that a program without a relation is run on again: a choice between two values, as in
 clipping, shows a fault in some samples only."""
 NOWHERE = "no input was found on which the outputs of one device are defined"
+DISAGREE = (
+    "the deciders disagree: a difference was replayed on numbers, yet every output was related; "
+    "this is a fault of the verifier, please report it"
+)
 WIDE_OPS = 20_000
 """Programs of more ops than this are not related once more in further ways."""
-REPAIR_RELATE_S = 0.2
-"""Programs that take longer than this to relate once are not searched for repairs."""
 
 
 def verify(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
+    problem: Problem,
     *,
-    consts: Mapping[str, Array] | None = None,
-    fixes: bool = False,
     simpler: bool = True,
     relations: bool = False,
     progress: Progress | None = None,
@@ -65,11 +71,9 @@ def verify(
 ) -> Verdict:
     """Whether the distributed program computes the one-device program as the contract asks.
 
-    `consts` are values of opaque constants, used when a witness is replayed. With `fixes`, single
-    edits are tried on a program that is not proved, and those that are related are named. Without
-    `simpler`, the inputs of a witness are left as they were drawn. With `relations`, the verdict
-    names what every value was found to be. `remember` is given what `proved_again` needs to prove
-    an edited program from a proof by relations.
+    Without `simpler`, the inputs of a witness are left as they were drawn. With `relations`, the
+    verdict names what every value was found to be. `remember` is given what `proved_again` needs
+    to prove an edited program from a proof by relations.
 
     A program whose order in time could not be judged is refuted where its numbers are wrong, and
     else Unknown.
@@ -78,233 +82,285 @@ def verify(
         IRError: a program that is not well formed.
         ContractError: a contract that does not fit the programs.
     """
-    tell = progress or _silent
-    named: list[Relation] = []
-    verdict = _decide(
-        sequential,
-        distributed,
-        contract,
-        consts,
-        fixes,
-        simpler,
-        tell,
-        named if relations else None,
-        remember,
+    return examine(
+        problem, simpler=simpler, relations=relations, progress=progress, remember=remember
+    ).verdict
+
+
+def examine(
+    problem: Problem,
+    *,
+    simpler: bool = True,
+    relations: bool = False,
+    progress: Progress | None = None,
+    remember: list[Base] | None = None,
+) -> Examination:
+    """As `verify`, with what was found on the way: what a diagnosis of the verdict starts from."""
+    run = Examination(problem, simpler, progress or _silent, remember)
+    found = next((v for step in STEPS if (v := step(run)) is not None), None)
+    verdict = run.unknown() if found is None else found
+    named = tuple(run.relations()) if relations else ()
+    run.verdict = replace(verdict, stats=run.stats, relations=named)
+    return run
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The distributed program related to the one-device program, value by value."""
+
+    one: Sequential
+    related: Related
+    peels: tuple[Peel, ...]
+    rules: Rules
+    wrong: dict[str, list[Fact]]
+    """By output that is not as the contract asks, what was found of it."""
+    equal: dict[str, int]
+    """Outputs that the laws alone relate."""
+
+    @property
+    def holds(self) -> bool:
+        return not self.wrong or bool(self.equal)
+
+
+def walk(problem: Problem, *, wide: bool = False, sharing: bool = True, laws: bool = True) -> Walk:
+    """Relate a problem in primitive ops.
+
+    With `sharing`, what all ranks hold may be read as shares of a sum; `wide` tries all further
+    ways, `laws` the laws of terms.
+    """
+    rules = Rules(problem.distributed.mesh, wide, sharing)
+    one, related, peels = relate_peeled(
+        problem.sequential, problem.distributed, problem.contract, rules
     )
-    return replace(verdict, relations=tuple(named)) if relations else verdict
+    wrong = satisfied(one, problem.distributed, related, problem.contract)
+    equal = (lawful(one, problem.contract, wrong) if wrong and laws else None) or {}
+    return Walk(one, related, peels, rules, wrong, equal)
 
 
-def _decide(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    consts: Mapping[str, Array] | None,
-    fixes: bool,
-    simpler: bool,
-    tell: Progress,
-    named: list[Relation] | None,
-    remember: list[Base] | None,
-) -> Verdict:
-    stats: dict[str, float] = {}
-    start = time.perf_counter()
-    sequential = inline(well_formed(shared(sequential)))
-    written, renamed = well_formed(shared(distributed)), dict[int, dict[str, str]]()
-    distributed = inline(written, names=renamed)
-    check(sequential, distributed, contract)
-    stuck = illegal(distributed, contract)
-    stats["structure_s"] = time.perf_counter() - start
-    start = time.perf_counter()
-    stuck = stuck or late(distributed)
-    stats["time_s"] = time.perf_counter() - start
+@dataclass
+class Examination:
+    """One problem on its way to a verdict."""
+
+    given: Problem
+    simpler: bool = True
+    tell: Progress = _silent
+    remember: list[Base] | None = None
+    stats: dict[str, float] = field(default_factory=dict[str, float])
+    problem: Problem = field(init=False)
+    """In primitive ops."""
+    written: Program = field(init=False)
+    renamed: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
+    stuck: Unknown | None = None
+    """Why the order in time is not known."""
+    ran: bool = False
+    """Whether the programs are small enough to be run on numbers."""
+    difference: Difference | None = None
+    walked: Walk | None = None
+    location: Location | None = None
+    reason: str = ""
+    """Why the last decider found neither."""
+    verdict: Verdict = field(init=False)
+
+    @contextmanager
+    def timed(self, name: str) -> Generator[None]:
+        start = time.perf_counter()
+        yield
+        self.stats[name] = self.stats.get(name, 0.0) + time.perf_counter() - start
+
+    def proof(
+        self, by: Walk, labels: tuple[str, ...] = (), opened: Program | None = None
+    ) -> Proof | Unknown:
+        """The proof of a walk that holds."""
+        p = self.problem
+        with self.timed("certificate_s"):
+            steps = certificate(
+                p.sequential,
+                p.distributed,
+                p.contract,
+                by.one,
+                by.related,
+                by.peels,
+                by.equal,
+                opened=opened,
+            )
+        assumed = (*p.contract.assumptions, *(str(b) for b in p.contract.balanced), *labels)
+        return self.in_time(Proof(scope_of(p.sequential, p.distributed), assumed, steps))
+
+    def in_time(self, proof: Proof) -> Proof | Unknown:
+        """A proof speaks of values: where the order is not known, nothing is proved."""
+        return self.stuck or proof
+
+    def refuted(self) -> Counterexample:
+        found = self.difference
+        assert found is not None
+        mesh = str(self.problem.distributed.mesh)
+        return Counterexample(mesh, found.witness, found.place or self.location, found.outputs)
+
+    def unknown(self) -> Unknown:
+        walked = self.walked
+        assert walked is not None
+        reason = f"no relation to the one-device program was found for every output; {self.reason}"
+        return Unknown(reason, self.location, tuple(walked.wrong))
+
+    def relations(self) -> list[Relation]:
+        by = self.walked
+        return every_relation(by.one, self.problem.distributed, by.related) if by else []
+
+    @property
+    def few(self) -> bool:
+        """Whether the programs may be related in further ways."""
+        return sum(1 for _ in self.problem.distributed.walk()) <= WIDE_OPS
+
+
+def _ordered(run: Examination) -> Verdict | None:
+    """Programs that some rank cannot run, or that read too early, are refuted at once."""
+    with run.timed("structure_s"):
+        sequential = well_formed(shared(run.given.sequential))
+        run.written = well_formed(shared(run.given.distributed))
+        sequential, distributed = inline(sequential), inline(run.written, names=run.renamed)
+        run.problem = replace(run.given, sequential=sequential, distributed=distributed)
+        check(sequential, distributed, run.given.contract)
+        stuck = illegal(distributed, run.given.contract)
+    with run.timed("time_s"):
+        stuck = stuck or late(distributed)
     if isinstance(stuck, Counterexample):
         return stuck
-    start = time.perf_counter()
-    difference: Difference | None = None
-    size = elements_of(sequential, distributed)
-    ran = size <= MAX_ELEMENTS
-    if ran:
-        tell("refute")
-        tried = Tried()
-        difference = refute(sequential, distributed, contract, consts, simpler=simpler, tried=tried)
-        stats["refuter_samples"] = float(tried.samples)
-    stats["refute_s"] = time.perf_counter() - start
-    stats["refuter_elements"] = float(size)
-    stats["refuter_ran"] = float(stats.get("refuter_samples", 0.0) > 0)
-    if ran and difference is None and nowhere_defined(sequential, distributed, contract, consts):
-        keys = tuple(output_key(o) for o in sequential.outputs)
-        return replace(stuck, stats=stats) if stuck else Unknown(NOWHERE, None, keys, stats=stats)
-    tell("relate")
-    start = time.perf_counter()
-    rules = Rules(distributed.mesh)
-    one, related, peels = relate_peeled(sequential, distributed, contract, rules)
-    wrong = satisfied(one, distributed, related, contract)
-    if named is not None:
-        named += every_relation(one, distributed, related)
-    stats["relate_s"] = time.perf_counter() - start
-    stats["rules_applied"], stats["rules_reused"] = rules.applied, rules.reused
-    equal: dict[str, int] = {}
-    if wrong and difference is None:
-        equal = lawful(one, contract, wrong) or {}
-        wrong = {} if equal else wrong
-    location = locate(one, distributed, related, contract, wrong) if wrong or difference else None
-    offered: tuple[str, ...] = ()
-    if wrong and fixes and stats["relate_s"] < REPAIR_RELATE_S:
-        tell("repair")
-        offered = repairs(one, distributed, contract, related, wrong)
-    if not wrong and difference is None:
-        if stuck is not None:
-            return replace(stuck, stats=stats)
-        assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
-        start = time.perf_counter()
-        proof = certificate(sequential, distributed, contract, one, related, peels, equal)
-        stats["certificate_s"] = time.perf_counter() - start
-        stats["outputs"] = len({output_key(o) for o in distributed.outputs})
-        scope = scope_of(sequential, distributed)
-        if remember is not None and not peels and not equal:
-            from verifier.reuse.base import base
+    run.stuck = stuck
+    return None
 
-            found = one, related, scope, assumed
-            remember.append(base(written, distributed, renamed, contract, *found))
-        return Proof(scope, assumed, proof, stats)
-    if not wrong:
-        assert difference is not None
-        reason = (
-            "the deciders disagree: a difference was replayed on numbers, yet every output was "
-            "related; this is a fault of the verifier, please report it"
-        )
-        return Unknown(reason, location, difference.outputs, stats=stats)
-    few = sum(1 for _ in distributed.walk()) <= WIDE_OPS
-    if difference is None and few:
-        triple = sequential, distributed, contract
-        found = _further(*triple, wide=False) or _labelled(*triple, LABELLED[:1])
-        if found is not None:
-            return replace(stuck or found, stats=stats)
-    if difference is None and ran:
-        tell("refute again")
-        difference = refute(
-            sequential, distributed, contract, consts, AGAIN, trials=AGAIN, simpler=simpler
-        )
-    if difference is None:
-        tell("decide")
-        start = time.perf_counter()
-        keys = {output_key(o) for o in distributed.outputs} - set(wrong)
-        held = frozenset(name for name, facts in related.facts.items() if facts)
+
+def _refuted(run: Examination) -> Verdict | None:
+    """Programs that are small enough are run on numbers: a difference, or no number at all."""
+    p = run.problem
+    size = elements_of(p.sequential, p.distributed)
+    run.ran, tried = size <= MAX_ELEMENTS, Tried()
+    triple = p.sequential, p.distributed, p.contract
+    with run.timed("refute_s"):
+        if run.ran:
+            run.tell("refute")
+            run.difference = refute(*triple, p.consts, simpler=run.simpler, tried=tried)
+    run.stats["refuter_elements"] = float(size)
+    run.stats["refuter_ran"] = float(tried.samples > 0)
+    if run.ran:
+        run.stats["refuter_samples"] = float(tried.samples)
+    if run.ran and run.difference is None and nowhere_defined(*triple, p.consts):
+        keys = tuple(output_key(o) for o in p.sequential.outputs)
+        return run.stuck or Unknown(NOWHERE, None, keys)
+    return None
+
+
+def _related(run: Examination) -> Verdict | None:
+    """By relations: what each value of a rank is of the values of one device."""
+    p = run.problem
+    run.tell("relate")
+    with run.timed("relate_s"):
+        by = run.walked = walk(p, sharing=False, laws=run.difference is None)
+    run.stats["rules_applied"], run.stats["rules_reused"] = by.rules.applied, by.rules.reused
+    if by.holds and run.difference is None:
+        return _kept(run, run.proof(by), by)
+    run.location = locate(by.one, p.distributed, by.related, p.contract, by.wrong)
+    if run.difference is None:
+        return None
+    if by.wrong:
+        return run.refuted()
+    return Unknown(DISAGREE, run.location, run.difference.outputs)
+
+
+def _kept(run: Examination, verdict: Verdict, by: Walk) -> Verdict:
+    p = run.problem
+    run.stats["outputs"] = len({output_key(o) for o in p.distributed.outputs})
+    if isinstance(verdict, Proof) and run.remember is not None and not by.peels and not by.equal:
+        from verifier.reuse.base import base
+
+        found = by.one, by.related, verdict.scope, verdict.assumptions
+        run.remember.append(base(run.written, p.distributed, run.renamed, p.contract, *found))
+    return verdict
+
+
+def _run_again(run: Examination) -> Verdict | None:
+    """On more samples: a program without a relation is likely wrong."""
+    if not run.ran:
+        return None
+    p = run.problem
+    run.tell("refute again")
+    run.difference = refute(
+        p.sequential, p.distributed, p.contract, p.consts, AGAIN, trials=AGAIN, simpler=run.simpler
+    )
+    return run.refuted() if run.difference is not None else None
+
+
+def _decided(run: Examination) -> Verdict | None:
+    """Small programs element by element, large ones on numbers at smaller extents."""
+    p, by = run.problem, run.walked
+    assert by is not None
+    run.tell("decide")
+    with run.timed("decide_s"):
+        keys = {output_key(o) for o in p.distributed.outputs} - set(by.wrong)
+        held = frozenset(name for name, facts in by.related.facts.items() if facts)
         open_ = Unrelated(
-            sequential,
-            distributed,
-            contract,
-            consts or {},
-            tuple(wrong),
+            p.sequential,
+            p.distributed,
+            p.contract,
+            p.consts,
+            tuple(by.wrong),
             tuple(sorted(keys)),
             held,
-            (one, rules),
+            (by.one, by.rules),
         )
-        second = decide_small(open_) if ran else refute_large(open_)
-        stats["decide_s"] = time.perf_counter() - start
-        if isinstance(second, str) and few:
-            start = time.perf_counter()
-            second = _further(sequential, distributed, contract, wide=True) or second
-            if isinstance(second, str):
-                second = _labelled(sequential, distributed, contract, LABELLED[1:]) or second
-            stats["widened_s"] = time.perf_counter() - start
-        if isinstance(second, Proof):
-            return replace(stuck or second, stats=stats)
-        if isinstance(second, str):
-            reason = f"no relation to the one-device program was found for every output; {second}"
-            return Unknown(reason, location, tuple(wrong), offered, stats=stats)
-        difference = second
-    broken = bool(related.breaks)
-    if difference.place is None and broken and _may_be_copies(distributed, location):
-        location, broken = _again(sequential, distributed, contract, location)
-    pair = (sequential, distributed, contract) if ran else difference.pair
-    fewer = pair is not None and pair[1].mesh != distributed.mesh
-    if pair is None or (fewer and difference.place is not None):
-        location = difference.place or location
-    else:
-        sure, held = difference.place is not None, difference.place or location
-        location = blame(*pair, held, broken, consts or {}, distributed, certain=sure)
-    smaller = smallest(sequential, distributed, contract, difference) if fixes and ran else ""
-    return Counterexample(
-        str(distributed.mesh),
-        difference.witness,
-        location,
-        difference.outputs,
-        offered,
-        stats,
-        smaller=smaller,
-    )
-
-
-def _further(
-    sequential: Program, distributed: Program, contract: Contract, wide: bool
-) -> Proof | None:
-    """A proof by the further ways to relate values, where nothing refutes the programs: by shares
-    alone, or by all of them."""
-    rules = Rules(distributed.mesh, wide, sharing=True)
-    one, related, peels = relate_peeled(sequential, distributed, contract, rules)
-    wrong = satisfied(one, distributed, related, contract)
-    equal = (lawful(one, contract, wrong) if wrong else None) or {}
-    if wrong and not equal:
+        found = decide_small(open_) if run.ran else refute_large(open_)
+    if isinstance(found, Proof):
+        return run.in_time(found)
+    if isinstance(found, str):
+        run.reason = found
         return None
-    assumed = (*contract.assumptions, *(str(b) for b in contract.balanced))
-    proof = certificate(sequential, distributed, contract, one, related, peels, equal)
-    return Proof(scope_of(sequential, distributed), assumed, proof)
+    run.difference = found
+    return run.refuted()
 
 
-def _may_be_copies(distributed: Program, found: Location | None) -> bool:
-    """Whether an op is refused for the layout of copies, which further ways read as pieces."""
-    few = sum(1 for _ in distributed.walk()) <= FEW_OPS
-    return few and found is not None and found.op == "bmm" and "differently" in found.reason
+def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
+    """By shares alone, or by all further ways to relate values."""
+
+    def step(run: Examination) -> Verdict | None:
+        if not run.few:
+            return None
+        with run.timed("widened_s"):
+            by = walk(run.problem, wide=wide)
+        return run.proof(by) if by.holds else None
+
+    return step
 
 
-def _again(
-    sequential: Program, distributed: Program, contract: Contract, found: Location | None
-) -> tuple[Location | None, bool]:
-    """The place of a difference where the further ways relate what the plain rules do not, and
-    whether an op is left that no rule admits."""
-    rules = Rules(distributed.mesh, wide=True)
-    one, related, _ = relate_peeled(sequential, distributed, contract, rules)
-    breaks = [b for b in related.breaks if b.path or not related.facts.get(b.node.outputs[0])]
-    related.breaks[:] = breaks
-    wrong = satisfied(one, distributed, related, contract)
-    if not wrong:
-        return found, True
-    return locate(one, distributed, related, contract, wrong) or found, bool(breaks)
+def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verdict | None]:
+    """By opened cross entropies, for labels that name a class, or are the one that is ignored."""
 
+    def step(run: Examination) -> Verdict | None:
+        from verifier.provers.cross_entropy import open_entropy
 
-LABELLED = ((False, False), (True, False), (True, True))
-"""Ways to relate opened cross entropies, cheapest first: by the further ways too, and with shifts
-taken out of lookups."""
-
-
-def _labelled(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    ways: Sequence[tuple[bool, bool]],
-) -> Proof | None:
-    """A proof for labels that name a class, or are the one that is ignored, and no others."""
-    from verifier.provers.cross_entropy import open_entropy
-
-    opened, labels = open_entropy(sequential, unmarked=True)
-    if not labels:
+        if not run.few:
+            return None
+        with run.timed("widened_s"):
+            sequential = run.problem.sequential
+            opened, labels = open_entropy(sequential, unmarked=True)
+            for wide, bare in ways if labels else ():
+                opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
+                by = walk(replace(run.problem, sequential=opened), wide=wide)
+                if by.holds and not by.peels:
+                    return run.proof(by, tuple(labels), opened)
         return None
-    for wide, bare in ways:
-        opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
-        rules = Rules(distributed.mesh, wide, sharing=True)
-        one, related, peels = relate_peeled(opened, distributed, contract, rules)
-        wrong = satisfied(one, distributed, related, contract)
-        equal = (lawful(one, contract, wrong) if wrong else None) or {}
-        if (not wrong or equal) and not peels:
-            break
-    else:
-        return None
-    assumed = (*contract.assumptions, *(str(b) for b in contract.balanced), *labels)
-    proof = certificate(
-        sequential, distributed, contract, one, related, peels, equal, opened=opened
-    )
-    return Proof(scope_of(sequential, distributed), assumed, proof)
+
+    return step
 
 
-FEW_OPS = 80
-"""Programs of more ops are not related in further ways to place a difference."""
+STEPS: tuple[Callable[[Examination], Verdict | None], ...] = (
+    _ordered,
+    _refuted,
+    _related,
+    _further(wide=False),
+    _labelled([(False, False)]),
+    _run_again,
+    _decided,
+    _further(wide=True),
+    _labelled([(True, False), (True, True)]),
+)
+"""What is tried, cheapest first, until one of them gives a verdict. Ways to relate opened cross
+entropies: by the further ways too, and with shifts taken out of lookups."""

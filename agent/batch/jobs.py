@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from agent import considering, pipeline
 from agent.options import read_mesh
 from synthesis import hardware as clusters
-from synthesis.search import axes
 from synthesis.frontends.torch.request import split_target
+from synthesis.search import axes
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 """Names are names of folders, too."""

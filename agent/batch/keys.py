@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.machinery
 import json
 import modulefinder
 import site
@@ -23,7 +24,7 @@ from agent.batch.jobs import Job
 from agent.machine import versions
 from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
 
-PACKAGES = ("agent", "prompts", "synthesis", "verifier")
+PACKAGES = ("agent", "prompts", "shardproof", "synthesis", "verifier")
 
 
 def of_model(request: CaptureRequest) -> str:
@@ -51,10 +52,35 @@ def of_job(job: Job, asked: pipeline.Job, model: str) -> str:
     )
 
 
+class _Finder(modulefinder.ModuleFinder):
+    """Follows packages without an `__init__.py` too, at which the one of Python stumbles."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        try:
+            return super().find_module(name, path, parent)
+        except AttributeError:
+            spec = importlib.machinery.PathFinder.find_spec(name, path or self.path)
+            folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+            if not folders:
+                raise ImportError(name) from None
+            return None, folders[0], ("", "", _FOLDER)
+
+    def load_package(self, fqname: str, pathname: str) -> Any:
+        if (Path(pathname) / "__init__.py").is_file():
+            return super().load_package(fqname, pathname)
+        module: Any = self.add_module(fqname)
+        module.__path__ = [pathname]
+        return module
+
+
+_FOLDER = 5
+"""What `modulefinder` calls a package."""
+
+
 def closure(path: Path) -> dict[str, str]:
     """SHA-256 of a file and of the files beside or below it that it imports, by path."""
     path = path.resolve()
-    finder = modulefinder.ModuleFinder([str(path.parent), *_ways()])
+    finder = _Finder([str(path.parent), *_ways()])
     try:
         finder.run_script(str(path))
     except (SyntaxError, ValueError, OSError, ImportError, RecursionError):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent import events, patching
-from agent.chat.workspace import key
 from agent.chat.state import Judged
+from agent.chat.workspace import key
 from agent.errors import Exit, InputError
 from agent.patching import tree
 from agent.run import Outcome
@@ -100,7 +100,8 @@ def _root(session: Session) -> Path:
 def _plan_directory(session: Session) -> tuple[Path, Path, str]:
     """An out-directory of the plan, proved, checked and tried on local processes, the root of its
     paths, and what it rests on."""
-    from agent import outdir, recheck
+    from agent import outdir
+    from agent import reverify as recheck
 
     session.desk.patch()
     planned, settings = session.state.planned, session.state.settings
@@ -133,11 +134,12 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
     from agent import outdir
     from agent.patching.record import describe
     from synthesis.emit.patch import patch
+    from synthesis.repair.diagnosis import verify
     from verifier.checker import Accepted, check
+    from verifier.problem import Problem
     from verifier.text.contract import compose
     from verifier.text.parser import parse_text
     from verifier.verdict import Proof
-    from verifier.verification import verify
 
     pair, programs = session.desk.pair(), session.state.programs
     source = programs.distributed
@@ -147,7 +149,7 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
     old, new = keep.text(source.sha256), keep.text(programs.repaired)
     many, contract = compose(parse_text(new, source.path), pair.stated)
     with session.run.phase("verify") as phase:
-        verdict = verify(pair.sequential, many, contract)
+        verdict = verify(Problem(pair.sequential, many, contract))
         phase.summary = word(verdict)
     if not isinstance(verdict, Proof):
         raise InputError("the repaired program is not proved", where="/apply", got=word(verdict))

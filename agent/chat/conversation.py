@@ -178,11 +178,12 @@ def _judged(session: Session, searched: Search, proposed: tuple[Proposed, ...]) 
 
 def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events.VerdictWord, str]:
     """What became of one proposal: (verdict, one line)."""
+    from synthesis.repair.diagnosis import verify
     from synthesis.scoring import Candidate
     from verifier.checker import Accepted, check
     from verifier.kernel.inline import inline, live
+    from verifier.problem import Problem
     from verifier.verdict import Proof
-    from verifier.verification import verify
 
     found = searched.score(proposed.point, proposed.tactic)
     if not isinstance(found, Candidate):
@@ -190,7 +191,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     captured = session.desk.captured()
     one = live(inline(captured.program))
     lowered = found.lowered
-    verdict = verify(one, lowered.program, lowered.contract, consts=captured.consts)
+    verdict = verify(Problem(one, lowered.program, lowered.contract, consts=captured.consts))
     word = verdicts.word(verdict)
     if isinstance(verdict, Proof):
         checked = check(verdict.certificate, one, lowered.program, lowered.contract)

@@ -201,7 +201,7 @@ class Session:
         if line in registry.BARE:
             line = f"/{line}"
         if not line.startswith("/"):
-            from agent.chat import talk
+            from agent.chat import conversation as talk
 
             return talk.answer(self, line)
         name, _, raw = line[1:].partition(" ") if "\n" not in line.split(" ")[0] else _at_line(line)

@@ -10,11 +10,11 @@ from verifier.kernel.program.types import Mesh
 if TYPE_CHECKING:
     from agent.chat.engine import Session
     from synthesis.assign import Point
+    from synthesis.constraints import Wishes
     from synthesis.judging import Considered, Judge
     from synthesis.plan import Plan
     from synthesis.planner import Synthesis
     from synthesis.scoring import Search
-    from synthesis.constraints import Wishes
 
 
 def mesh(session: Session) -> Mesh:

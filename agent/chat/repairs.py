@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent import events, loop, repairing
-from agent.chat.workspace import Pair
 from agent.chat.state import Judged
+from agent.chat.workspace import Pair
 from agent.errors import Exit, InputError
 from agent.run import Outcome
-from verifier.text.parser import to_text
 from synthesis.repair.frame import own_part
 from synthesis.repair.textual import rewritten
+from verifier.text.parser import to_text
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
@@ -31,7 +31,7 @@ def mend(session: Session, words: Words) -> Outcome:
         pair.distributed,
         pair.contract,
         _stated(session),
-        pair.consts or {},
+        pair.consts,
         max(1, int(edits)),
     )
     model = session.asker if words.has("model") else None

@@ -21,9 +21,9 @@ from typing import Any, cast
 
 from agent import events
 from agent.chat import journal, registry
-from agent.chat.workspace import Desk
 from agent.chat.engine import Session
 from agent.chat.models import Asker, Recorded
+from agent.chat.workspace import Desk
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from agent import verdicts
 from agent.chat.workspace import Pair
-from verifier.kernel.contract import output_key
 from verifier.domains import Floats
-from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.contract import output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.program import Node
-from verifier.refute import refute, too_large
+from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import piece, scatter
+from verifier.refute.search import refute, too_large
 from verifier.verdict import Counterexample, Trace, Witness
 
 SHOWN = 8

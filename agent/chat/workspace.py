@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,13 +24,14 @@ from agent.errors import InputError
 if TYPE_CHECKING:
     from agent.chat.engine import Session
     from synthesis.emit import ModelFacts, Patch
-    from synthesis.planner import Synthesis
-    from verifier.kernel.contract import Contract
-    from verifier.text.contract import Stated
     from synthesis.frontends.torch.captured import Captured
     from synthesis.frontends.torch.observed import Observed
     from synthesis.frontends.torch.request import CaptureRequest
+    from synthesis.planner import Synthesis
+    from verifier.domains.base import Array
+    from verifier.kernel.contract import Contract
     from verifier.kernel.program.program import Program
+    from verifier.text.contract import Stated
     from verifier.verdict import Verdict
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Pair:
     sequential: Program
     distributed: Program
     contract: Contract
-    consts: Any
+    consts: Mapping[str, Array]
     of: str
     """What all of it was made from."""
     stated: Stated | None = None
@@ -252,7 +253,7 @@ class Desk:
         one, written = self.program(parts[0]), self.program(parts[1])
         stated = self.contract(parts[2], one, written)
         many, contract = compose(written, stated)
-        return Pair(one, many, contract, None, of, stated, written)
+        return Pair(one, many, contract, {}, of, stated, written)
 
     def program(self, source: Source) -> Program:
         """The program in a file as it was read."""
@@ -284,14 +285,12 @@ class Desk:
         pair = self.pair()
 
         def judge() -> Verdict:
-            from verifier.verification import verify
+            from synthesis.repair.diagnosis import verify
+            from verifier.problem import Problem
 
             with self.session.run.phase("verify") as phase:
                 found = verify(
-                    pair.sequential,
-                    pair.distributed,
-                    pair.contract,
-                    consts=pair.consts,
+                    Problem(pair.sequential, pair.distributed, pair.contract, consts=pair.consts),
                     fixes=True,
                     relations=True,
                     progress=self.session.run.note,

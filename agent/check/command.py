@@ -20,8 +20,8 @@ from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, SAID, TRAIN
 from synthesis.frontends.torch.request import InputSpec, read_config
-from verifier.text.parser import to_text
 from verifier.kernel.program.types import Mesh
+from verifier.text.parser import to_text
 from verifier.verdict import Proof
 
 

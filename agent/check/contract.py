@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.errors import InputError
-from verifier.kernel.contract import Contract, output_key
 from synthesis.frontends.torch.ranks import LayoutLine, RanksCaptured, layout_for
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout, from_placements
 
 
 @dataclass(frozen=True)

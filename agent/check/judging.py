@@ -12,19 +12,19 @@ from agent.check.contract import Placed, Statements, agree
 from agent.errors import InputError
 from agent.loop.sources import node_of
 from agent.repairing import told
-from verifier.checker import Rejected
-from verifier.checker import check as replay
-from verifier.kernel.contract import Contract, output_key
-from verifier.domains.base import Array
+from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
 from synthesis.frontends.torch.ranks import RanksCaptured
 from synthesis.frontends.torch.ranks.bounds import outside
-from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
-from verifier.kernel.program import source_note
+from synthesis.frontends.torch.ranks.join import gathers_by_dim
+from synthesis.repair import Edit
+from verifier.checker import Rejected
+from verifier.checker import check as replay
+from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NOWHERE, Source
-from synthesis.frontends.torch.ranks.join import gathers_by_dim
-from synthesis.repair import Edit
+from verifier.text import source_note
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
 Tell = Callable[[str], None]

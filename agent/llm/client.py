@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.llm import rungs
+from agent.llm import format_tiers as rungs
 from agent.llm.answers import (
     Answer,
     Cancelled,

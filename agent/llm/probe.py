@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from agent.llm import rungs
+from agent.llm import format_tiers as rungs
 from agent.llm.answers import Answer, Completion, Failed, NoModel, Trouble, Unanswered
 from agent.llm.profile import Profile, adapted
 

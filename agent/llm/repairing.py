@@ -16,14 +16,14 @@ from agent.llm.hygiene import clean, one_line
 from agent.llm.replies import Repair, ReplyError, read, schema
 from agent.llm.source import bare, boundary, excerpt
 from prompts import render
+from synthesis.repair import KINDS, Edit, apply
 from verifier.kernel.contract import output_key
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.attrs import KINDS as ATTRS
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_attrs, to_text
 from verifier.kernel.program.where import Where, ranks_where
-from verifier.kernel.ops import lookup
-from synthesis.repair import KINDS, Edit, apply
+from verifier.text.parser import parse_attrs, to_text
 
 FINDING = 6000
 """Characters of a finding that are told."""

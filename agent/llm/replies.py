@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from agent.llm import rungs
+from agent.llm import format_tiers as rungs
 from agent.llm.hygiene import clean, one_line
 
 MOST_CHARS = 400_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.llm import rungs
+from agent.llm import format_tiers as rungs
 from agent.llm.answers import Trouble
 from agent.llm.faults import Heard, WireError
 from agent.llm.stream import LOOK_S

@@ -19,12 +19,12 @@ from agent.llm.hygiene import clean, one_line
 from agent.llm.replies import ReplyError, Translation, Unsupported, read, schema
 from agent.llm.source import boundary, prepared
 from prompts import Rendered, render
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Input, Node, Program
-from verifier.text.parser import parse_text, to_text
 from verifier.kernel.program.types import NOWHERE, Source
 from verifier.kernel.program.where import EVERYWHERE
-from verifier.kernel.ops import lookup
+from verifier.text.parser import parse_text, to_text
 
 FORM = Form("translation", schema(Translation))
 MOST_NODES = 20_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import cast
 
-from verifier.kernel.ops import REGISTRY, REQUIRED, Op
 from synthesis.repair import KINDS
+from verifier.kernel.ops import REGISTRY, REQUIRED, Op
 
 Entry = dict[str, str]
 ONE_DEVICE = frozenset({"map", "einsum", "reduce", "view", "index", "create", "rows", "composite"})

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from agent.verdicts import located, message
-from verifier.text.printing import show_attr
 from synthesis.repair import KINDS, Edit
+from verifier.text.printing import show_attr
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict
 
 

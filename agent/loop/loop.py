@@ -20,10 +20,10 @@ from agent.loop.feedback import Level, told
 from agent.loop.memory import Memory
 from agent.loop.question import Candidate, Question
 from agent.verdicts import word
-from verifier import repair as enumerated
-from verifier.kernel.program.errors import IRError
+from synthesis import repair as enumerated
 from synthesis.repair import Edit
 from synthesis.repair.search import Clock, Repaired, Tally
+from verifier.kernel.program.errors import IRError
 
 ROUNDS_IN_CONTEXT = 3
 Tell = Callable[[events.Event], None]

@@ -9,15 +9,17 @@ from itertools import combinations
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, ContractError
-from verifier.domains.base import Array
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
 from synthesis.repair import Edit, apply, contract_values, keeps
+from synthesis.repair.diagnosis import verify
 from synthesis.repair.edits import without_dead
 from synthesis.repair.prefix import NOTHING, Held, Prefixes
+from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, ContractError
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.wellformed import well_formed
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
-from verifier.verification import verify, well_formed
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Question:
         try:
             with np.errstate(all="ignore"):
                 verdict = verify(
-                    self.sequential, program, self.contract, consts=self.consts, simpler=False
+                    Problem(self.sequential, program, self.contract, consts=self.consts),
+                    simpler=False,
                 )
         except ContractError as error:
             raise IRError(str(error)) from None

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from synthesis.repair import Edit
 from verifier.kernel.contract import output_key
-from verifier.text.printing import show_attr
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr, Source
-from synthesis.repair import Edit
+from verifier.text.printing import show_attr
 
 SPELLED: tuple[dict[str, str], ...] = (
     {"sum": "sum", "avg": "mean", "max": "max", "min": "min"},

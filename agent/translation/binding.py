@@ -26,12 +26,12 @@ from agent.translation.trust import (
     Seal,
 )
 from synthesis.autodiff import grad
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.torch.observed import Sample, Subject, Trouble
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
+from verifier.refute.evaluate import evaluate
 
 TOLERANCE = {"f64": 1e-9, "f32": 2.0**-14}
 LARGE = ("scale 20", "scale 50", "scale 100", "scale 1e3", "scale 10000.0")

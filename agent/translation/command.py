@@ -23,8 +23,8 @@ from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.observed import Observed, Subject
 from synthesis.frontends.torch.request import CaptureRequest, split_target
 from verifier.kernel.program.errors import IRError
-from verifier.text.files import load
 from verifier.kernel.program.program import Program
+from verifier.text.files import load
 from verifier.text.parser import to_text
 from verifier.verdict import Proof
 

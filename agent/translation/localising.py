@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.translation.trust import Differs, Suspect
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.torch.observed import Sample, Subject
 from verifier.kernel.inline import inline
-from verifier.kernel.program.program import Output, Program
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Output, Program
+from verifier.refute.evaluate import evaluate
 
 Array = NDArray[Any]
 CLOSE = 1e-7

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutation_testing`: mutants and rewrites, judged by simulating every rank."""
+"""`python -m benchmarks.mutation_testing`: mutants and rewrites, judged by running every rank."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import ContractError
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.verdict import Counterexample, Proof, Unknown
-from verifier.verification import verify
 
 REWRITE = "rewrite: "
 
@@ -60,7 +61,7 @@ def judge(base: Base, distributed: Program) -> str:
     """The verdict in a word; a program that the verifier does not admit is `ill-formed`."""
     try:
         with np.errstate(all="ignore"):
-            verdict = verify(base.sequential, distributed, base.contract)
+            verdict = verify(Problem(base.sequential, distributed, base.contract))
     except (IRError, ContractError):
         return "ill-formed"
     match verdict:
@@ -183,7 +184,9 @@ def markdown(rows: Sequence[tuple[str, ...]], count: int, seed: int, seconds: fl
 
 def main() -> int:
     """Exit status 1 on any false accept or false alarm, or a base that is not proved."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation_testing", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mutation_testing", description=__doc__
+    )
     parser.add_argument("--count", type=int, default=2000, help="mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, help="a markdown file for the table")

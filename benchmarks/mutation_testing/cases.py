@@ -23,13 +23,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, ContractError
-from verifier.text.contract import compose, read_contract
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
-from verifier.verification import verify
 
 Triple = tuple[Program, Program, Contract]
 
@@ -129,7 +130,7 @@ def judge(case: Case, side: str) -> Judged:
         outcome, message, where, shown = _in_time(case, side)
     else:
         try:
-            verdict = verify(*case.programs(side))
+            verdict = verify(Problem(*case.programs(side)))
             outcome, message, where, shown = _told(verdict)
         except (MalformedError, ContractError, IRError) as error:
             place = error.where if isinstance(error, MalformedError) else ""
@@ -157,8 +158,8 @@ def _told(verdict: Verdict) -> tuple[str, str, str, bool]:
 
 def _in_time(case: Case, side: str) -> tuple[str, str, str, bool]:
     """Events or a schedule: every violation is replayed as a run."""
-    from verifier import schedules
-    from verifier import time as order
+    from synthesis import schedules
+    from verifier import order
 
     text, name = case.sections[side], str(case.path)
     try:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mutation_testing.corpus`: every case of the corpus, judged, as a table by class.
+"""`python -m benchmarks.mutation_testing.corpus`: the corpus, judged, as a table by class.
 
 Exits 1 where a wrong program is let through, a right one is refused, or a certificate of a proof
 does not replay.

@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.mutation_testing.edits import Site, rebuilt, sites, splice, with_attrs, with_scope
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node, Program
 
 Variant = list[Node]
 Rule = Callable[[Site], Iterator[Variant]]

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.mutation_testing.author import Base
-from verifier.kernel.contract import output_key
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Program
+from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import copies, gather, scatter
 
 FLOATS = Floats()

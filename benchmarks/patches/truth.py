@@ -36,9 +36,9 @@ from synthesis.execute.compare import (
 )
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target
-from synthesis.plan import Plan
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
 
 for _name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
     importlib.import_module(_name)  # here, and not in every process that is forked

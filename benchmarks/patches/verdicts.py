@@ -18,8 +18,8 @@ from synthesis import hardware
 from synthesis import plan as plans
 from synthesis.emit import EmitError, Patch, emit
 from synthesis.emit.patch import with_diff
-from synthesis.plan import Plan
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
 
 TIMEOUT = 180.0
 

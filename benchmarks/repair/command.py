@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agent import bench, events
-from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
-from benchmarks.repair.programs import PARTS, size, wrong
-from benchmarks.repair.tables import page
 from agent.errors import Exit, InputError
 from agent.loop import Level, Settings
 from agent.repairing import asking
 from agent.run import Outcome as Ended
 from agent.run import Run
+from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
+from benchmarks.repair.programs import PARTS, size, wrong
+from benchmarks.repair.tables import page
 
 FOLDER = Path("build/repair")
 """Where outcomes are kept between runs, where no directory is given."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.repair.programs import Wrong
 from agent.llm.answers import Answer
 from agent.llm.client import Form, Message, Model
 from agent.loop import Mended, Question, Settings, mend
+from benchmarks.repair.programs import Wrong
 from verifier.kernel.program.program import Node, Program
 
 ROUNDS = (1, 2, 3)

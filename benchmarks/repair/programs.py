@@ -14,9 +14,6 @@ from itertools import product
 
 import numpy as np
 
-from synthesis.training.step import Step
-from synthesis.training.strategies import STRATEGIES
-from synthesis.training.truth import agrees
 from benchmarks.mutation_testing import messages
 from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.cases import Case
@@ -24,13 +21,16 @@ from benchmarks.mutation_testing.corpus import cases
 from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
-from verifier.kernel.contract import Contract, ContractError, check
+from synthesis.training.step import Step
+from synthesis.training.strategies import STRATEGIES
+from synthesis.training.truth import agrees
 from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, ContractError, check
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from verifier.refute import refute
-from verifier.verification import well_formed
+from verifier.refute.search import refute
+from verifier.text.wellformed import well_formed
 
 assert messages.__name__  # importing it declares its kinds of mutations
 PARTS = ("corpus", "zoo", "training")

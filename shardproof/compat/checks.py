@@ -23,8 +23,8 @@ from shardproof.compat.verdicts import (
     shapes,
     timed,
 )
-from verifier.kernel.program import IRError
 from verifier.kernel.layout import Layout
+from verifier.kernel.program import IRError
 from verifier.verdict import Proof
 
 Expected = Mapping[str, ShardingSpec | Sequence[Placement]]

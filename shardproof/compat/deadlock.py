@@ -1,7 +1,7 @@
 """Whether messages meet: sends and receives of ranks, and those of pipeline schedules.
 
-Orders are judged by `verifier.order` and `synthesis.schedules`: messages between two ranks are taken
-in the order in which they are sent, and both sides must mean the same tensor.
+Orders are judged by `verifier.order` and `synthesis.schedules`: messages between two ranks are
+taken in the order in which they are sent, and both sides must mean the same tensor.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from shardproof.compat.order import verify_temporal
 from shardproof.compat.pipeline import Message, MicroBatch, PP1F1BSchedule, as_schedule
 from shardproof.compat.program import Program
-from verifier.kernel.program.errors import MalformedError
 from synthesis.schedules import check_schedule
+from verifier.kernel.program.errors import MalformedError
 from verifier.order import TimeBuilder, verify_time
 
 

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, splitmix64
-from verifier.fingerprint.partition import GAY_SEED
-from verifier.fingerprint.region import Array, checked
+from synthesis.guard.fingerprint.errors import FingerprintError
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, splitmix64
+from synthesis.guard.fingerprint.partition import GAY_SEED
+from synthesis.guard.fingerprint.region import Array, checked
 
 Colors = npt.NDArray[np.float32]
 

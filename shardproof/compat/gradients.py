@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from synthesis.autodiff import grad
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.lowering import Lowered, Lowering, lower_against
 from shardproof.compat.program import IROp, Program, Ranks
@@ -18,13 +17,14 @@ from shardproof.compat.sharding import spec_of
 from shardproof.compat.single import Given, Single
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, answer, ask, inputs_of, mesh_of
+from synthesis.autodiff import grad
 from verifier.kernel.inline import inline
+from verifier.kernel.layout import Layout
+from verifier.kernel.ops import lookup
 from verifier.kernel.program import Builder, IRError
 from verifier.kernel.program.program import Output
 from verifier.kernel.program.program import Program as CoreProgram
 from verifier.kernel.program.types import Attr
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import lookup
 from verifier.verdict import Proof
 
 PREFIX = "grad_"

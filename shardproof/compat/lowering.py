@@ -10,23 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from verifier.kernel.contract import Contract
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program, Ranks
 from shardproof.compat.sharding import Replicate, Shard, ShardingSpec, spec_of
 from shardproof.compat.single import Given, Single, Tensors, at, folded, shares, stack
 from shardproof.compat.tensor import TensorState
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
+from verifier.kernel.layout import Layout
+from verifier.kernel.ops import Refused
 from verifier.kernel.program import Builder, IRError, TensorType
 from verifier.kernel.program import Program as CoreProgram
 from verifier.kernel.program.program import Node, Output
+from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import Source
 from verifier.kernel.program.where import EVERYWHERE, Where, common, members, ranks_where
-from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused
-from verifier.kernel.rank_sets import Regions, region_of
-from verifier.provers.relate import Break, Fact, Related, Rules, Sequential, as_terms, describe, relate
+from verifier.kernel.rank_sets import Regions
+from verifier.provers.relate import (
+    Break,
+    Fact,
+    Related,
+    Rules,
+    Sequential,
+    as_terms,
+    describe,
+    relate,
+)
 from verifier.terms import Ref
 
 

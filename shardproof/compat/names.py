@@ -38,6 +38,8 @@ _MODULES = {
     "tensor": "TensorState",
 }
 HOME = {
-    name: f"shardproof.compat.{module}" for module, names in _MODULES.items() for name in names.split()
+    name: f"shardproof.compat.{module}"
+    for module, names in _MODULES.items()
+    for name in names.split()
 }
 """Name -> the module that defines it."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from verifier.refute.evaluate import process_groups
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
 from verifier.kernel.program.errors import MalformedError
@@ -31,6 +30,7 @@ from verifier.order.events import (
     Wait,
     accesses,
 )
+from verifier.refute.evaluate import process_groups
 
 CALLS = {
     "AllReduce": "all_reduce",

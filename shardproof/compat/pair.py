@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from verifier.kernel.contract import Contract
 from shardproof.compat.program import Program
 from shardproof.compat.repairs import lower
 from shardproof.compat.sharding import Placement
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import layout_asked, with_outputs
+from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program as CoreProgram
 from verifier.text.parser import to_text
 

@@ -12,9 +12,9 @@ from shardproof.compat.compute import exact, matmul
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks
 from shardproof.compat.tensor import TensorState
+from verifier.kernel.layout import Atom, Dim
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine, TensorType
-from verifier.kernel.layout import Atom, Dim
 
 
 @dataclass

@@ -12,8 +12,8 @@ from shardproof.compat.lowering import Lowered, Lowering
 from shardproof.compat.program import IROp, Program
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, ask, inputs_of, layout_asked, mesh_of
-from verifier.kernel.program import IRError
 from verifier.kernel.layout import bound
+from verifier.kernel.program import IRError
 from verifier.verdict import Proof
 
 

@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
-from verifier.domains.floats import Floats
 from shardproof.compat.mesh import DeviceMesh
+from verifier.domains.floats import Floats
 from verifier.kernel.layout import Layout, from_placements
 from verifier.refute.scatter import scatter
 

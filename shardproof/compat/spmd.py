@@ -9,10 +9,10 @@ from shardproof.compat.errors import ProgramError, SPMDConsistencyError
 from shardproof.compat.program import IROp, Ranks
 from shardproof.compat.sharding import LocalSPMDType
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Attr, Mesh
 from verifier.kernel.layout import Atom, Layout
 from verifier.kernel.ops import Operands, Placed, Refused, lookup
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Attr, Mesh
 
 R, INV, V, P = LocalSPMDType
 

@@ -7,21 +7,23 @@ from dataclasses import dataclass, replace
 from itertools import product
 from textwrap import shorten
 
-from verifier.kernel.contract import Contract, ContractError
 from shardproof.compat.lowering import Given, Lowered, source_of
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import Program
 from shardproof.compat.sharding import Placement, ShardingSpec
 from shardproof.compat.tensor import TensorState
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.contract import Contract, ContractError
+from verifier.kernel.layout import Layout, split_leading
 from verifier.kernel.program import IRError
 from verifier.kernel.program.program import Output
 from verifier.kernel.program.program import Program as CoreProgram
 from verifier.kernel.program.where import members
-from verifier.kernel.layout import Layout, split_leading
 from verifier.kernel.rank_sets import regions
+from verifier.problem import Problem
 from verifier.provers.relate import describe
+from verifier.text.wellformed import well_formed
 from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict, Witness
-from verifier.verification import verify, well_formed
 
 
 @dataclass
@@ -134,7 +136,7 @@ def ask(lowered: Lowered, contract: Contract, layouts: Mapping[str, Layout]) -> 
         contract, outputs={f"output:{n}": lay for n, lay in layouts.items()}, wanted=wanted
     )
     try:
-        return verify(one, many, asked)
+        return verify(Problem(one, many, asked))
     except (ContractError, IRError) as error:
         return Unknown(str(error))
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from synthesis.emit.patch import EmitError
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
 from verifier.kernel.layout import Layout
+from verifier.kernel.program.program import Program
 
 CONSTANT = "LAYOUTS"
 IMPORT = ("synthesis.guard", "watch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from collections.abc import Mapping
@@ -14,6 +15,10 @@ from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from synthesis.execute.load import make_inputs, open_target
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.frontends.torch.session import block_lists
+
+INDEX = ("layer_idx", "layer_index")
+"""Attributes that number the layers."""
 
 
 def _arguments(
@@ -55,6 +60,61 @@ def _forward(module: torch.nn.Module) -> ForwardFact | None:
         return None
 
 
+def _run_once(path: str, blocks: Any, seen: dict[str, Any]) -> None:
+    """Let a block that is like an earlier one give what that gave, and be noted as called so.
+
+    Only what the patch is written from rests on this: what it computes is read off its own trace.
+    """
+    ran: dict[Any, tuple[str, Any]] = {}
+
+    def once(name: str, block: Any) -> Any:
+        forward, made = block.forward, _made_like(block)
+
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            key = made, _shapes(args), _shapes(tuple(kwargs.items()))
+            if key not in ran:
+                ran[key] = name, forward(*args, **kwargs)
+                return ran[key][1]
+            first, output = ran[key]
+            inner = {n: found for n, found in seen.items() if n.startswith(f"{first}.")}
+            seen.update({name + n.removeprefix(first): found for n, found in inner.items()})
+            return output
+
+        return run
+
+    for index, block in blocks.named_children():
+        block.forward = once(f"{path}.{index}", block)
+
+
+def _made_like(block: torch.nn.Module) -> tuple[Any, ...]:
+    """Classes, parameters and plain numbers of a block, of all modules in it."""
+    return tuple(
+        (
+            name,
+            type(m),
+            tuple((k, tuple(p.shape)) for k, p in m.named_parameters(recurse=False)),
+            _plain(m),
+        )
+        for name, m in block.named_modules()
+    )
+
+
+def _plain(module: torch.nn.Module) -> tuple[Any, ...]:
+    """Attributes that are plain values, the number of the layer aside."""
+    kept = (bool, int, float, str, type(None))
+    items = vars(module).items()
+    return tuple((k, v) for k, v in items if isinstance(v, kept) and k not in INDEX)
+
+
+def _shapes(values: Any) -> Any:
+    if isinstance(values, torch.Tensor):
+        return tuple(values.shape), values.dtype
+    if isinstance(values, (tuple, list)):
+        return tuple(_shapes(v) for v in values)
+    return values if isinstance(values, (bool, int, float, str, type(None))) else id(values)
+
+
 def collect(request: CaptureRequest) -> ModelFacts:
     """Build the model on the meta device and run its forward on fake tensors."""
     target, config = open_target(request)
@@ -81,15 +141,19 @@ def collect(request: CaptureRequest) -> ModelFacts:
         model = model.to_empty(device="cpu")
         for path, module in model.named_modules():
             module.register_forward_hook(watch(path), with_kwargs=True)
+        for path in block_lists(model):
+            _run_once(path, model.get_submodule(path), seen)
         model(**make_inputs(found, 0, torch.float32))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
+    known: set[type] = set()
     module: Any
     for path, module in model.named_modules():
         arguments, positional, kind, shape = seen.get(path, ((), 0, "", ()))
-        forward = _forward(module)
-        if forward and type(module).__name__ not in forwards:
-            forwards[type(module).__name__] = forward
+        if type(module) not in known:
+            known.add(type(module))
+            if (forward := _forward(module)) is not None:
+                forwards.setdefault(type(module).__name__, forward)
         ints = {k: v for k, v in module.__dict__.items() if type(v) is int}
         params = {k: tuple(p.shape) for k, p in module.named_parameters(recurse=False)}
         dropout = isinstance(module, torch.nn.Dropout) and module.p > 0

@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from synthesis.execute.job import Job
 from synthesis.execute.load import make_inputs, open_target, patched_model, rows
-from synthesis.plan import Plan
 from synthesis.frontends.torch.inputs import find_inputs
+from synthesis.plan import Plan
 
 NOISE = 1e-6
 

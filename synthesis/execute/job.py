@@ -14,9 +14,9 @@ from synthesis import plan as plan_module
 from synthesis.emit import facts as facts_module
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
-from synthesis.plan import Plan
 from synthesis.frontends.torch import process
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
 from verifier.kernel.program.types import Mesh
 
 Mode = Literal["facts", "run", "read"]

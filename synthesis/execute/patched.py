@@ -23,11 +23,10 @@ from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
 from synthesis.execute.load import open_target, patched_model
 from synthesis.execute.reading import Order
-from synthesis.frontends.torch.ranks.buckets import one_by_one
-from verifier.kernel.contract import layout_to_json
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types
+from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
@@ -36,9 +35,11 @@ from synthesis.frontends.torch.materialize import (
     to_fake,
 )
 from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.build import join_world
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.dtensors import layout_of, real_meshes
+from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, gathers_by_dim, join
 from synthesis.frontends.torch.ranks.lowering import lower_rank
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.placing import Placing
@@ -52,12 +53,11 @@ from synthesis.frontends.torch.session import block_lists, roll_program
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from synthesis.frontends.torch.worker import explain
+from verifier.kernel.contract import layout_to_json
 from verifier.kernel.inline import inline, live
-from verifier.text.jsonio import dumps, loads
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, gathers_by_dim, join
-from synthesis.frontends.torch.masked_gather import read_windows
+from verifier.text.jsonio import dumps, loads
 
 ALL_OF = 4
 """Every rank of a mesh of up to so many is traced."""

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.execute.job import Job, run_child
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract, layout_from_json, output_key
 from synthesis.frontends.torch.captured import ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from synthesis.frontends.torch.rolling.paths import Group, members
+from synthesis.plan import Plan
+from verifier.kernel.contract import Contract, layout_from_json, output_key
 from verifier.kernel.inline import live
+from verifier.kernel.layout import Layout, from_placements, whole
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.jsondata import Cursor
-from verifier.text.jsonio import loads
 from verifier.kernel.program.program import Output, Program
-from verifier.kernel.layout import Layout, from_placements, whole
+from verifier.text.jsonio import loads
 
 OUTSIDE = (
     "The loss that is computed from the outputs is a mean over the batch: each {dp} rank takes "

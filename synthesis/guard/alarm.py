@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from verifier.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.outcome import Verdict
 
 
 @dataclass(frozen=True)

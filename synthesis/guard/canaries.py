@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from synthesis.guard import wire
-from verifier.fingerprint.exact import expected_sum, sum_canary
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import colors, sources
-from verifier.fingerprint.region import Region
+from synthesis.guard.fingerprint.exact import expected_sum, sum_canary
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import colors, sources
+from synthesis.guard.fingerprint.region import Region
 
 WORDS = 64
 """8-byte words of colors that a rank sends."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.groups import Draw, Group
-from verifier.fingerprint.mix import key as make_key
 
 PLACE = np.dtype([("uid", "<u8"), ("size", "<u8"), ("counted", "<i8")])
 

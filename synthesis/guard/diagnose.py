@@ -16,10 +16,10 @@ import torch
 from synthesis.guard import judge, private
 from synthesis.guard.alarm import Alarm
 from synthesis.guard.calls import EVERYONE, Slot
+from synthesis.guard.fingerprint.outcome import Verdict
 from synthesis.guard.flights import Flight, kind_of
 from synthesis.guard.judge import Suspect
 from synthesis.guard.words import flat_bytes
-from verifier.fingerprint.outcome import Verdict
 
 PARTS = ("sent", "got", "terms", "sums")
 MOST = 1 << 24

@@ -1,4 +1,4 @@
-"""The movement hash of `verifier.fingerprint` on torch tensors, the same to the bit.
+"""The movement hash of `synthesis.guard.fingerprint` on torch tensors, the same to the bit.
 
 `torch.compile` fuses the whole hash into one loop over the words, on the device where they are.
 Where it has no compiler, CPU tensors go to numpy without a copy and others run op by op.
@@ -13,11 +13,11 @@ from typing import Literal
 
 import torch
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import GOLDEN, M1, M2, MASK
-from verifier.fingerprint.movement import Fp, hash_words, reading
-from verifier.fingerprint.partition import TensorPartition
-from verifier.fingerprint.region import Region
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import GOLDEN, M1, M2, MASK
+from synthesis.guard.fingerprint.movement import Fp, hash_words, reading
+from synthesis.guard.fingerprint.partition import TensorPartition
+from synthesis.guard.fingerprint.region import Region
 
 Backend = Literal["compile", "numpy", "eager"]
 WORTH_COMPILING = 1 << 20
@@ -88,7 +88,7 @@ def fingerprint(
     width: int | None = None,
     backend: Backend | None = None,
 ) -> Fp:
-    """`verifier.fingerprint.fingerprint` of a torch tensor, with the same guarantee.
+    """`synthesis.guard.fingerprint.fingerprint` of a torch tensor, with the same guarantee.
 
     Takes every dtype torch can view as bytes, bfloat16 and float8 among them. `backend` is chosen
     by what there is: `compile`; on the CPU `numpy` where that fails or the tensor is small; else
@@ -119,7 +119,7 @@ def fingerprint_on_device(
     if not isinstance(data, torch.Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FingerprintError(
             f"fingerprint: expected a torch tensor, got {type(data).__name__}; numpy arrays are "
-            "hashed by verifier.fingerprint"
+            "hashed by synthesis.guard.fingerprint"
         )
     if data.is_meta:
         raise FingerprintError("fingerprint: a tensor on the device meta holds no bits")

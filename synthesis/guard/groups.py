@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from synthesis.guard import private
-from verifier.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import key as make_key
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Guard(Settings):
             raise GuardError("Guard: no process group; call init_process_group before start")
         if _active is not None:
             raise GuardError("Guard: another guard is on in this process; stop it first")
-        private.leave_uncompiled("synthesis.guard", "verifier.fingerprint")
+        private.leave_uncompiled("synthesis.guard", "synthesis.guard.fingerprint")
         if private.counts_otherwise():
             self.cycle = 1
         settings = self.shared()

@@ -20,9 +20,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from synthesis.guard.errors import GuardError
+from synthesis.guard.fingerprint.boxes import box_coverage, whole_coverage
+from synthesis.guard.fingerprint.mix import MASK
 from synthesis.guard.guard import Guard, active
-from verifier.fingerprint.boxes import box_coverage, whole_coverage
-from verifier.fingerprint.mix import MASK
 
 SETTINGS = "SHARDPROOF_GUARD"
 """Environment variable with settings of the guard as JSON; they win over those in the code."""

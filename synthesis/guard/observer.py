@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from synthesis.guard import canaries, exact_sums, kernels, private
 from synthesis.guard.calls import ANY_SOURCE, PAIRS, READERS, Call, device_of, process_group, read
 from synthesis.guard.errors import GuardError
+from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.flights import Flight, versions
 from synthesis.guard.groups import Group, Lane, group_of
 from synthesis.guard.judge import UNJUDGED, WRONG
@@ -19,7 +20,6 @@ from synthesis.guard.meeting import Meeting
 from synthesis.guard.ours import ours, thread
 from synthesis.guard.settings import Settings
 from synthesis.guard.tracking import Tracker
-from verifier.fingerprint.mix import key as make_key
 
 ORDER = (
     "a sum could not be added again (with T3, calls over groups that share ranks have to come in "

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from synthesis.guard import private
-from verifier.fingerprint.mix import MASK
-from verifier.fingerprint.movement import hash_words
-from verifier.fingerprint.region import Runs, raw_words
-from verifier.fingerprint.sums import spots
+from synthesis.guard.fingerprint.mix import MASK
+from synthesis.guard.fingerprint.movement import hash_words
+from synthesis.guard.fingerprint.region import Runs, raw_words
+from synthesis.guard.fingerprint.sums import spots
 
 ZERO = np.zeros(1, np.uint64)
 

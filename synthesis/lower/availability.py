@@ -11,9 +11,9 @@ from synthesis.localize import LAZY, VIEWS, Reading, localize, source_layout
 from synthesis.lower.emission import emit, reading
 from synthesis.lower.state import ONE, LoweringError, State, Value
 from synthesis.redistribute import path, volumes
+from verifier.kernel.layout import Layout, whole
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import ITEMSIZE
-from verifier.kernel.layout import Layout, whole
 
 RESHAPING = frozenset({"reshape", "permute"})
 INFINITE = float("inf")

@@ -13,9 +13,9 @@ from synthesis.lower.layouts import split, without
 from synthesis.lower.operands import cheapest
 from synthesis.lower.state import LoweringError, State, Value, scope_state, sources
 from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.layout import Layout, bound, whole
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Node, Program
 
 MAX_ROUNDS = 6
 """How often a body is lowered anew because a carry left it in another layout than it came in."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from synthesis.localize import VIEWS, Reading, localize
 from synthesis.lower.state import ONE, State, Value
-from verifier.kernel.program.program import Node
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Operands, Placed, Refused, lookup
+from verifier.kernel.program.program import Node
 
 
 def reading(state: State, node: Node, result: Layout | None = None) -> Reading:

@@ -11,11 +11,11 @@ from synthesis.lower.availability import INFINITE, available, lazy, price, prima
 from synthesis.lower.emission import place, reading
 from synthesis.lower.layouts import aligned, match, split, without
 from synthesis.lower.state import State
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.layout import Layout, bound, global_extent, whole
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.linalg import parse
+from verifier.kernel.program.program import Node
+from verifier.kernel.program.types import TensorType
 
 MAX_TRIES = 160
 LATE = 1e3

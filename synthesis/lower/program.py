@@ -26,10 +26,10 @@ from synthesis.lower.state import (
     sources,
 )
 from verifier.kernel.contract import Balanced, Contract, output_key
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 
 
 def lower(

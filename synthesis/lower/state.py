@@ -10,10 +10,10 @@ from typing import Any
 from synthesis.hardware import Cluster
 from synthesis.localize import VIEWS
 from verifier.kernel.contract import Contract
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.layout import Layout
 
 ONE = Fraction(1)
 Move = tuple[str, str, Layout]

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.ops import lookup
 from synthesis.repair.edits import Edit, apply
 from synthesis.repair.near import attributes
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Program
 
 SECONDS = 1.0
 """What may be spent on one program."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from verifier.domains.base import Array
 from verifier.domains.field import P
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Atom, Dim, Layout, normal, whole
+from verifier.kernel.program.types import Mesh
 from verifier.refute.scatter import piece
 
 MOST = 16

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from verifier.kernel.contract import output_key
+from verifier.kernel.ops import infer_types, lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Node, Output, Program
 from verifier.kernel.program.types import NOWHERE, Attr
 from verifier.kernel.program.where import EVERYWHERE, Where, show
-from verifier.kernel.ops import infer_types, lookup
 
 Attrs = tuple[tuple[str, Attr], ...]
 

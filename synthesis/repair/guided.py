@@ -11,15 +11,15 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
-from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.program.attrs import named_mesh_dims
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Attr
-from verifier.kernel.layout import Layout, bound
-from verifier.kernel.ops import lookup
 from synthesis.repair.edits import Attrs, Edit
 from synthesis.repair.near import attributes, collectives, dropped, reordered
 from synthesis.repair.view import View
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.layout import Layout, bound
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.attrs import named_mesh_dims
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Affine, Attr
 
 FRONTIER = 8
 COMBINATIONS = 8

@@ -16,17 +16,17 @@ from itertools import combinations
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, output_key
+from synthesis.repair.attribute_fault import mended
+from synthesis.repair.edits import Edit
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import Ranks, Values, evaluate, process_groups, simulate
 from verifier.explain import place, show
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.program import Node, Program
-from synthesis.repair.attribute_fault import mended
+from verifier.refute.evaluate import Ranks, Values, evaluate, process_groups, simulate
 from verifier.refute.premises import Premises
-from verifier.refute import DRAWS, Pair, compare, elements, held_elements, sample, sized
-from synthesis.repair.edits import Edit
 from verifier.refute.scatter import scatter
+from verifier.refute.search import DRAWS, Pair, compare, elements, held_elements, sample, sized
 from verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000

@@ -10,13 +10,13 @@ from fractions import Fraction
 from itertools import combinations, permutations
 from typing import cast
 
+from synthesis.repair.edits import Attrs, Edit
 from verifier.kernel.contract import output_key
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.attrs import named_mesh_dims
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Attr, Mesh
 from verifier.kernel.program.where import Where, ranks_where
-from verifier.kernel.ops import lookup
-from synthesis.repair.edits import Attrs, Edit
 
 FOLDS = ("sum", "avg", "max", "min")
 OTHERS = 12

@@ -12,22 +12,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, output_key
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
-from verifier.refute.evaluate import Ranks, evaluate, run_node
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Node, Output, Program
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, members
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Output, Program
+from verifier.kernel.program.residency import region_of
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.kernel.program.where import EVERYWHERE, Where, contains, members
+from verifier.kernel.rank_sets import Regions, regions
+from verifier.refute.evaluate import Ranks, evaluate, run_node
 from verifier.refute.premises import Premises
-from verifier.refute import sample
-from verifier.kernel.rank_sets import Regions, region_of, regions
 from verifier.refute.scatter import copies, gather, piece, scatter
+from verifier.refute.search import sample
 
 CANNOT = (IRError, Refused, ValueError, KeyError, IndexError, StopIteration, AssertionError)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from synthesis.repair.edits import Edit, apply
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.layout import Layout, bound
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr
-from verifier.kernel.layout import Layout, bound
 from verifier.provers.relate import Fact, Related, Rules, Sequential, initial, relate, satisfied
-from synthesis.repair.edits import Edit, apply
 
 LIMIT = 60
 """Edits tried at most."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from synthesis.repair.edits import Edit, apply
+from synthesis.repair.offers import likely
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.provers.relate import Related, Rules, Sequential, as_terms, initial, relate, satisfied
-from synthesis.repair.edits import Edit, apply
-from synthesis.repair.offers import likely
 from verifier.text.wellformed import shared, well_formed
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node
 from synthesis.repair.claims import Claim
 from synthesis.repair.edits import Edit
 from synthesis.repair.guided import factors, guided, settled
 from synthesis.repair.near import attributes, dropped, near, returned, scaled
 from synthesis.repair.numbers import State
 from synthesis.repair.view import UNMET, View, block
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.program import Node
 
 COLLECTIVES = 12
 """Collectives among what is lost that are looked at early."""

@@ -16,19 +16,21 @@ from itertools import count, islice
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, ContractError, check, output_key
-from verifier.domains.base import Array
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.ops import lookup
-from verifier.refute import too_large
 from synthesis.repair.edits import Edit, apply, without_dead
 from synthesis.repair.frame import keeps
 from synthesis.repair.numbers import Numbers, State
 from synthesis.repair.propose import candidates, gained
 from synthesis.repair.view import Device, View, device, root
+from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, ContractError, check, output_key
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.refute.search import too_large
+from verifier.text.wellformed import well_formed
 from verifier.verdict import Proof, Unknown, Verdict
-from verifier.verification import verify, well_formed
+from verifier.verification import verify
 
 Cost = Callable[[Program], float]
 Clock = Callable[[], float]
@@ -141,7 +143,8 @@ class _Question:
     def verdict(self, program: Program) -> Verdict:
         with np.errstate(all="ignore"):
             return verify(
-                self.sequential, program, self.contract, consts=self.consts, simpler=False
+                Problem(self.sequential, program, self.contract, consts=self.consts),
+                simpler=False,
             )
 
 

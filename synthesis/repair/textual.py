@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from verifier.kernel.program import source_note
-from verifier.kernel.program.errors import IRError
-from verifier.text.printing import node_text, show_attr, show_where
-from verifier.kernel.program.program import Node, Program
-from verifier.text.parser import parse_text, to_text
-from verifier.text.tokens import quote, value
-from verifier.kernel.program.types import NOWHERE
 from synthesis.repair.spans import Scope, Span, Statement, spans
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import NOWHERE
+from verifier.text import source_note
+from verifier.text.parser import parse_text, to_text
+from verifier.text.printing import node_text, show_attr, show_where
+from verifier.text.tokens import quote, value
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from verifier.kernel.contract import output_key
-from verifier.domains.base import Array
-from verifier.refute.evaluate import simulate
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.ops import lookup
 from synthesis.repair.claims import Claim, Index
 from synthesis.repair.numbers import Machine, Numbers, State, first_step, primitive
+from verifier.domains.base import Array
+from verifier.kernel.contract import output_key
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node, Program
+from verifier.refute.evaluate import simulate
 
 IDLE = 6
 """Results that nothing reads which are looked at."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.types import Source
 from synthesis.schedules.slots import Schedule, Slot, in_flight
 from synthesis.schedules.steps import to_events
 from synthesis.schedules.timeline import needs, timeline
+from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.types import Source
 from verifier.order.verify import verify_time
 from verifier.order.violation import Place, Trace, Violation
 

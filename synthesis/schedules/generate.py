@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verifier.kernel.program.errors import MalformedError
 from synthesis.schedules.slots import Schedule, Slot
+from verifier.kernel.program.errors import MalformedError
 
 REDUCE = Slot("R")
 

@@ -6,8 +6,8 @@ reader; the backward adds to one accumulator a chunk; the reduction reads all of
 
 from __future__ import annotations
 
-from verifier.kernel.program.types import NOWHERE, Source
 from synthesis.schedules.slots import Schedule, Slot
+from verifier.kernel.program.types import NOWHERE, Source
 from verifier.order.builder import RankBuilder, TimeBuilder
 from verifier.order.events import Access, Compute, Event, Group, Recv, Send, TimeProgram, Wait
 

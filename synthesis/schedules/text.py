@@ -20,10 +20,10 @@ import difflib
 import re
 from typing import Any, cast
 
+from synthesis.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
 from verifier.kernel.program import jsondata
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Source
-from synthesis.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
 
 _SLOT = re.compile(r"([FBW])(\d{1,9})(?:\.(\d{1,9}))?|R")
 _STAGE = re.compile(r"\s*(?:stage\s+)?(\d{1,9})\s*:(.*)")

@@ -9,12 +9,13 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import MODELS, Degrees, TrainingError
 from synthesis.training.step import Step, training_step
-from verifier.text.printing import to_text
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.printing import to_text
 from verifier.verdict import Proof, Trace, Unknown
-from verifier.verification import verify
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,7 +39,9 @@ def _size(program: Program) -> str:
 
 
 def _verdict(step: Step) -> tuple[int, list[str]]:
-    verdict = verify(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    verdict = verify(
+        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    )
     if isinstance(verdict, Proof):
         return 0, [f"proved  {len(step.contract.outputs)} outputs"]
     if isinstance(verdict, Unknown):

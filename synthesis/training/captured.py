@@ -22,11 +22,11 @@ from synthesis.training.staged import PIPELINE
 from synthesis.training.step import Step
 from synthesis.training.sync import over
 from verifier.kernel.contract import Balanced, Contract, output_key
+from verifier.kernel.layout import Layout, whole
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
-from verifier.kernel.layout import Layout, whole
 
 
 def captured_step(

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from synthesis.training.model import TrainingError
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Node, Program
 
 
 @dataclass(frozen=True)

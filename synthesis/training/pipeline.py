@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from synthesis.schedules import Slot, generate
 from synthesis.training import declare, optimizer, sync
 from synthesis.training.blocks import row
 from synthesis.training.include import Part, renamed, shared
@@ -24,7 +25,6 @@ from verifier.kernel.contract import output_key
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program, Timing
 from verifier.kernel.program.types import Attr, TensorType
-from synthesis.schedules import Slot, generate
 
 BETWEEN = ("output:x", "grad:x")
 """Outputs of a stage that go to its neighbours."""

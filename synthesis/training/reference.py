@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from synthesis.autodiff import grad
 from synthesis.training import blocks, latent, optimizer, routing
 from synthesis.training.include import forward_nodes, shared
 from synthesis.training.microbatch import Joint, repeated, unrolled
 from synthesis.training.model import Degrees, Model, Optimizer, table_type
 from synthesis.training.optimizer import State, adamw, clip_factor, squares
 from synthesis.training.weights import Weight, run_weights, stage_runs, weights
-from synthesis.autodiff import grad
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType

@@ -13,11 +13,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from synthesis.schedules import check_schedule, generate
 from synthesis.training.model import MODELS, Degrees, Model
 from synthesis.training.step import training_step
 from synthesis.training.warm import warm_seconds
 from verifier.checker import Accepted, check
-from synthesis.schedules import check_schedule, generate
+from verifier.problem import Problem
 from verifier.verdict import Proof
 from verifier.verification import verify
 
@@ -162,7 +163,9 @@ def measured(point: Point, *, again: bool = True, checked: bool = True) -> Row:
     busy, begin = time.process_time(), time.perf_counter()
     step = training_step(point.model, point.degrees)
     wrote = time.perf_counter()
-    found = verify(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    found = verify(
+        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+    )
     proved = time.perf_counter()
     d = point.degrees
     verdict = "proved" if isinstance(found, Proof) else type(found).__name__.lower()

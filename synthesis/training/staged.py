@@ -14,12 +14,12 @@ from synthesis.training.layers import Layers, Run, layers
 from synthesis.training.model import TrainingError
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import live
+from verifier.kernel.layout import Layout, whole
+from verifier.kernel.peeling import Peel, peeled
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node, Program, Timing
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.program.where import Where, ranks_where
-from verifier.kernel.layout import Layout, whole
-from verifier.kernel.peeling import Peel, peeled
 from verifier.kernel.rank_sets import regions
 
 PIPELINE = "pp"

@@ -12,13 +12,13 @@ from synthesis.training.model import Degrees, Model, Optimizer, check
 from synthesis.training.rank import stage_program
 from synthesis.training.reference import reference
 from synthesis.training.weights import Weight, layout, state_layout, weights
-from verifier.kernel.contract import Contract, output_key
 from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
-from verifier.kernel.layout import Layout, from_placements
-from verifier.refute import too_large
+from verifier.refute.search import too_large
 
 
 @dataclass(frozen=True)

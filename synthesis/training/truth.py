@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from synthesis.training.step import Step
-from verifier.kernel.contract import output_key
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, contains
+from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import piece, scatter
 
 RTOL = 1e-10

@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from synthesis.training.step import Step
+from verifier.problem import Problem
 from verifier.reuse import Base, proved_again
 from verifier.reuse.reading import reread
 from verifier.reuse.store import Kept, Store
@@ -65,7 +66,10 @@ def warm_seconds(step: Step) -> dict[str, float]:
     """
     text, spans, found = to_text(step.distributed), Spans(), list[Base]()
     program = parse_text(text, "distributed", spans)
-    verify(step.sequential, program, step.contract, consts=step.preconditions, remember=found)
+    verify(
+        Problem(step.sequential, program, step.contract, consts=step.preconditions),
+        remember=found,
+    )
     if not found:
         raise ValueError("the step is not proved by relations")
     edits = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synthesis.autodiff import grad
 from benchmarks.mutation_testing import mutants, rewrites
 from benchmarks.mutation_testing.__main__ import campaign, judge, markdown, related, table
 from benchmarks.mutation_testing.author import Base
 from benchmarks.mutation_testing.mutants import RULES, mutations
 from benchmarks.mutation_testing.truth import draw, equal
 from benchmarks.mutation_testing.zoo import bases
-from verifier.refute.evaluate import evaluate
+from synthesis.autodiff import grad
 from verifier.kernel.program import Builder, IRError, TensorType
+from verifier.refute.evaluate import evaluate
 
 BASES = bases()
 IDS = [str(b) for b in BASES]

@@ -152,7 +152,7 @@ def test_a_step_that_fails_changes_nothing(begin: Begin) -> None:
 def test_a_fault_of_ours_ends_the_step_and_not_the_session(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agent.chat import mending
+    from agent.chat import repairs as mending
 
     talk = begin()
     talk(LOAD)

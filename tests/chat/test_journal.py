@@ -123,7 +123,7 @@ def test_a_fork_goes_on_and_leaves_the_other_as_it_is(begin: Begin) -> None:
 
 SLOW = """
 import sys, time
-from agent.chat import mending
+from agent.chat import repairs as mending
 mending.mend = lambda *_: (print("slow", file=sys.stderr, flush=True), time.sleep(60))
 sys.argv = ["shardproof", "-p", "-", "--json"]
 from agent.cli import main

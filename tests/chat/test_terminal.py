@@ -179,14 +179,14 @@ def test_ctrl_c_ends_a_stream_and_a_wait_within_a_second(home: Path, server: Ser
 
 HARD = """
 import sys
-import verifier.verification
-from verifier.smt import integers, prove
+import synthesis.repair.diagnosis
+from verifier.smt.solver import integers, prove
 def hard(*_, **__):
     a, b, c = integers("a b c")
     print("asking z3", flush=True)
     prove(a * a * a + b * b * b + c * c * c != 33, rlimit=2**31)
     raise SystemError("the query ended by itself")
-verifier.verification.verify = hard
+synthesis.repair.diagnosis.verify = hard
 sys.argv = ["shardproof"]
 from agent.cli import main
 main()

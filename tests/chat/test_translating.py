@@ -13,10 +13,10 @@ from agent import events
 from agent.chat.state import Refused
 from agent.errors import Exit
 from agent.llm.scripted import Scripted
-from tests.chat.conftest import ROOT, Begin
-from tests.untraceable.conftest import try_all
 from synthesis.frontends.torch.observed import Observed
 from synthesis.frontends.torch.request import CaptureRequest
+from tests.chat.conftest import ROOT, Begin
+from tests.untraceable.conftest import try_all
 
 REPLIES = ROOT / "tests" / "untraceable" / "replies"
 UNTRACEABLE = ROOT / "examples" / "untraceable"

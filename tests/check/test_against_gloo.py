@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verifier.refute.evaluate import simulate
 from verifier.kernel.program.types import Mesh
+from verifier.refute.evaluate import simulate
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo, pytest.mark.slow]
 
@@ -158,9 +158,9 @@ def test_traced_as_it_runs(case, name):
 
 def traced(asked):
     """The program of the ranks together."""
+    from synthesis.frontends.rank_programs import read_ranks
     from synthesis.frontends.torch.ranks import RanksRequest
     from synthesis.frontends.torch.ranks.session import save_ranks
-    from synthesis.frontends.rank_programs import read_ranks
 
     out = asked.folder / "traced"
     out.mkdir()

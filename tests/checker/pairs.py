@@ -6,8 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
 from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
 
 Pair = tuple[Program, Program, Contract]
 NONE = Mesh()

@@ -13,23 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.checker.pairs import PAIRS, Pair
 from benchmarks.mutation_testing import rewrites
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
-from verifier.checker.certificate import seal
+from synthesis.repair.diagnosis import verify
+from tests.checker.pairs import PAIRS, Pair
 from verifier.checker import Accepted, Rejected, Result, check
+from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
+from verifier.kernel.layout import Layout
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.jsondata import parse
+from verifier.problem import Problem
 from verifier.text.jsonio import digest
 from verifier.text.parser import parse_text
-from verifier.kernel.layout import Layout
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 BASES = {str(base): base for base in bases()}
 
@@ -45,7 +46,7 @@ def pair(name: str) -> Pair:
 @cache
 def written(name: str) -> str:
     """The certificate of a pair, as text."""
-    verdict = verify(*pair(name))
+    verdict = verify(Problem(*pair(name)))
     assert isinstance(verdict, Proof), verdict
     return json.dumps(verdict.certificate)
 
@@ -79,7 +80,7 @@ def test_proof_of_a_rewritten_program_replays(name: str) -> None:
         program = rewrites.apply(base.distributed, kind, base.contract, rng)
         if program is None:
             continue
-        verdict = verify(base.sequential, program, base.contract)
+        verdict = verify(Problem(base.sequential, program, base.contract))
         if isinstance(verdict, Proof):
             got = check(verdict.certificate, base.sequential, program, base.contract)
             assert isinstance(got, Accepted), f"{kind}: {got}"

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.laws.laws import check, placed_cases
+from tests.laws.samples import Case
 from verifier.checker.claims import Claim, NotShownError, fits
 from verifier.checker.rules import covered, derive
 from verifier.checker.step import Step
 from verifier.domains.floats import Floats
-from verifier.kernel.program import ShapeError
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh, TensorType
-from tests.laws.laws import check, placed_cases
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import REGISTRY
+from verifier.kernel.program import ShapeError
+from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import Placed, infer_types
-from tests.laws.samples import Case
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.terms import ONE, Ref, Terms
 
 PRIMITIVE = sorted(

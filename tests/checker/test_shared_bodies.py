@@ -2,16 +2,17 @@
 
 from copy import deepcopy
 
-from verifier.checker.certificate import seal
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, Rejected, check
+from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract, layout_to_json
-from verifier.text.jsonio import digest
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Layout
-from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.jsonio import digest
+from verifier.text.parser import parse_text
 from verifier.text.wellformed import shared, well_formed
+from verifier.verdict import Counterexample, Proof
 
 ROW, ROWS = Layout.replicate((4,)), Layout.replicate((3, 4))
 CONTRACT = Contract(
@@ -42,11 +43,11 @@ def program(name: str, mesh: str, factor: int) -> Program:
 def test_each_block_keeps_its_own_carries() -> None:
     """What the first block slices the second one carries, and there a step has to keep it."""
     one, right = program("one", "", 2), program("many", "mesh(tp=2)", 2)
-    proof = verify(one, right, CONTRACT)
+    proof = verify(Problem(one, right, CONTRACT))
     assert isinstance(proof, Proof)
     assert isinstance(check(proof.certificate, one, right, CONTRACT), Accepted)
     wrong = program("many", "mesh(tp=2)", 3)
-    assert isinstance(verify(one, wrong, CONTRACT), Counterexample)
+    assert isinstance(verify(Problem(one, wrong, CONTRACT)), Counterexample)
     forged = deepcopy(proof.certificate)
     forged["distributed"]["digest"] = digest(well_formed(shared(wrong)))
     claims = forged["claims"]

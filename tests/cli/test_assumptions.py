@@ -12,17 +12,18 @@ from agent import events, outdir, stepping
 from agent.errors import Exit
 from agent.reverify import directory_again
 from agent.run import Run
+from synthesis.frontends.torch import Captured, CaptureRequest, ModelFacts
 from synthesis.hardware import load
 from synthesis.plan import Plan, to_json
+from synthesis.repair.diagnosis import verify
 from tests.training.test_staged import model
 from tests.verifier.test_balanced import ranks, whole
 from verifier.kernel.contract import Balanced, Contract
-from synthesis.frontends.torch import Captured, CaptureRequest, ModelFacts
-from verifier.text.jsonio import dumps
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.text.jsonio import dumps
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 
 @pytest.mark.parametrize("told", [[], ["another"]])
@@ -36,7 +37,7 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
     contract = Contract(
         {"x": split, "m": split}, {"loss:loss": Layout.replicate(())}, (balance,), ("dry",)
     )
-    proof = verify(one, many, contract)
+    proof = verify(Problem(one, many, contract))
     assert isinstance(proof, Proof)
     with outdir.staged(tmp_path / "out") as out:
         out.write("plan.json", to_json(Plan(Mesh.of(dp=2))))

@@ -99,7 +99,7 @@ def test_an_interrupt_exits_130(tmp_path: Path, signal: str) -> None:
 def test_an_interrupt_inside_a_z3_query_exits_130(tmp_path: Path) -> None:
     code = (
         "import os, signal, threading, agent.doctor\n"
-        "from verifier.smt import integers, prove\n"
+        "from verifier.smt.solver import integers, prove\n"
         "def hard():\n"
         "    a, b, c = integers('a b c')\n"
         "    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()\n"

@@ -14,30 +14,31 @@ import pytest
 
 from agent import events, outdir
 from agent.agreement import disagreement
-from agent.batch.reverify import folder_again
 from agent.batch.folder import Folder
+from agent.batch.reverify import folder_again
 from agent.errors import Exit, InputError
 from agent.patching import describe
 from agent.reverify import NOT_READ, examined
 from agent.run import Run
+from benchmarks.mutation_testing.cases import read_case
 from synthesis.emit.patch import patch
 from synthesis.plan import Plan, to_json
 from synthesis.planner import Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
-from benchmarks.mutation_testing.cases import read_case
-from verifier.checker.certificate import certificate
 from verifier.checker import Accepted, check
+from verifier.checker.certificate import certificate
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
-from verifier.text.jsonio import dumps
+from verifier.kernel.layout import from_placements
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.layout import from_placements
 from verifier.order.legality import stopped
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, relate_peeled
-from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
+from verifier.text.jsonio import dumps
 from verifier.text.wellformed import well_formed
+from verifier.verdict import Counterexample, Proof
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", "a = 2\n")}
 ORDER = Path(__file__).parents[1] / "corpus" / "order_or_race" / "OR-07-values.txt"
@@ -50,7 +51,7 @@ def made() -> Synthesis:
 
 @pytest.fixture(scope="module")
 def proof(made: Synthesis) -> Proof:
-    verdict = verify(made.sequential, made.lowered.program, made.lowered.contract)
+    verdict = verify(Problem(made.sequential, made.lowered.program, made.lowered.contract))
     assert isinstance(verdict, Proof)
     return verdict
 

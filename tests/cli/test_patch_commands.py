@@ -15,12 +15,13 @@ from agent.patching import describe
 from synthesis.emit.patch import patch
 from synthesis.plan import to_json
 from synthesis.planner import synthesize
+from synthesis.repair.diagnosis import verify
 from tests.cli.conftest import COMMAND, Command, environment
 from tests.synthesis import decoder
-from verifier.text.jsonio import dumps
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.text.jsonio import dumps
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\r\nb", "a = 2\r\nb")}
 
@@ -30,7 +31,7 @@ def parts() -> dict[str, str]:
     """What a proved run writes."""
     made = synthesize(decoder.decoder(layers=1), Mesh.of(tp=2), decoder.CLUSTER)
     lowered = made.lowered
-    verdict = verify(made.sequential, lowered.program, lowered.contract)
+    verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))
     assert isinstance(verdict, Proof)
     return {
         "plan.json": to_json(made.plan),

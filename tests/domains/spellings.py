@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verifier.kernel.contract import Contract
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program import Builder, Program
 from verifier.kernel.program.types import Affine, Mesh, TensorType
-from verifier.kernel.layout import Layout, from_placements
 
 HALF = Fraction(1, 2)
 LOW = Fraction(-(10**30))

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier import smt
 from verifier.domains.algebra import Algebra, Budget, ExceededError, Expr
 from verifier.domains.algebra.identities import IDENTITIES, Identity, Scalars
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic, equations
+from verifier.smt import solver as smt
 
 
 def sides(identity: Identity, domain: Domain, values: dict[str, Array]) -> tuple[Array, Array]:

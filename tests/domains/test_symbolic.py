@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier import smt
 from verifier.domains.symbolic import Symbolic, equations
+from verifier.smt import solver as smt
 
 
 def answer(a: np.ndarray, b: np.ndarray, domain: Symbolic) -> smt.Answer:

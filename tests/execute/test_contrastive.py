@@ -10,18 +10,19 @@ import pytest
 from synthesis.emit import Patch
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute.reading import Reading, read_patch
-from synthesis.plan import Plan
-from verifier.kernel.contract import Contract, output_key
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline, live
+from verifier.kernel.layout import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import from_placements
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
 
@@ -79,7 +80,7 @@ def judged(folder: Path, labels: str, patched: str, gather: str = GATHER, **conf
     patch = make_patch({"pairs.py": (source, new)}, (), "")
     one = live(inline(captured.program))
     made = reading(request, captured, one, patch)
-    return verify(one, made.program, made.contract, consts=captured.consts)
+    return verify(Problem(one, made.program, made.contract, consts=captured.consts))
 
 
 def reading(request: CaptureRequest, captured: Captured, one: Program, patch: Patch) -> Reading:

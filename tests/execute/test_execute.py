@@ -13,8 +13,8 @@ import pytest
 from synthesis.emit import Patch, emit
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute import ExecuteError, collect_facts, execute
-from synthesis.plan import ModulePlan, Plan
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from synthesis.plan import ModulePlan, Plan
 from verifier.kernel.program.types import Mesh
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"

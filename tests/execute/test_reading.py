@@ -23,18 +23,19 @@ from synthesis.emit import EmitError, Patch, emit
 from synthesis.emit.patch import patch as make_patch
 from synthesis.execute import collect_facts
 from synthesis.execute.reading import OUTSIDE, Reading, added_up, read_patch
-from synthesis.plan import ModulePlan, Plan
-from verifier.kernel.contract import Contract, output_key
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from synthesis.plan import ModulePlan, Plan
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline, live
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout, from_placements
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 _place = Path(__file__).parents[1] / "emit" / "models.py"
 _spec = importlib.util.spec_from_file_location("emit_models", _place)
@@ -121,7 +122,7 @@ def test_block_with_fused_heads_is_proved(block: tuple[Model, Plan, Patch]) -> N
     assert str(reading.contract.inputs["qkv.weight"]) == "[3 2@tp 4, 8]"  # three parts along dim 0
     assert reading.ranks == (0, 1)
     assert reading.assumptions == ()
-    verdict = verify(model.sequential, reading.program, reading.contract)
+    verdict = verify(Problem(model.sequential, reading.program, reading.contract))
     assert isinstance(verdict, Proof), verdict
     assert verdict.stats["outputs"] == 5  # the output and four gradients
 
@@ -132,7 +133,7 @@ def test_block_whose_batch_is_split_as_well_is_proved(block: tuple[Model, Plan, 
     reading = model.read(emit(collect_facts(model.request), plan, _folder(model)), plan)
     assert reading.ranks == (0, 1, 2, 3)
     assert reading.contract.inputs["qkv.weight"].sharded == {"dp", "tp"}
-    verdict = verify(model.sequential, reading.program, reading.contract)
+    verdict = verify(Problem(model.sequential, reading.program, reading.contract))
     assert isinstance(verdict, Proof), verdict
     # no loss in the model: what comes back to a rank is that of a mean over its own rows
     assert OUTSIDE.format(dp="dp") in verdict.assumptions
@@ -280,7 +281,7 @@ def read(layers: Mapping[str, Model]) -> Read:
 
 def word(model: Model, reading: Reading) -> Verdict:
     consts = model.captured.consts
-    return verify(model.sequential, reading.program, reading.contract, consts=consts)
+    return verify(Problem(model.sequential, reading.program, reading.contract, consts=consts))
 
 
 @pytest.mark.parametrize(

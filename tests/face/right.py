@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardproof.compat.sharding import Shard
 from tests.face.cases import TP, Case
 from verifier import (
     GELU,
@@ -38,7 +39,6 @@ from verifier import (
     ZeROScatterGrad,
     padded_shape,
 )
-from shardproof.compat.sharding import Shard
 
 GRID = DeviceMesh((2, 2), ("dp", "tp"))
 FOUR = DeviceMesh((4,), ("tp",))

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from tests.face.right import RIGHT, row
 from tests.face.wrong import WRONG
 from verifier import (
@@ -16,10 +17,10 @@ from verifier import (
     verify_temporal,
 )
 from verifier.kernel.contract import Contract
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Atom, Layout, from_placements
+from verifier.problem import Problem
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -115,7 +116,7 @@ PARTS = Layout(((Atom(4),), (Atom(3), Atom(2, "tp"), Atom(2))))
 
 def judge(text: str, inputs: dict[str, Layout], output: Layout) -> Verdict:
     one, many = (parse_text(part) for part in text.split("---\n"))
-    return verify(one, many, Contract(inputs, {"output:y": output}))
+    return verify(Problem(one, many, Contract(inputs, {"output:y": output})))
 
 
 def test_u29_a_fused_weight_is_cut_in_its_parts() -> None:

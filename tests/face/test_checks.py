@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from shardproof.compat.executor import FinalStates
 from tests.face.cases import TP, Case, tensor
 from verifier import (
     GELU,
@@ -32,7 +33,6 @@ from verifier import (
     Wait,
     verify_temporal,
 )
-from shardproof.compat.executor import FinalStates
 
 LINEAR = Program("linear", [MatMul("x", "w", "p"), AllReduce("p", "y")])
 GRID = DeviceMesh((2, 2), ("pp", "tp"))

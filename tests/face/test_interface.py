@@ -15,6 +15,7 @@ from shardproof.compat.program import IROp
 from verifier.temporal import RaceType, TemporalVerifyResult
 
 BLOCKS = Path(__file__).parent / "blocks"
+FIRST = ["verify", "check", "Problem", "Contract", "Proof", "Counterexample", "Unknown"]
 OPS = [
     "MatMul",
     "Add",
@@ -102,22 +103,10 @@ def test_every_name_of_the_star_import_is_there() -> None:
     scope: dict[str, object] = {}
     exec("from verifier import *", scope)
     assert set(verifier.__all__) <= set(scope)
-    assert set(verifier.__all__) == set(HOME)
-    homes = [v.__module__ for v in scope.values() if inspect.isclass(v)]
+    assert verifier.__all__[: len(FIRST)] == FIRST
+    assert set(verifier.__all__) == set(HOME) | set(FIRST)
+    homes = [v.__module__ for k, v in scope.items() if k not in FIRST and inspect.isclass(v)]
     assert all(home.startswith("shardproof.compat.") for home in homes)
-
-
-def test_the_core_never_asks_the_class_interface() -> None:
-    package = Path(verifier.__file__).parent
-    doors = {"__init__", "temporal", "executor", "solver", "autograd", "schedules_face"}
-    asks = [
-        path.relative_to(package)
-        for path in package.rglob("*.py")
-        if "face" not in path.parts
-        and path.stem not in doors
-        and "shardproof.compat" in path.read_text(encoding="utf-8")
-    ]
-    assert [p for p in asks if p.parts[0] not in ("tir", "llm")] == []
 
 
 def test_importing_is_light() -> None:

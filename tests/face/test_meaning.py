@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from shardproof.compat.lowering import Lowering
+from shardproof.compat.single import Given
 from tests.face.cases import TP, tensor
 from verifier import (
     GELU,
@@ -31,8 +33,6 @@ from verifier import (
     Transpose,
 )
 from verifier.refute.evaluate import evaluate
-from shardproof.compat.lowering import Lowering
-from shardproof.compat.single import Given
 
 Array = np.ndarray
 RNG = np.random.default_rng(0)

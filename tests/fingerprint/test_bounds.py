@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     FingerprintError,
     ordered_sum,
     sample,
     signed_checksum,
     verify_allreduce,
 )
-from verifier.fingerprint.floats import FORMATS, narrow, widen
-from verifier.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.floats import FORMATS, narrow, widen
+from synthesis.guard.fingerprint.outcome import Verdict
 
 EXPONENTS = {"f32": (-149, 127), "bf16": (-133, 127), "f16": (-24, 15), "f64": (-1074, 1023)}
 DTYPES = {"f32": "f4", "bf16": "f4", "f16": "f2", "f64": "f8"}

@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 
 from benchmarks import fault_moves, faults
-from verifier.fingerprint import ExoCluster, FingerprintError, Fp, collectives, movement, outcome
-from verifier.fingerprint import verify_exo_inference as infer
-from verifier.fingerprint.exo import ExoVerifier
-from verifier.fingerprint.outcome import Verdict
-from verifier.fingerprint.partition import TensorPartition
-from verifier.fingerprint.region import Runs
+from synthesis.guard.fingerprint import (
+    ExoCluster,
+    FingerprintError,
+    Fp,
+    collectives,
+    movement,
+    outcome,
+)
+from synthesis.guard.fingerprint import verify_exo_inference as infer
+from synthesis.guard.fingerprint.exo import ExoVerifier
+from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.partition import TensorPartition
+from synthesis.guard.fingerprint.region import Runs
 
 SLICES: dict[str, Callable[[np.random.Generator], Any]] = {
     "bits": lambda rng: [faults.every_bit("f4", 41)],
@@ -118,5 +125,7 @@ def test_a_lesser_guard_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_core_loads_without_torch() -> None:
-    code = "import sys, verifier.fingerprint; sys.exit(len({'torch', 'z3'} & set(sys.modules)))"
+    code = (
+        "import sys, synthesis.guard.fingerprint; sys.exit(len({'torch', 'z3'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     GAY_SEED,
     DistributedContext,
     FingerprintError,
@@ -44,9 +44,9 @@ from verifier.fingerprint import (
     verify_replicated,
     verify_send_buffer,
 )
-from verifier.fingerprint.faults import flip_bits
-from verifier.fingerprint.floats import narrow, widen
-from verifier.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.faults import flip_bits
+from synthesis.guard.fingerprint.floats import narrow, widen
+from synthesis.guard.fingerprint.outcome import Verdict
 
 RNG = np.random.default_rng(0)
 VOCAB = 32

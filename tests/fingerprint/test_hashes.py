@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.fingerprint import (
+from synthesis.guard.fingerprint import (
     FingerprintError,
     Fp,
     Region,
@@ -28,8 +28,8 @@ from verifier.fingerprint import (
     total,
     verify_coverage,
 )
-from verifier.fingerprint.faults import flip_bits
-from verifier.fingerprint.mix import fmix, splitmix64, unfmix, unsplitmix64
+from synthesis.guard.fingerprint.faults import flip_bits
+from synthesis.guard.fingerprint.mix import fmix, splitmix64, unfmix, unsplitmix64
 
 U64 = st.integers(0, 2**64 - 1)
 

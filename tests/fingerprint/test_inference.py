@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.fingerprint import Fault, FingerprintError, machine, verify_distributed_inference
-from verifier.fingerprint.faults import MOVEMENT, SUMS
-from verifier.fingerprint.machine import Processes
+from synthesis.guard.fingerprint import (
+    Fault,
+    FingerprintError,
+    machine,
+    verify_distributed_inference,
+)
+from synthesis.guard.fingerprint.faults import MOVEMENT, SUMS
+from synthesis.guard.fingerprint.machine import Processes
 
 PLAN = """program many mesh(dp=2, tp=2)
   input %x: f64[4, 6]

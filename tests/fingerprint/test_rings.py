@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.fingerprint import (
+from shardproof.compat import fingerprint_legacy as legacy
+from synthesis.guard.fingerprint import (
     ExoCluster,
     ExoVerifier,
     Fault,
@@ -29,14 +30,13 @@ from verifier.fingerprint import (
     handoff_key,
     kernel_color,
     kernel_finalize,
-    legacy,
     verify_distributed_inference,
     verify_exo_inference,
     verify_exo_ring,
     verify_items,
     verify_with_fault_injection,
 )
-from verifier.fingerprint.lifetimes import item_of
+from synthesis.guard.fingerprint.lifetimes import item_of
 
 MACBOOKS = [("MacBook Pro", 18.0, "192.168.1.10"), ("MacBook Air", 8.0, "192.168.1.11")]
 

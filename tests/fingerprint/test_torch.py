@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verifier.fingerprint import FingerprintError, TensorPartition, fingerprint
+from synthesis.guard.fingerprint import FingerprintError, TensorPartition, fingerprint
 
 torch = pytest.importorskip("torch")
 ours: Any = pytest.importorskip("synthesis.guard.fingerprint_torch")

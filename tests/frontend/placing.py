@@ -22,10 +22,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from verifier.kernel.contract import layout_to_json
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.build import join_world
 from synthesis.frontends.torch.ranks.dtensors import layout_of
+from verifier.kernel.contract import layout_to_json
 from verifier.kernel.program.types import Mesh
 
 

@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
+from synthesis.frontends.torch import (
+    CaptureError,
+    CaptureRequest,
+    InputSpec,
+    Limits,
+    capture,
+    read_config,
+)
 from tests.frontend.conftest import ROOT
-from synthesis.frontends.torch import CaptureError, CaptureRequest, InputSpec, Limits, capture, read_config
 
 pytestmark = pytest.mark.torch
 

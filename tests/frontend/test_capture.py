@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from synthesis.frontends.torch import CaptureRequest, InputSpec, capture, reference
 from tests.frontend.conftest import ROOT, SMALL
 from verifier.refute.evaluate import evaluate
-from synthesis.frontends.torch import CaptureRequest, InputSpec, capture, reference
 
 pytestmark = pytest.mark.torch
 hf = pytest.mark.hf
@@ -99,6 +99,11 @@ def test_without_a_loss_there_is_a_cotangent_for_each_output(user_model):
     target = user_model("y = self.w(x)\nreturn y, y * 2")
     found = agrees(CaptureRequest(target, dtype="f64"))
     assert [i.role for i in found.program.inputs].count("cotangent") == 2
+
+
+@pytest.mark.parametrize("dims", ["-1", "(0, 1)"])
+def test_logsumexp_agrees_with_pytorch(user_model, dims):
+    agrees(CaptureRequest(user_model(f"return self.w(x).logsumexp({dims}).sum()"), dtype="f64"))
 
 
 def test_forward_only_has_no_gradients(user_model):

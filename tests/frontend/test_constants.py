@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.torch.aten.table import Emit
 from synthesis.frontends.torch.constants import Band, Full, Opaque, Ramp, emit, recognise
+from verifier.domains.floats import Floats
 from verifier.kernel.program.builder import Builder
+from verifier.refute.evaluate import evaluate
 
 
 def ij(n, m):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.frontend.test_capture import agrees
 from synthesis.frontends.torch import CaptureError, CaptureRequest, capture
+from tests.frontend.test_capture import agrees
 
 pytestmark = pytest.mark.torch
 

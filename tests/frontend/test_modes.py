@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontend.conftest import SMALL
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.frontends.torch.session import capture_here
+from tests.frontend.conftest import SMALL
 
 pytestmark = pytest.mark.torch
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from verifier.kernel.contract import layout_from_json
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

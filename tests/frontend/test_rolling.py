@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.torch.rolling import Group, NotRolledError, Stretch, members, roll
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Source, TensorType
+from verifier.refute.evaluate import evaluate
 
 X = TensorType((2, 3), "f64")
 W = TensorType((3, 3), "f64")

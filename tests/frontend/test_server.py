@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from synthesis.frontends.torch import CaptureRequest, Limits, capture, process
 from tests.frontend.conftest import ROOT
 from tests.frontend.test_bad_models import ended, failure
-from synthesis.frontends.torch import CaptureRequest, Limits, capture, process
 
 pytestmark = pytest.mark.torch
 

@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 import pytest
 
-from verifier.fingerprint.boxes import box_coverage, whole_coverage
-from verifier.fingerprint.mix import MASK
+from synthesis.guard.fingerprint.boxes import box_coverage, whole_coverage
+from synthesis.guard.fingerprint.mix import MASK
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs torch", allow_module_level=True)

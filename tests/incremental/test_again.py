@@ -11,20 +11,21 @@ from functools import cache
 import numpy as np
 import pytest
 
+from benchmarks.mutation_testing.mutants import mutations
+from benchmarks.mutation_testing.rewrites import apply, kinds
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import Degrees
 from synthesis.training.step import Step
 from synthesis.training.strategies import Strategy
-from benchmarks.mutation_testing.mutants import mutations
-from benchmarks.mutation_testing.rewrites import apply, kinds
 from verifier.kernel.contract import Contract
-from verifier.reuse import Base, proved_again
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
-from verifier.text.parser import parse_text
-from verifier.kernel.layout import Layout
 from verifier.kernel.program.registry import REGISTRY
+from verifier.problem import Problem
+from verifier.reuse import Base, proved_again
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 WRITTEN = Degrees(tp=2, sequence_parallel=True)
 REPEATED = Degrees(
@@ -43,10 +44,7 @@ def proved(degrees: Degrees) -> tuple[Step, Base]:
     step = Strategy("step", degrees).step()
     kept: list[Base] = []
     verdict = verify(
-        step.sequential,
-        step.distributed,
-        step.contract,
-        consts=step.preconditions,
+        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions),
         remember=kept,
     )
     assert isinstance(verdict, Proof)
@@ -125,7 +123,9 @@ def test_mutants_are_proved_again_only_where_they_are_proved(degrees: Degrees) -
             continue
         seen += 1
         if proved_again(base, edited) is not None:
-            verdict = verify(step.sequential, edited, step.contract, consts=step.preconditions)
+            verdict = verify(
+                Problem(step.sequential, edited, step.contract, consts=step.preconditions)
+            )
             assert isinstance(verdict, Proof), (mutation.kind, mutation.text)
     assert seen > 5
 
@@ -206,8 +206,8 @@ program p
     )
     kept: list[Base] = []
     before = parse_text(CROSSING.replace("ON", "on(tp=0)"))
-    assert isinstance(verify(one, before, asked, remember=kept), Proof)
+    assert isinstance(verify(Problem(one, before, asked), remember=kept), Proof)
     assert proved_again(kept[0], parse_text(CROSSING.replace("ON", "on(tp=[0])"))) is not None
     after = parse_text(CROSSING.replace("ON", ""))
-    assert isinstance(verify(one, after, asked), Counterexample)
+    assert isinstance(verify(Problem(one, after, asked)), Counterexample)
     assert proved_again(kept[0], after) is None

@@ -8,9 +8,9 @@ import pytest
 
 from synthesis.training.model import Degrees
 from synthesis.training.strategies import Strategy
-from verifier.reuse.reading import reread
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.program import Program
+from verifier.reuse.reading import reread
 from verifier.text.parser import Spans, parse_text, to_text
 from verifier.text.wellformed import well_formed
 

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import Degrees
 from synthesis.training.strategies import Strategy
+from verifier.problem import Problem
 from verifier.reuse import Base, proved_again
 from verifier.reuse.reading import reread
 from verifier.reuse.store import Kept, Store
 from verifier.text.parser import Spans, parse_text, to_text
-from verifier.verification import verify
 
 
 @cache
@@ -30,7 +31,9 @@ def kept() -> Kept:
     step = Strategy("step", degrees).step()
     text, spans, found = to_text(step.distributed), Spans(), list[Base]()
     program = parse_text(text, "d.txt", spans)
-    verify(step.sequential, program, step.contract, consts=step.preconditions, remember=found)
+    verify(
+        Problem(step.sequential, program, step.contract, consts=step.preconditions), remember=found
+    )
     return Kept(found[0], b"s", b"c", text, spans, 7)
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate
-from verifier.provers.canonical import Keys
 from verifier.kernel.inline import inline
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.program.types import TensorType
+from verifier.provers.canonical import Keys
 from verifier.provers.relate import as_terms
+from verifier.refute.evaluate import evaluate
+from verifier.text.parser import parse_text
 
 
 def F(*shape: int) -> TensorType:

@@ -8,13 +8,13 @@ from fractions import Fraction
 import pytest
 
 from tests.indexed.test_keys import clashes
-from verifier.provers.canonical import Keys
 from verifier.kernel.inline import inline
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.program.types import TensorType
+from verifier.provers.canonical import Keys
 from verifier.provers.relate import as_terms
+from verifier.text.parser import parse_text
 
 ROWS, COLS = 6, 4
 OPS = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from verifier.kernel.contract import Contract
 from synthesis.frontends.rank_programs import write_ranks
+from verifier.kernel.contract import Contract
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program.program import Program
 from verifier.text.parser import parse_text
-from verifier.kernel.layout import Layout, from_placements
 
 SEQUENTIAL = parse_text("""
 program lookup

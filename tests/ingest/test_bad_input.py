@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
+from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from verifier.verdict import Unknown
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verifier.kernel.contract import Contract
-from verifier.domains.floats import Floats
 from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
 from synthesis.frontends.rank_programs.form import header
+from verifier.domains.floats import Floats
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import from_placements
+from verifier.kernel.program.program import Program
 from verifier.refute.dedup import run_both
-from verifier.refute import compare, sample, too_large
+from verifier.refute.search import compare, sample, too_large
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
 
 RANK = 37

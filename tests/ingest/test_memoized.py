@@ -13,13 +13,14 @@ from tests.training.steps import step_of
 from tests.verifier import test_random_scans as scans
 from tests.verifier.random_programs import MESHES, inputs, pieces, values
 from tests.verifier.test_random_verdicts import edited, sequential
-from verifier import memoized, refute
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import simulate
 from verifier.kernel.inline import inline
 from verifier.kernel.program import IRError, Program
+from verifier.refute import dedup as memoized
+from verifier.refute import search as refute
+from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import scatter
 
 STEPS = (

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import training_step
 from tests.ingest.graphs import graph, results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, written
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.program.types import Affine, Mesh, TensorType
+from verifier.problem import Problem
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 
 @pytest.mark.parametrize("kind", ["folder", "ranks.spz", "ranks.sp", "ranks.zip"])
@@ -66,7 +67,9 @@ def test_the_verdict_on_a_training_step_is_the_same(tmp_path: Path) -> None:
     step = training_step(MODELS["tiny"], Degrees(tp=2, pp=2))
     write_ranks(step.distributed, tmp_path)
     known = step.preconditions
-    assert isinstance(verify(step.sequential, step.distributed, step.contract, consts=known), Proof)
+    assert isinstance(
+        verify(Problem(step.sequential, step.distributed, step.contract, consts=known)), Proof
+    )
     found = verify_ranks(step.sequential, tmp_path, step.contract, consts=known)
     assert isinstance(found.verdict, Proof)
     assert found.verdict.stats["ranks"] == 4

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ingest.running import Values, WrongError, run
-from verifier.kernel.contract import Contract
-from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
 from synthesis.frontends.rank_programs.form import header
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
+from tests.ingest.running import Values, WrongError, run
+from verifier.domains.floats import Floats
+from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program.program import Program
+from verifier.refute.evaluate import evaluate
 from verifier.refute.scatter import piece
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Witness
 
 BODY = """

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.ir.strategies import programs
+from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Program
 from verifier.kernel.program.attrs import KINDS
 from verifier.text.jsonio import to_json
 from verifier.text.schema import PUBLISHED, published, schema
-from verifier.kernel.ops import REGISTRY
 
 SCHEMA = schema()
 PYTHON = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
@@ -62,7 +62,9 @@ def errors(value: Any, rule: dict[str, Any], path: str = "$") -> list[str]:
 
 
 def test_published_schema_is_current() -> None:
-    assert PUBLISHED.read_text(encoding="utf-8") == published(), "run python -m verifier.text.schema"
+    assert PUBLISHED.read_text(encoding="utf-8") == published(), (
+        "run python -m verifier.text.schema"
+    )
 
 
 def test_every_attribute_has_a_kind() -> None:

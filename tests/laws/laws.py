@@ -16,22 +16,22 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier import smt
+from tests.laws.samples import MESHES, Case, cases
 from verifier.domains.base import Array, Domain, is_index
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic, equations
-from verifier.refute.evaluate import Values, run_node
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import FLOATS
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, members, ranks_where
-from verifier.smt.lemmas import LEMMAS
 from verifier.kernel.ops import REGISTRY
 from verifier.kernel.ops.map import RISING
+from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import Op, Placed, Refused
+from verifier.kernel.program.types import FLOATS
+from verifier.kernel.program.where import EVERYWHERE, Where, contains, members, ranks_where
 from verifier.kernel.rank_sets import Regions
-from tests.laws.samples import MESHES, Case, cases
+from verifier.refute.evaluate import Values, run_node
 from verifier.refute.scatter import copies, gather, scatter
+from verifier.smt import solver as smt
+from verifier.smt.lemmas import LEMMAS
 
 POSITIVE = frozenset({"log", "log1p", "sqrt", "rsqrt", "pow"})
 """Ops whose real operand must be positive to have a value."""

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from synthesis.frontends.torch.ranks.buckets import one_by_one
-from verifier.refute.evaluate import simulate
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh, TensorType
+from verifier.refute.evaluate import simulate
 
 Shape = tuple[int, ...]
 SEEDS = range(12)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from synthesis.frontends.torch.range_fold import in_declared_range
-from verifier.refute.evaluate import evaluate
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
+from verifier.refute.evaluate import evaluate
 
 BELOW = 4
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.refute.evaluate import evaluate
+from synthesis.frontends.torch.bias_normalize import leading_dims
+from synthesis.frontends.torch.masked_gather import read_windows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
-from synthesis.frontends.torch.bias_normalize import leading_dims
-from synthesis.frontends.torch.masked_gather import read_windows
+from verifier.refute.evaluate import evaluate
 
 
 def bias(old: tuple[int, ...], other: tuple[int, ...], new: tuple[int, ...], left: bool) -> Program:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from verifier import smt
+from verifier.smt import solver as smt
 from verifier.smt.lemmas import LEMMAS
 
 

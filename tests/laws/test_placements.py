@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.domains import Field, Floats
-from verifier.kernel.program import Affine, IRError, Mesh
 from tests.laws.laws import check, survey
+from tests.laws.samples import Case, cases, forms
+from verifier.domains import Field, Floats
 from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.ops import REGISTRY, Operands, Placed, Refused
-from tests.laws.samples import Case, cases, forms
+from verifier.kernel.program import Affine, IRError, Mesh
 
 TP = Mesh.of(tp=2)
 APART = ("composite", "control")

@@ -7,14 +7,14 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from tests.laws.samples import forms
 from verifier.domains import Field, Floats
 from verifier.domains.base import Array, Domain
-from verifier.refute.evaluate import evaluate
 from verifier.kernel.inline import inline
-from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
 from verifier.kernel.ops import REGISTRY
+from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
 from verifier.kernel.program.registry import Op
-from tests.laws.samples import forms
+from verifier.refute.evaluate import evaluate
 
 STEP = 1e-6
 STRAIGHT = {"round_to", "detach"}

@@ -17,10 +17,10 @@ from agent.llm.hygiene import clean, one_line
 from agent.llm.repairing import repair
 from agent.llm.scripted import Scripted
 from agent.llm.source import CUT, LONGEST_STRING, prepared
-from tests.llm import tasks
-from verifier.text.parser import parse_text, to_text
-from verifier.kernel.ops import REGISTRY
 from synthesis.repair import KINDS
+from tests.llm import tasks
+from verifier.kernel.ops import REGISTRY
+from verifier.text.parser import parse_text, to_text
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "agent").rglob("*.py"))[::3] + sorted((ROOT / "examples").rglob("*.py"))

@@ -12,9 +12,9 @@ import pytest
 from agent.llm.answers import Completion, Failed, NoModel, OutOfBudget, Trouble
 from agent.llm.budget import UNLIMITED, Ledger, Limits
 from agent.llm.client import Client, Form
+from agent.llm.format_tiers import RUNGS, ExtractError, extract
 from agent.llm.probe import visit
 from agent.llm.profile import Profiles
-from agent.llm.format_tiers import RUNGS, ExtractError, extract
 from tests.llm.conftest import KEY
 from tests.llm.server import USAGE, Server, Way, chunk, page, says, status, stream
 

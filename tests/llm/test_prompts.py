@@ -14,10 +14,10 @@ import pytest
 from agent.llm import vocabulary
 from prompts import PromptError, load, names, render
 from synthesis.assign import options
+from synthesis.repair import KINDS
 from synthesis.roles import Module, Param
 from synthesis.tactics import TACTICS
 from verifier.kernel.ops import REGISTRY
-from synthesis.repair import KINDS
 from verifier.order.checks import CHECKS
 
 GOLDEN = Path(__file__).parent / "golden"

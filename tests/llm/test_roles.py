@@ -28,13 +28,14 @@ from agent.llm.scripted import Scripted
 from agent.llm.transcript import Recorded, Replayed
 from agent.llm.translating import translate
 from prompts import load
+from synthesis.repair.diagnosis import verify
 from tests.llm import tasks
 from tests.llm.server import Server, says
-from verifier.text.contract import read_contract
 from verifier.kernel.program.errors import IRError
+from verifier.problem import Problem
+from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 ROLES: dict[str, tuple[Callable[[Model], object], Callable[[], str]]] = {
     "translate": (lambda m: translate(m, tasks.translation()), tasks.translated),
@@ -245,7 +246,7 @@ def test_the_repair_is_judged_by_the_verifier() -> None:
     found = repair(Scripted([tasks.repaired()]), tasks.mending())
     assert isinstance(found, Read)
     contract = read_contract(tasks.CONTRACT, tasks.ONE, found.value.program).contract
-    assert isinstance(verify(tasks.ONE, found.value.program, contract), Proof)
+    assert isinstance(verify(Problem(tasks.ONE, found.value.program, contract)), Proof)
     assert str(found.value) == "all_reduce {mesh_dim=tp, reduce=sum} after %y"
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from verifier import smt
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
-from verifier.kernel.contract import Contract
 from verifier.domains.base import Array
-from verifier.provers.scalars import elementwise
-from verifier.refute.evaluate import evaluate
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.program import Attr, Builder, Program, TensorType
+from verifier.problem import Problem
+from verifier.provers.scalars import elementwise
+from verifier.refute.evaluate import evaluate
+from verifier.smt import solver as smt
 from verifier.verdict import Proof, Verdict
-from verifier.verification import verify
 
 
 def program(op: str, shapes: Mapping[str, tuple[int, ...]], **attrs: Attr) -> Program:
@@ -47,7 +48,7 @@ def judged(
 
     Without `elements`, the latter is not: it tells maxima of sums in another order apart.
     """
-    verdict = verify(sequential, distributed, contract)
+    verdict = verify(Problem(sequential, distributed, contract))
     if isinstance(verdict, Proof):
         replayed = check(verdict.certificate, sequential, distributed, contract)
         assert isinstance(replayed, Accepted), replayed

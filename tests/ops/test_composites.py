@@ -13,11 +13,11 @@ from torch.nn import functional
 from tests.ops.running import run
 from verifier.domains.base import Array
 from verifier.domains.rounding import FORMATS, round_to
-from verifier.refute.evaluate import evaluate
 from verifier.kernel.inline import inline
+from verifier.kernel.ops.optim import clip_by_global_norm
 from verifier.kernel.program import Attr, Builder, TensorType
 from verifier.kernel.program import attrs as kinds
-from verifier.kernel.ops.optim import clip_by_global_norm
+from verifier.refute.evaluate import evaluate
 
 HALF = Fraction(1, 2)
 STEP = 1e-6

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.running import program
 from synthesis.autodiff import grad
-from verifier.domains.base import Array
-from verifier.refute.evaluate import evaluate
-from verifier.kernel.inline import inline
-from verifier.kernel.program import IRError, Mesh, Program
-from verifier.kernel.ops import REGISTRY
 from tests.laws.samples import forms
+from tests.ops.running import program
+from verifier.domains.base import Array
+from verifier.kernel.inline import inline
+from verifier.kernel.ops import REGISTRY
+from verifier.kernel.program import IRError, Mesh, Program
+from verifier.refute.evaluate import evaluate
 
 STEP = 1e-6
 ROUNDS = {"quantize", "detach"}

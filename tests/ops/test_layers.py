@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ops.running import judged
 from synthesis.autodiff import grad
+from tests.ops.running import judged
 from verifier.kernel.contract import Contract
-from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
 from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
 from verifier.verdict import Proof, Unknown
 
 TP = Mesh.of(tp=2)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from synthesis.autodiff import grad
 from tests.ops.running import run
 from tests.ops.test_verdicts import Pair, laid
-from synthesis.autodiff import grad
-from verifier.refute.evaluate import evaluate
 from verifier.kernel.program import Affine, Builder, Mesh, TensorType
+from verifier.refute.evaluate import evaluate
 from verifier.verdict import Proof
 
 TP = Mesh.of(tp=2)

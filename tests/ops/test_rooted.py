@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ops.running import judged
 from synthesis.autodiff import grad
+from tests.ops.running import judged
 from verifier.kernel.contract import Contract
-from verifier.refute.evaluate import simulate
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.layout import from_placements
 from verifier.kernel.ops import Refused
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.rank_sets import regions
+from verifier.refute.evaluate import simulate
 from verifier.verdict import Proof
 
 TP = Mesh.of(tp=3)

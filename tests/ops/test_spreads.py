@@ -8,13 +8,14 @@ from itertools import product
 
 import pytest
 
-from verifier.text.contract import read_contract
-from verifier.text.parser import parse_text
-from verifier.kernel.program.types import Mesh
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.layout import Atom, Dim, global_extent, normal
 from verifier.kernel.ops.views import FEW_READINGS, spreads
+from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.text.contract import read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 Reading = dict[int, Dim]
 
@@ -95,12 +96,14 @@ def test_constant_split_over_every_mesh_dim_is_proved(dims: int) -> None:
     one, many, asked = programs(dims)
     first, second = parse_text(one), parse_text(many)
     start = time.process_time()
-    assert isinstance(verify(first, second, read_contract(asked, first, second).contract), Proof)
+    assert isinstance(
+        verify(Problem(first, second, read_contract(asked, first, second).contract)), Proof
+    )
     assert time.process_time() - start < 20
 
 
 def test_another_constant_is_refuted() -> None:
     one, many, asked = programs(4, value=2)
     first, second = parse_text(one), parse_text(many)
-    verdict = verify(first, second, read_contract(asked, first, second).contract)
+    verdict = verify(Problem(first, second, read_contract(asked, first, second).contract))
     assert isinstance(verdict, Counterexample)

@@ -6,12 +6,12 @@ from itertools import islice
 
 import pytest
 
+from tests.laws.samples import forms
+from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Builder, Mesh, TensorType
 from verifier.text.jsonio import from_json, to_json
-from verifier.text.printing import to_text
 from verifier.text.parser import parse_text
-from verifier.kernel.ops import REGISTRY
-from tests.laws.samples import forms
+from verifier.text.printing import to_text
 
 MESH = Mesh.of(tp=2)
 SAMPLED = sorted(n for n, op in REGISTRY.items() if op.kind != "control")

@@ -17,8 +17,8 @@ from agent.options import read_mesh
 from benchmarks.patches.models import of_file
 from benchmarks.patches.truth import judge
 from synthesis.emit.patch import patch
-from synthesis.plan import Plan
 from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
 
 HEAD = """
 

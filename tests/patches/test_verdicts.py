@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,20 +20,32 @@ pytestmark = [
 
 ATTACKS = Path(__file__).parent / "attacks"
 WRONG, RIGHT = (sorted((ATTACKS / side).glob("*.py")) for side in ("wrong", "right"))
-RANDOM = 12
 FIRST = 100_000
 """Seeds far from those of `make patches`."""
+RANDOM, ALWAYS = 12, 3
+"""Models drawn, and how many of them, and of the twins, are no campaign."""
+
+
+def some(values: Sequence[Any]) -> list[Any]:
+    """Parameters of which the first few are for every run."""
+    late = pytest.mark.campaign
+    return [pytest.param(v, marks=[] if i < ALWAYS else late) for i, v in enumerate(values)]
 
 
 @pytest.fixture(scope="module")
-def ends(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """How every case ended, by the name of its model."""
+def ends(
+    root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[str]]:
+    """How every case that is asked for ended, by the name of its model."""
     from benchmarks.patches.campaign import read
 
+    asked = [i for i in request.session.items if i.path == Path(__file__)]
+    drawn = [i.callspec.params for i in asked if isinstance(i, pytest.Function)]
+    files = [str(given["file"]) for given in drawn if "file" in given]
+    seeds = [f"--only={given['seed']}" for given in drawn if "seed" in given]
     results = tmp_path_factory.mktemp("patches") / "rows.jsonl"
     command = [sys.executable, "-m", "benchmarks.patches", "--results", str(results)]
-    slices = [[str(f) for f in (*WRONG, *RIGHT)], ["--count", str(RANDOM), "--seed", str(FIRST)]]
-    for which in slices:
+    for which in filter(None, (files, seeds)):
         done = subprocess.run([*command, *which], cwd=root, capture_output=True, text=True)
         assert done.returncode in (0, 1), done.stderr
     out: dict[str, list[str]] = {}
@@ -46,12 +60,12 @@ def test_attack_is_not_proved_with_a_wrong_patch(ends: dict[str, list[str]], fil
     assert end in ("proved", "stopped", "refused")
 
 
-@pytest.mark.parametrize("file", RIGHT, ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", some(RIGHT), ids=lambda f: f.stem)
 def test_twin_is_proved(ends: dict[str, list[str]], file: Path) -> None:
     assert ends[f"right/{file.stem}"] == ["proved"]
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + RANDOM))
+@pytest.mark.parametrize("seed", some(range(FIRST, FIRST + RANDOM)))
 def test_random_model_is_not_proved_with_a_wrong_patch(
     ends: dict[str, list[str]], seed: int
 ) -> None:

@@ -17,12 +17,12 @@ from agent.planning import CONTEXTS, ROUNDS, Planning
 from agent.run import Run
 from synthesis import judging
 from synthesis.assign import PlanError
+from synthesis.constraints import NO_WISHES, WishError, Wishes
 from synthesis.emit import EmitError, ModelFacts
 from synthesis.hardware import Cluster
 from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.planner import synthesize
-from synthesis.constraints import NO_WISHES, WishError, Wishes
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
 

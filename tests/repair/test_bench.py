@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import Exit
+from agent.run import Outcome, Run, conduct
 from benchmarks.repair import outcome as outcomes
 from benchmarks.repair.command import Choice, command
 from benchmarks.repair.outcome import alike
 from benchmarks.repair.programs import wrong
-from agent.errors import Exit
-from agent.run import Outcome, Run, conduct
 from verifier.text.parser import parse_text
 
 

@@ -18,15 +18,16 @@ from agent.repairing import Choice, Files, command, patch
 from agent.run import Outcome, Run, conduct
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
-from verifier.text.contract import compose, load_contract
 from shardproof.compat.pair import pair, write
-from verifier.text.files import load
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from synthesis.repair import Edit, contract_values, repair
+from synthesis.repair.diagnosis import verify
 from synthesis.repair.search import NotRepaired, Repaired
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.contract import compose, load_contract
+from verifier.text.files import load
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 Patch = pytest.MonkeyPatch
 
@@ -105,7 +106,7 @@ def test_the_diff_is_of_the_file_and_applies_to_it(
     assert "relu   %p_all_reduce  # the activation" in after
     one, many = load(files[0]), load(files[1])
     contract = load_contract(files[2], one, many).contract
-    assert isinstance(verify(one, many, contract), Proof)
+    assert isinstance(verify(Problem(one, many, contract)), Proof)
 
 
 def test_a_repair_beside_the_programs_of_a_contract_is_one_of_the_file(tmp_path: Path) -> None:
@@ -297,4 +298,4 @@ def test_a_class_program_is_mended_on_its_source_line(
     source.write_text(CLASS.replace(lines[-1][1:], MENDED[name][1:]))
     again = runpy.run_path(str(source))
     one, many, contract = pair(again[name], again["STATES"], again["RIGHT"])
-    assert isinstance(verify(one, many, contract), Proof)
+    assert isinstance(verify(Problem(one, many, contract)), Proof)

@@ -16,14 +16,15 @@ from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.feedback import told
 from agent.loop.loop import ROUNDS_IN_CONTEXT
 from agent.loop.question import Candidate
-from verifier.text.contract import compose, read_contract
-from verifier.kernel.program.errors import IRError
-from verifier.text.parser import parse_text
 from synthesis.repair import Edit
 from synthesis.repair import repair as enumerated
+from synthesis.repair.diagnosis import verify
 from synthesis.repair.search import NotRepaired
+from verifier.kernel.program.errors import IRError
+from verifier.problem import Problem
+from verifier.text.contract import compose, read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 ONE = """
 program two
@@ -86,7 +87,7 @@ def candidates(seen: Sequence[events.Event]) -> list[events.RepairCandidate]:
 
 
 def proved(asked: Question, found: Candidate) -> bool:
-    return isinstance(verify(asked.sequential, found.program, asked.contract), Proof)
+    return isinstance(verify(Problem(asked.sequential, found.program, asked.contract)), Proof)
 
 
 def test_the_search_comes_first_and_needs_no_model() -> None:

@@ -9,13 +9,14 @@ from benchmarks.mutation_testing.corpus import ROOT
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
+from synthesis.repair import NotRepaired, Repaired, repair
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from synthesis.repair import NotRepaired, Repaired, repair
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 BASES = {str(b): b for b in bases()}
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -78,7 +79,7 @@ def test_fault_of_the_corpus_is_mended_by_the_edit_a_person_would_make(name: str
     found = repair(*programs)
     assert isinstance(found, Repaired)
     assert tuple(map(str, found.edits)) == expected
-    assert isinstance(verify(programs[0], found.program, programs[2]), Proof)
+    assert isinstance(verify(Problem(programs[0], found.program, programs[2])), Proof)
 
 
 @pytest.mark.parametrize(("name", "kind"), FAULTS, ids=[f"{n} {k}" for n, k in FAULTS])

@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.mutation_testing.corpus import cases
 from benchmarks.mutation_testing.mutants import mutations
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from synthesis.repair import Edit, apply, rewritten, written
 from synthesis.repair.edits import without_dead
 from synthesis.repair.textual import unsourced
+from verifier.kernel.program.program import Program
+from verifier.text.parser import parse_text
 
 TEXT = """# Two ranks; the sum is missing.
 program  many   mesh(tp=2)

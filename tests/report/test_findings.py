@@ -11,7 +11,7 @@ from agent.report.markdown import render_markdown
 from agent.report.model import Report
 from agent.summary import model_use, patch_standing, refuter
 from synthesis.execute import RunResult
-from verifier.refute import MAX_ELEMENTS
+from verifier.refute.search import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
 
 PROOF, UNKNOWN = Proof((), (), {}), Unknown("")

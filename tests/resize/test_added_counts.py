@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
+from verifier.problem import Problem
 from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text, to_text
 from verifier.verdict import Counterexample
-from verifier.verification import verify
 
 N = 1 << 21
 ONE = f"""program one
@@ -37,7 +38,7 @@ def many(zeros: int, less: int) -> str:
 @pytest.mark.parametrize("zeros", [7, 1000, N - 200, N // 2])
 def test_zeros_that_are_counted_and_taken_away_are_no_difference(zeros: int) -> None:
     one, two = parse_text(ONE), parse_text(many(zeros, zeros))
-    verdict = verify(one, two, read_contract("", one, two).contract)
+    verdict = verify(Problem(one, two, read_contract("", one, two).contract))
     assert not isinstance(verdict, Counterexample), verdict
 
 
@@ -70,13 +71,13 @@ def test_a_choice_that_the_extents_decide_hides_a_difference(choice: str) -> Non
       return %y
     """)
     contract = read_contract("input x tp=S(0)\noutput y tp=S(0)", one, two).contract
-    assert not isinstance(verify(one, two, contract), Counterexample)
+    assert not isinstance(verify(Problem(one, two, contract)), Counterexample)
     both_ways = parse_text(to_text(two).replace("value=1000", f"value={N * 4}"))
-    found = verify(one, both_ways, contract)
+    found = verify(Problem(one, both_ways, contract))
     assert isinstance(found, Counterexample) or "gt" in choice, found
 
 
 def test_another_sum_is_refuted() -> None:
     one, two = parse_text(ONE), parse_text(many(1000, 1000).replace("= cos", "= sin"))
-    verdict = verify(one, two, read_contract("", one, two).contract)
+    verdict = verify(Problem(one, two, read_contract("", one, two).contract))
     assert isinstance(verdict, Counterexample), verdict

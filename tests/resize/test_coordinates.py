@@ -3,11 +3,11 @@
 import pytest
 
 from verifier.kernel.contract import Contract
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Layout, from_placements
-from verifier.refute import refute
 from verifier.refute.scale_down import Resized, resize
 from verifier.refute.scale_down.resized import smaller_mesh
+from verifier.refute.search import refute
+from verifier.text.parser import parse_text
 
 
 @pytest.mark.parametrize("rank", [3, 7])

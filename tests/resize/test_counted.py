@@ -3,9 +3,9 @@
 import pytest
 
 from verifier.kernel.contract import Contract
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Layout
 from verifier.refute.scale_down import SmallDifference, refute_resized
+from verifier.text.parser import parse_text
 
 WHOLE = Layout.replicate((64, 8))
 

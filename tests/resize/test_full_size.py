@@ -8,15 +8,15 @@ from unittest.mock import patch
 
 import pytest
 
-from synthesis.planner import synthesize
-from tests.synthesis import decoder as toy
 from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from benchmarks.mutation_testing.mutants import mutations
+from synthesis.planner import synthesize
+from tests.synthesis import decoder as toy
 from verifier.kernel.contract import Contract
 from verifier.kernel.program import Affine, Mesh, Program
-from verifier.refute import refute, too_large
 from verifier.refute.scale_down import Declined, Resized, SmallDifference, refute_resized, resize
 from verifier.refute.scale_down.refuting import Relates
+from verifier.refute.search import refute, too_large
 
 Case = tuple[Program, Program, Contract]
 

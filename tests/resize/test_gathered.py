@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Atom, Layout, from_placements, whole
+from verifier.problem import Problem
 from verifier.refute.scale_down import Resized, resize
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 ONE = """program one
   param %q: f32[16384, 256]
@@ -60,7 +61,7 @@ def contract() -> Contract:
 
 def test_the_programs_are_proved_and_resized_to_few_ranks() -> None:
     one, many = parse_text(ONE), parse_text(MANY)
-    assert isinstance(verify(one, many, contract()), Proof)
+    assert isinstance(verify(Problem(one, many, contract())), Proof)
     small = resize(one, many, contract())
     assert isinstance(small, Resized), small
     assert small.distributed.mesh.size <= 16
@@ -77,5 +78,5 @@ def test_the_programs_are_proved_and_resized_to_few_ranks() -> None:
 )
 def test_wrong_ones_are_refuted(right: str, wrong: str) -> None:
     assert right in MANY
-    found = verify(parse_text(ONE), parse_text(MANY.replace(right, wrong)), contract())
+    found = verify(Problem(parse_text(ONE), parse_text(MANY.replace(right, wrong)), contract()))
     assert isinstance(found, Counterexample), found

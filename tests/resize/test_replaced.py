@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.kernel.contract import Contract
+from synthesis.repair.diagnosis import verify
 from verifier.domains.floats import Floats
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import from_placements
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.refute.dedup import run_both
-from verifier.refute import compare, sample, too_large
+from verifier.refute.search import compare, sample, too_large
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 ONE = """program one
   param %w: f32[2048, 512]
@@ -56,7 +57,7 @@ def _verdict(step: str, end: str) -> tuple[Verdict, Program, Program, Contract]:
     }
     contract = Contract(placed, {"output:y": from_placements((1, 512), [])})
     assert too_large(one, many)
-    return verify(one, many, contract), one, many, contract
+    return verify(Problem(one, many, contract)), one, many, contract
 
 
 @pytest.mark.parametrize("end", [SUMMED, MEAN_OF_MEANS], ids=["sum", "mean of means"])

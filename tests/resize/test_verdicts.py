@@ -11,20 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.mutation_testing import zoo
+from benchmarks.mutation_testing.author import Base
+from benchmarks.mutation_testing.mutants import mutations
+from tests.laws.samples import layouts
 from tests.resize.hazards import RIGHT, Case
 from tests.verifier import random_programs
 from tests.verifier.random_programs import grow
 from tests.verifier.test_random_verdicts import asked, edited
-from benchmarks.mutation_testing import zoo
-from benchmarks.mutation_testing.author import Base
-from benchmarks.mutation_testing.mutants import mutations
 from verifier.kernel.contract import Contract, ContractError, check
-from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
 from verifier.kernel.layout import Layout
-from verifier.refute import refute, too_large
-from verifier.refute.scale_down import Declined, Resized, SmallDifference, refute_resized, resize, shrink
+from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
+from verifier.refute.scale_down import (
+    Declined,
+    Resized,
+    SmallDifference,
+    refute_resized,
+    resize,
+    shrink,
+)
 from verifier.refute.scale_down.resized import smaller_mesh
-from tests.laws.samples import layouts
+from verifier.refute.search import refute, too_large
 
 
 def difference(found: object) -> bool:

@@ -1,8 +1,8 @@
 """Right programs that look wrong, and wrong ones that look like them, at two sizes.
 
-A file is a case of the corpus (`benchmarks/mutation_testing/cases.py`) with several right and wrong sections,
-each with a name of its own, and with extents as arithmetic: `<4*k>` stands for four times what the
-line `# small: k=2` says.
+A file is a case of the corpus (`benchmarks/mutation_testing/cases.py`) with several right and wrong
+sections, each with a name of its own, and with extents as arithmetic: `<4*k>` stands for four times
+what the line `# small: k=2` says.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verifier.kernel.contract import Contract
-from verifier.text.contract import compose, read_contract
 from verifier.kernel.program.program import Program
+from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 
 HERE = Path(__file__).parent

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from tests.right.programs import HERE, Spelling, spellings
-from verifier.checker.certificate import seal
 from verifier.checker import Accepted, check
+from verifier.checker.certificate import seal
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 FAULT = "fault.py"
 """What a wrong program names as the source of the op at fault."""
@@ -41,7 +42,7 @@ def test_right_programs_are_proved_and_wrong_ones_are_refuted(path: Path, size: 
 def judged(spelling: Spelling) -> str:
     """What is wrong with the verdict on a program; empty where nothing is."""
     given = spelling.programs()
-    found = verify(*given)
+    found = verify(Problem(*given))
     if not spelling.right:
         if not isinstance(found, Counterexample):
             return "" if str(spelling) in OPEN else f"a wrong program is {found}"
@@ -66,7 +67,7 @@ def test_copies_are_spread_along_dims_of_one_entry_only() -> None:
     """A claim that says another dim, or another mesh dim, is not accepted."""
     (spelling,) = [s for s in spellings("large") if str(s) == "grouped_kv-right-large"]
     given = spelling.programs()
-    found = verify(*given)
+    found = verify(Problem(*given))
     assert isinstance(found, Proof)
     text = json.dumps(found.certificate)
     assert "joined:spread:kv:0" in text

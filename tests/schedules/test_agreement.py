@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.schedules.simulator import faults
 from synthesis.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
+from tests.schedules.simulator import faults
 from verifier.order import replay
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from verifier.kernel.program.errors import MalformedError
 from synthesis.schedules import (
     GENERATORS,
     check_schedule,
@@ -20,6 +19,7 @@ from synthesis.schedules import (
     to_events,
     to_text,
 )
+from verifier.kernel.program.errors import MalformedError
 from verifier.order import replay, shown, verify_time
 
 

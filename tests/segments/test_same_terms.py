@@ -14,8 +14,8 @@ from tests.segments.pairs import PAIRS, WRONG, S, Write, part, row, turn
 from verifier.domains.algebra import Algebra
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.kernel.program import Builder, TensorType
 from verifier.kernel.ops import lookup
+from verifier.kernel.program import Builder, TensorType
 from verifier.provers.relate import as_terms
 from verifier.provers.rewrite import Budget, Step, replay, same_terms
 from verifier.provers.rewrite.laws import LAWS

@@ -6,16 +6,16 @@ from fractions import Fraction
 
 import numpy as np
 
+from synthesis.autodiff import grad
 from synthesis.hardware import Cluster, load
 from synthesis.lower import Lowered
-from synthesis.autodiff import grad
-from verifier.kernel.contract import output_key
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.contract import output_key
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh, Source, TensorType
+from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import gather, scatter
 
 BATCH, SEQ, HIDDEN, FFN, VOCAB, LAYERS = 2, 4, 8, 16, 12, 3

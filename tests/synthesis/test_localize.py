@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from synthesis.localize import Reading, localize, regroup_whole, source_layout
+from verifier.kernel.layout import Atom, Layout, from_placements, normal
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Affine
-from verifier.kernel.layout import Atom, Layout, from_placements, normal
 
 SPLIT = from_placements((4, 8), (("tp", 2, "S(1)"),))
 

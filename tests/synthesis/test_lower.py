@@ -8,14 +8,15 @@ import pytest
 
 from synthesis.cost import walk
 from synthesis.lower import Choices, LoweringError, lower
+from synthesis.repair.diagnosis import verify
 from synthesis.search import Search, prepare
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
 from verifier.checker import Accepted, check
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Layout
+from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 MESHES = (Mesh.of(tp=2), Mesh.of(tp=4), Mesh.of(dp=2), Mesh.of(dp=2, tp=2), Mesh.of(tp=2, dp=2))
 
@@ -35,7 +36,7 @@ def test_every_tactic_is_proved_and_simulates_equal(mesh: Mesh, tactic: str, kv:
     point = TACTICS[tactic](state.modules, mesh[state.tp] if state.tp else 1)
     first = state.price(point)
     for lowered in (first.lowered, state.price(point, "", first.lowered.moved).lowered):
-        verdict = verify(program, lowered.program, lowered.contract)
+        verdict = verify(Problem(program, lowered.program, lowered.contract))
         assert isinstance(verdict, Proof), verdict
         assert decoder.largest_difference(program, lowered, mesh) < 1e-12
     accepted = check(verdict.certificate, program, lowered.program, lowered.contract)
@@ -47,7 +48,7 @@ def test_a_tied_embedding_is_proved() -> None:
     program = decoder.decoder(layers=2, tied=True)
     state = prepare(program, mesh, decoder.CLUSTER)
     lowered = state.price(TACTICS["column_row"](state.modules, 2)).lowered
-    assert isinstance(verify(program, lowered.program, lowered.contract), Proof)
+    assert isinstance(verify(Problem(program, lowered.program, lowered.contract)), Proof)
     assert decoder.largest_difference(program, lowered, mesh) < 1e-12
 
 

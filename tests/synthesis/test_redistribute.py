@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from synthesis.redistribute import path, volumes
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import simulate
+from verifier.kernel.layout import Atom, Layout, from_placements, normal
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.layout import Atom, Layout, from_placements, normal
+from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import gather, scatter
 
 MESH = Mesh.of(dp=2, tp=2)

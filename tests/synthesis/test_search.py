@@ -8,17 +8,18 @@ import pytest
 
 from benchmarks.expert import EXPERTS, compare
 from synthesis.assign import PlanError
+from synthesis.constraints import show_bytes
 from synthesis.hardware import Cluster
 from synthesis.judging import PassedOver, costs, passed_over
 from synthesis.plan import Plan, from_json, table, to_json
 from synthesis.planner import Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
 from synthesis.search import ROOM, search
 from synthesis.tactics import TACTICS
-from synthesis.constraints import show_bytes
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 PROGRAM = decoder.decoder(layers=2)
 NARROW = decoder.decoder(layers=2, kv=2)
@@ -106,7 +107,7 @@ def test_fewer_key_value_heads_than_ranks_are_shared() -> None:
         assert module is not None
         assert (module.style, module.parts, module.output) == ("kv_column", 2, "S(-1)")
         assert made.plan.params[f"layers.*.attn.{name}.weight"] == {"tp": "R"}
-    verdict = verify(made.sequential, made.lowered.program, made.lowered.contract)
+    verdict = verify(Problem(made.sequential, made.lowered.program, made.lowered.contract))
     assert isinstance(verdict, Proof)
     assert decoder.largest_difference(made.sequential, made.lowered, Mesh.of(tp=4)) < 1e-12
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from synthesis.share import share
 from tests.synthesis import decoder
-from verifier.refute.evaluate import evaluate
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
-from verifier.verification import well_formed
+from verifier.refute.evaluate import evaluate
+from verifier.text.wellformed import well_formed
 
 VECTOR = TensorType((4,), "f64")
 

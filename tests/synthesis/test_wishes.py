@@ -9,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthesis.assign import PlanError, misfit, options
-from synthesis.planner import Synthesis, synthesize
-from synthesis.roles import Module
-from synthesis.tactics import TACTICS
 from synthesis.constraints import (
     NO_WISHES,
     STYLES,
@@ -22,10 +19,14 @@ from synthesis.constraints import (
     read_bytes,
     show_bytes,
 )
+from synthesis.planner import Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
+from synthesis.roles import Module
+from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 PROGRAM = decoder.decoder(layers=2)
 TP = Mesh.of(tp=2)
@@ -48,7 +49,7 @@ def again(plain: Synthesis, *words: tuple[Kind, str]) -> Synthesis:
 
 
 def proved(made: Synthesis) -> bool:
-    verdict = verify(made.sequential, made.lowered.program, made.lowered.contract)
+    verdict = verify(Problem(made.sequential, made.lowered.program, made.lowered.contract))
     return isinstance(verdict, Proof)
 
 

@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from synthesis.constraints import NO_WISHES, WishError
 from synthesis.judging import Judge, candidates, differences
 from synthesis.literal import LiteralError, literal
 from synthesis.planner import Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
 from synthesis.roles import Module
 from synthesis.why import why_not
-from synthesis.constraints import NO_WISHES, WishError
 from tests.synthesis import decoder
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 PROGRAM = decoder.decoder(layers=2)
 
@@ -53,7 +54,7 @@ def test_a_style_at_its_word(made: Synthesis, path: str, style: str, right: bool
     """Column splits are whole after a gather; a row split, vocabulary rows and a norm over a split
     dim need a reduction that is not there."""
     pair = literal(made.sequential, module(made, path), style, "tp", 2)
-    verdict = verify(pair.sequential, pair.distributed, pair.contract)
+    verdict = verify(Problem(pair.sequential, pair.distributed, pair.contract))
     assert isinstance(verdict, Proof if right else Counterexample)
 
 

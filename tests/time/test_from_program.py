@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from verifier.kernel.program.errors import IRError
-from verifier.text.parser import parse_text
 from verifier.order import from_program, shown, to_text, verify_time
 from verifier.order.events import Collective, Group, Recv, Send
 from verifier.order.text import parse_text as parse_events
+from verifier.text.parser import parse_text
 
 HEAD = "program p mesh(dp=4, tp=2)\ninput %x: f32[4, 4]\nparam %w: f32[4, 4]\n"
 PIPE = """program p mesh(pp=2, tp=2)

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from verifier.tir_lifter import TirError, compare, lift_text
+from shardproof.compat.tir_lifter import TirError, compare, lift_text
 
 HEAD = """@T.prim_func
 def f(A: T.Buffer((6,), "float32"), C: T.Buffer((6,), "float32")):

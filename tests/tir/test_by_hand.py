@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from verifier.kernel.program.types import Mesh
-from verifier.tir_lifter import (
+from shardproof.compat.tir_lifter import (
     Apply,
     Const,
     Load,
@@ -25,6 +24,7 @@ from verifier.tir_lifter import (
     compare,
     parse,
 )
+from verifier.kernel.program.types import Mesh
 
 LI, LJ, LK = (TIRVar(n) for n in "ijk")
 VI, VJ, VK = (TIRVar(n) for n in ("vi", "vj", "vk"))

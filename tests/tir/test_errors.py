@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from verifier.tir_lifter import TirError, lift, main_lift
+from shardproof.compat.tir_lifter import TirError, lift, main_lift
 
 HEAD = "@T.prim_func\ndef f(A: T.Buffer((4, 6), 'float32'), C: T.Buffer((4, 6), 'float32')):\n"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.tir_lifter import LiftResult, compare, lift_text
+from shardproof.compat.tir_lifter import LiftResult, compare, lift_text
 
 
 def lifted(body: str, params: str, **options: object) -> LiftResult:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shardproof.compat.tir_lifter import Collective, TirError, shard, verify_lifted
 from verifier.checker import Accepted, check
 from verifier.kernel.program.types import Mesh
-from verifier.tir_lifter import Collective, TirError, shard, verify_lifted
 from verifier.verdict import Counterexample, Proof
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tir"

@@ -6,11 +6,12 @@ from functools import cache
 
 import numpy as np
 
+from synthesis.repair.diagnosis import verify
 from synthesis.training.step import Step
 from synthesis.training.strategies import OPEN, STRATEGIES
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.verdict import Verdict
-from verifier.verification import verify
 
 BY_NAME = {s.name: s for s in (*STRATEGIES, *OPEN)}
 
@@ -24,5 +25,5 @@ def judged(step: Step, distributed: Program | None = None) -> Verdict:
     many = distributed or step.distributed
     with np.errstate(all="ignore"):
         return verify(
-            step.sequential, many, step.contract, consts=step.preconditions, simpler=False
+            Problem(step.sequential, many, step.contract, consts=step.preconditions), simpler=False
         )

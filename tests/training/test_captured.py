@@ -7,19 +7,20 @@ from functools import cache
 
 import pytest
 
+from synthesis.autodiff import grad
 from synthesis.hardware import load
 from synthesis.planner import Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.model import TrainingError
 from synthesis.training.step import Step
 from synthesis.training.truth import agrees
-from synthesis.autodiff import grad
 from verifier.checker import Accepted, check
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh, TensorType
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 
 def model() -> Program:
@@ -50,7 +51,7 @@ def step(dp: int, tp: int, micro_batches: int) -> Step:
 @pytest.mark.parametrize(("dp", "tp"), [(1, 2), (2, 1), (2, 2)])
 def test_a_planned_step_is_proved(dp: int, tp: int, micro_batches: int) -> None:
     made = step(dp, tp, micro_batches)
-    verdict = verify(made.sequential, made.distributed, made.contract)
+    verdict = verify(Problem(made.sequential, made.distributed, made.contract))
     assert isinstance(verdict, Proof)
     said = check(verdict.certificate, made.sequential, made.distributed, made.contract)
     assert isinstance(said, Accepted)
@@ -65,7 +66,7 @@ def test_a_norm_of_one_piece_is_refuted() -> None:
     (lost,), (value,) = nodes[at].inputs, nodes[at].outputs
     later = [replace(n, inputs=tuple(lost if v == value else v for v in n.inputs)) for n in nodes]
     wrong = replace(made.distributed, nodes=(*later[:at], *later[at + 1 :]))
-    verdict = verify(made.sequential, wrong, made.contract)
+    verdict = verify(Problem(made.sequential, wrong, made.contract))
     assert isinstance(verdict, Counterexample)
 
 

@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 
+from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from synthesis.training.model import MODELS, Degrees
 from synthesis.training.step import Step, training_step
 from synthesis.training.truth import agrees, gap
 from tests.training.steps import judged
-from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from verifier.checker import Accepted, check
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr

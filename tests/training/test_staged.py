@@ -8,21 +8,22 @@ from functools import cache
 
 import pytest
 
+from synthesis.autodiff import grad
 from synthesis.hardware import load
 from synthesis.planner import synthesize
+from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.layers import layers
 from synthesis.training.model import TrainingError
 from synthesis.training.staged import staged
 from synthesis.training.step import Step
 from synthesis.training.truth import agrees
-from synthesis.autodiff import grad
 from verifier.checker import Accepted, check
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr, Mesh, TensorType
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 WIDE = 8
 
@@ -84,7 +85,7 @@ def test_a_step_on_stages_is_proved(
     made = step(stages, mesh, micro_batches, *depths, tied=tied)
     assert made.distributed.mesh["pp"] == stages
     assert agrees(made, trials=1)
-    verdict = verify(made.sequential, made.distributed, made.contract)
+    verdict = verify(Problem(made.sequential, made.distributed, made.contract))
     assert isinstance(verdict, Proof), verdict
     said = check(verdict.certificate, made.sequential, made.distributed, made.contract)
     assert isinstance(said, Accepted), said
@@ -107,7 +108,7 @@ def test_a_stage_that_errs_is_refuted(op: str) -> None:
     made = step(3, "tp=2", 3, 4)
     wrong = _altered(made.distributed, op)
     assert wrong is not made.distributed
-    verdict = verify(made.sequential, wrong, made.contract)
+    verdict = verify(Problem(made.sequential, wrong, made.contract))
     assert isinstance(verdict, Counterexample), verdict
 
 

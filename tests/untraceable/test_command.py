@@ -13,8 +13,8 @@ import pytest
 from agent import cli
 from agent.translation import command
 from agent.translation.trial import Trial
-from tests.untraceable.conftest import FILES, ROOT, last_class
 from synthesis.frontends.torch.observed import Observed
+from tests.untraceable.conftest import FILES, ROOT, last_class
 
 pytestmark = pytest.mark.torch
 

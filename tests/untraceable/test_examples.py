@@ -20,10 +20,11 @@ from agent.translation.trial import Trial
 from agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
 from synthesis import hardware
 from synthesis.planner import PlanError, synthesize
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 pytestmark = pytest.mark.torch
 
@@ -124,7 +125,9 @@ def test_a_right_reply_is_bound_and_its_plan_proved(name: str, asked: Asked) -> 
         except PlanError:
             continue  # the branch on the whole value stands between the layers of a pair
         lowered = made.lowered
-        verdict = verify(made.sequential, lowered.program, lowered.contract, consts=bound.consts)
+        verdict = verify(
+            Problem(made.sequential, lowered.program, lowered.contract, consts=bound.consts)
+        )
         assert isinstance(verdict, Proof), verdict
         found = check(verdict.certificate, made.sequential, lowered.program, lowered.contract)
         assert isinstance(found, Accepted)

@@ -12,9 +12,9 @@ from agent.llm.scripted import Scripted
 from agent.translation.rounds import GivenUp, Report
 from agent.translation.trial import Trial
 from agent.translation.trust import Bound, Differs, DisplayOnly
-from tests.untraceable.conftest import try_all
 from synthesis.frontends.torch.observed import Observed
 from synthesis.frontends.torch.request import InputSpec
+from tests.untraceable.conftest import try_all
 from verifier.text.parser import parse_text
 
 pytestmark = pytest.mark.torch

@@ -21,8 +21,8 @@ from synthesis.frontends.torch.observed import Hole, Observed, OutFact, Sample, 
 from synthesis.frontends.torch.request import InputSpec
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.kernel.program.types import TensorType
+from verifier.text.parser import parse_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT = """program Twice

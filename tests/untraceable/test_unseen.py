@@ -6,9 +6,9 @@ import pytest
 
 from agent.translation.trial import Trial
 from agent.translation.trust import Bound, Differs
+from synthesis.frontends.torch.edges import edges
 from tests.untraceable.conftest import shared, try_all
 from tests.untraceable.test_odd_code import model
-from synthesis.frontends.torch.edges import edges
 from verifier.text.parser import parse_text
 
 pytestmark = pytest.mark.torch

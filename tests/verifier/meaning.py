@@ -8,9 +8,9 @@ import numpy as np
 
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
+from verifier.kernel.ops import lookup
 from verifier.kernel.program import Mesh
 from verifier.kernel.program.where import members
-from verifier.kernel.ops import lookup
 from verifier.provers.relate import Fact
 from verifier.refute.scatter import copies, gather, piece
 from verifier.terms import Ref, Terms

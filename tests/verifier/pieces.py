@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from verifier.kernel.contract import Contract
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.layout import Layout
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
 
 NONE, TP = Mesh(), Mesh.of(tp=2)
 Build = Callable[..., str]

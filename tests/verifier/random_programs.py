@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from verifier.kernel.contract import Contract
+from tests.laws.samples import layouts
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.kernel.program import Affine, Builder, IRError, Mesh, Program, TensorType
-from verifier.kernel.program.where import joined as union
+from verifier.kernel.contract import Contract
 from verifier.kernel.ops import Refused
-from verifier.kernel.rank_sets import region_of
-from tests.laws.samples import layouts
+from verifier.kernel.program import Affine, Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.program.residency import region_of
+from verifier.kernel.program.where import joined as union
 from verifier.refute.scatter import scatter
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2), Mesh.of(tp=3), Mesh.of(one=1, tp=2))

@@ -7,15 +7,16 @@ from unittest.mock import patch
 
 import pytest
 
-from verifier.checker.certificate import seal
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, Rejected, check
+from verifier.checker.certificate import seal
 from verifier.kernel.contract import ContractError
-from verifier.text.contract import compose, read_contract
-from verifier.provers.scalars import Differs, decide
 from verifier.kernel.program import IRError
+from verifier.problem import Problem
+from verifier.provers.scalars import Differs, decide
+from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Proof, Verdict
-from verifier.verification import verify
 
 
 def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Verdict:
@@ -24,12 +25,12 @@ def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Ver
     stated = read_contract(contract, sequential, distributed)
     program, asked = compose(distributed, stated)
     if not silent:
-        return verify(sequential, program, asked)
+        return verify(Problem(sequential, program, asked))
     with (
         patch("verifier.verification.refute", return_value=None),
         patch("verifier.verification.MAX_ELEMENTS", 0),
     ):
-        return verify(sequential, program, asked)
+        return verify(Problem(sequential, program, asked))
 
 
 SUMMED = """
@@ -223,7 +224,7 @@ program many mesh(tp=2)
   return %y
 """)
     asked = read_contract("", one, many).contract
-    proof = verify(one, many, asked)
+    proof = verify(Problem(one, many, asked))
     assert isinstance(proof, Proof)
     document = deepcopy(proof.certificate)
     (row,) = [r for r in document["claims"]["values"]["c"] if r["rule"].startswith("joined")]

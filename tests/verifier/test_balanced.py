@@ -3,8 +3,8 @@
 import pytest
 
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
 
 

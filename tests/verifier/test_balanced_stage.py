@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Balanced, Contract
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Layout, from_placements
+from verifier.problem import Problem
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 ONE = """program one
   input %w: f32[8000000]
@@ -43,7 +44,7 @@ def test_the_mean_of_means_of_one_stage(assumed: bool) -> None:
         wanted={"loss:loss": (("pp", (1,)),)},
     )
     one, many = parse_text(ONE), parse_text(MANY.replace("ON", "pp=1"))
-    found = verify(one, many, contract)
+    found = verify(Problem(one, many, contract))
     assert isinstance(found, Proof) == assumed, found
     if isinstance(found, Proof):
         assert isinstance(check(found.certificate, one, many, contract), Accepted)
@@ -67,4 +68,4 @@ def test_what_is_not_assumed_is_refuted(on: str, right: str, wrong: str) -> None
         (Balanced("n", "dp", "the weight"),),
         wanted={"loss:loss": many.nodes[-1].where},
     )
-    assert isinstance(verify(parse_text(ONE), many, contract), Counterexample)
+    assert isinstance(verify(Problem(parse_text(ONE), many, contract)), Counterexample)

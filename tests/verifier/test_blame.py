@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
+from verifier.problem import Problem
 from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample
-from verifier.verification import verify
 
 ONE = """program one
   input %x: f32[8, 6]
@@ -58,7 +59,7 @@ FUSED = """program many mesh(dp=2)
 def test_innocent_arrangements_are_not_named(many: str, line: int) -> None:
     one, ranks = parse_text(ONE), parse_text(many)
     contract = read_contract("input x dp=S(0)\noutput o dp=S(0)", one, ranks)
-    verdict = verify(one, *compose(ranks, contract))
+    verdict = verify(Problem(one, *compose(ranks, contract)))
     assert isinstance(verdict, Counterexample)
     assert verdict.location is not None
     assert verdict.location.source.line == line, verdict.location

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import TP, pair, program, typed, whole
 from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program import Builder, Mesh
 from verifier.kernel.layout import Atom, Layout
-from verifier.verification import verify
+from verifier.kernel.program import Builder, Mesh
+from verifier.problem import Problem
 
 LAID = Layout.replicate((2,))
 
@@ -24,7 +25,7 @@ def test_inner_value_of_the_one_device_program_is_no_input() -> None:
     many.output(many.input("h", typed(2)), path="y")
     contract = Contract({"x": LAID, "h": LAID}, {"output:y": LAID})
     with pytest.raises(ContractError, match="no input %h"):
-        verify(b.build(), many.build(), contract)
+        verify(Problem(b.build(), many.build(), contract))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_inner_value_of_the_one_device_program_is_no_input() -> None:
 def test_layout_that_means_nothing_is_an_error(layout: Layout, why: str) -> None:
     one, many, contract = pair(lambda b, x: x, lambda b, x: x, typed(2))
     with pytest.raises(ContractError, match=why):
-        verify(one, many, replace(contract, outputs={"output:y": layout}))
+        verify(Problem(one, many, replace(contract, outputs={"output:y": layout})))
 
 
 def test_program_that_returns_nothing_proves_nothing() -> None:
@@ -50,7 +51,7 @@ def test_program_that_returns_nothing_proves_nothing() -> None:
     b.input("x0", typed(2))
     many = program(lambda b, x: x, typed(2), mesh=TP)
     with pytest.raises(ContractError, match="returns nothing"):
-        verify(b.build(), many, Contract({"x0": LAID}, {}))
+        verify(Problem(b.build(), many, Contract({"x0": LAID}, {})))
 
 
 def test_missing_and_repeated_outputs_are_errors() -> None:
@@ -58,11 +59,11 @@ def test_missing_and_repeated_outputs_are_errors() -> None:
     b = Builder("many", TP)
     b.input("x0", typed(2))
     with pytest.raises(ContractError, match="0 times"):
-        verify(one, b.build(), whole(one))
+        verify(Problem(one, b.build(), whole(one)))
     b.output("x0", path="y")
     b.output("x0", path="y")
     with pytest.raises(ContractError, match="2 times"):
-        verify(one, b.build(), whole(one))
+        verify(Problem(one, b.build(), whole(one)))
 
 
 def test_input_of_its_own_is_an_error() -> None:
@@ -70,7 +71,7 @@ def test_input_of_its_own_is_an_error() -> None:
     b = Builder("many", TP)
     b.output(b.input("z", typed(2)), path="y")
     with pytest.raises(ContractError, match="of its own"):
-        verify(one, b.build(), whole(one))
+        verify(Problem(one, b.build(), whole(one)))
 
 
 def test_output_of_another_kind_of_number_is_an_error() -> None:
@@ -78,11 +79,11 @@ def test_output_of_another_kind_of_number_is_an_error() -> None:
         lambda b, x: b.add("cast", x, dtype="f32"), lambda b, x: x, typed(2, dtype="i64")
     )
     with pytest.raises(ContractError, match="is f32"):
-        verify(one, many, contract)
+        verify(Problem(one, many, contract))
 
 
 @pytest.mark.parametrize("mesh", [Mesh.of(tp=1), TP])
 def test_one_device_program_on_a_mesh_is_an_error(mesh: Mesh) -> None:
     one = program(lambda b, x: x, typed(2), mesh=mesh)
     with pytest.raises(ContractError, match="no mesh"):
-        verify(one, one, whole(one))
+        verify(Problem(one, one, whole(one)))

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, ContractError, check
-from verifier.text.contract import compose, load_contract, read_contract
-from verifier.kernel.program.errors import MalformedError
-from verifier.text.parser import parse_text
-from verifier.kernel.program.where import ranks_where
 from verifier.kernel.layout import Atom, Dim, normal
+from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.where import ranks_where
+from verifier.problem import Problem
+from verifier.text.contract import compose, load_contract, read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 ONE = parse_text("""program one
   input %x: f32[4, 8]
@@ -139,9 +140,9 @@ def test_sum_that_is_pending_is_not_a_replica(asked: str) -> None:
     left = parse_text(
         SUM.replace("%y = all_reduce %p {mesh_dim=tp}", "%y = mul_scalar %p {value=1}")
     )
-    assert isinstance(verify(ONE, MANY, line(f"{SPLIT}output y {asked}")), Proof)
-    assert isinstance(verify(ONE, left, line(f"{SPLIT}output y {asked}")), Counterexample)
-    assert isinstance(verify(ONE, left, line(f"{SPLIT}output y [4][4] tp=P")), Proof)
+    assert isinstance(verify(Problem(ONE, MANY, line(f"{SPLIT}output y {asked}"))), Proof)
+    assert isinstance(verify(Problem(ONE, left, line(f"{SPLIT}output y {asked}"))), Counterexample)
+    assert isinstance(verify(Problem(ONE, left, line(f"{SPLIT}output y [4][4] tp=P"))), Proof)
 
 
 def test_ranks_that_are_asked_for_are_all_of_those_named() -> None:
@@ -152,8 +153,8 @@ def test_ranks_that_are_asked_for_are_all_of_those_named() -> None:
     )
     alone = read_contract("output y on(pp=0)", one, many).contract
     both = read_contract("output y on(pp=[0, 1])", one, many).contract
-    assert isinstance(verify(one, many, alone), Proof)
-    assert isinstance(verify(one, many, both), Counterexample)
+    assert isinstance(verify(Problem(one, many, alone)), Proof)
+    assert isinstance(verify(Problem(one, many, both)), Counterexample)
 
 
 def test_output_that_is_not_mentioned_is_asked_for_whole() -> None:
@@ -161,8 +162,8 @@ def test_output_that_is_not_mentioned_is_asked_for_whole() -> None:
     local = parse_text(
         SUM.replace("%count = all_reduce %c {mesh_dim=tp}", "%count = mul_scalar %c {value=1}")
     )
-    assert isinstance(verify(ONE, MANY, line(SPLIT)), Proof)
-    assert isinstance(verify(ONE, local, line(SPLIT)), Counterexample)
+    assert isinstance(verify(Problem(ONE, MANY, line(SPLIT))), Proof)
+    assert isinstance(verify(Problem(ONE, local, line(SPLIT))), Counterexample)
 
 
 def test_output_of_the_ranks_alone_is_an_error() -> None:
@@ -380,4 +381,4 @@ def test_names_that_only_a_string_can_write() -> None:
     contract = read_contract(text, one, many).contract
     _, composed = compose(many, read_contract(text, one, many))
     assert composed == contract
-    assert isinstance(verify(one, many, contract), Proof)
+    assert isinstance(verify(Problem(one, many, contract)), Proof)

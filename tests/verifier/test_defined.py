@@ -6,14 +6,15 @@ from fractions import Fraction
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import ContractError
-from verifier.text.contract import read_contract
 from verifier.kernel.program.errors import IRError
-from verifier.text.parser import parse_text
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, relate_peeled, satisfied
 from verifier.terms import ONE, Ref, Terms
+from verifier.text.contract import read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 SUM = "%e = add %x, %y"
 GIVEN = "input %x: f32[4]\n input %y: f32[4]"
@@ -28,7 +29,7 @@ def proved(one: str, many: str, given: str = GIVEN) -> bool:
         terms, related, _ = relate_peeled(sequential, distributed, contract, rules)
         if not satisfied(terms, distributed, related, contract):
             return True
-    return isinstance(verify(sequential, distributed, contract), Proof)
+    return isinstance(verify(Problem(sequential, distributed, contract)), Proof)
 
 
 @pytest.mark.parametrize(
@@ -160,4 +161,4 @@ def test_bytes_hold_bytes() -> None:
         "program many mesh(tp=2)\n input %x: u8[4]\n %e = cast %x {dtype=i64}\n return %e"
     )
     with pytest.raises(ContractError, match="gives each rank i64"):
-        verify(one, many, read_contract("", one, many).contract)
+        verify(Problem(one, many, read_contract("", one, many).contract))

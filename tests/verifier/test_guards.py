@@ -9,13 +9,14 @@ from unittest.mock import patch
 
 import pytest
 
-from verifier.checker import Accepted, Rejected, check
-from verifier.text.contract import read_contract
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
+from synthesis.repair.diagnosis import verify
 from verifier.analysis.definedness import Needed
+from verifier.checker import Accepted, Rejected, check
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.contract import read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
-from verifier.verification import verify
 
 ZERO = "%z = full {shape=[], value=0}"
 SQUARES = """
@@ -90,11 +91,11 @@ def judged(one: str, many: str, size: str = "small", muted: bool = False) -> Ver
     text = "input x tp=S(1)\noutput y tp=S(1)"
     contract = read_contract(text, sequential, distributed).contract
     if not muted:
-        return verify(sequential, distributed, contract)
+        return verify(Problem(sequential, distributed, contract))
     with ExitStack() as stack:
         for place in MUTED:
             stack.enter_context(patch(place, return_value=None))
-        return verify(sequential, distributed, contract)
+        return verify(Problem(sequential, distributed, contract))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -153,7 +154,7 @@ def two_outputs(one: str, many: str, muted: bool) -> Verdict:
     with ExitStack() as stack:
         for place in MUTED if muted else ():
             stack.enter_context(patch(place, return_value=None))
-        return verify(sequential, distributed, contract)
+        return verify(Problem(sequential, distributed, contract))
 
 
 def test_gradients_are_judged_where_outputs_are_defined() -> None:
@@ -167,7 +168,7 @@ def test_gradients_are_judged_where_outputs_are_defined() -> None:
         sequential = parse_text(f"program one\n {mean}\n {ends[0]}")
         distributed = parse_text(f"program many mesh(dp=2)\n {again}\n {ends[1]}")
         contract = read_contract("", sequential, distributed).contract
-        assert isinstance(verify(sequential, distributed, contract), Proof) == proved
+        assert isinstance(verify(Problem(sequential, distributed, contract)), Proof) == proved
 
 
 GIVEN = "input %x: f32[4]\n input %y: f32[4]"
@@ -194,9 +195,12 @@ def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) ->
     with ExitStack() as stack:
         for place in MUTED:
             stack.enter_context(patch(place, return_value=None))
-        for place in ("verifier.provers.relate.facts.needed", "verifier.provers.scalars.deciding.needed"):
+        for place in (
+            "verifier.provers.relate.facts.needed",
+            "verifier.provers.scalars.deciding.needed",
+        ):
             stack.enter_context(patch(place, everything))
-        found = verify(sequential, distributed, contract)
+        found = verify(Problem(sequential, distributed, contract))
         assert isinstance(found, Proof)
         assert isinstance(check(found.certificate, sequential, distributed, contract), Accepted)
     assert isinstance(check(found.certificate, sequential, distributed, contract), Rejected)

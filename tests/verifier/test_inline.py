@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract
-from verifier.refute.evaluate import simulate
-from verifier.kernel.program.errors import IRError
-from verifier.text.parser import parse_text
 from verifier.kernel.layout import Layout
+from verifier.kernel.program.errors import IRError
+from verifier.problem import Problem
+from verifier.refute.evaluate import simulate
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 SHAPE = (4, 4)
 WHOLE = Layout.replicate(SHAPE)
@@ -26,7 +27,7 @@ def verdict(op: str, said: str, wait: str = ""):
         f'%z = relu {read} return %z "z"',
         "many",
     )
-    return verify(one, many, CONTRACT)
+    return verify(Problem(one, many, CONTRACT))
 
 
 @pytest.mark.parametrize("op", ["relu", "detach", "softmax"])

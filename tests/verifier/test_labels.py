@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from verifier.checker.certificate import seal
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, Rejected, check
+from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract
-from verifier.text.contract import compose, read_contract
-from verifier.provers.cross_entropy import open_entropy
-from verifier.refute.evaluate import evaluate
 from verifier.kernel.inline import inline
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.provers.cross_entropy import open_entropy
+from verifier.refute.evaluate import evaluate
+from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 ONE = """program one
   input %h: f32[32, 64]
@@ -76,7 +77,7 @@ def triple(many: str) -> tuple[Program, Program, Contract]:
 
 def test_proof_says_what_it_assumes_of_labels() -> None:
     programs = triple(MANY)
-    verdict = verify(*programs)
+    verdict = verify(Problem(*programs))
     assert isinstance(verdict, Proof)
     assert verdict.assumptions == (LABELS,)
     assert isinstance(check(verdict.certificate, *programs), Accepted)
@@ -90,7 +91,7 @@ def test_window_of_the_first_rank_on_every_rank_is_refuted() -> None:
     for wrong in ("{size=64, offset=64*tp}", "{dim=1, offset=64*tp}"):
         changed = MANY.replace(wrong, wrong.replace(", offset=64*tp", ""))
         assert changed != MANY
-        assert isinstance(verify(*triple(changed)), Counterexample)
+        assert isinstance(verify(Problem(*triple(changed))), Counterexample)
 
 
 def test_opened_program_is_equal_where_labels_name_a_class_and_else_not() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from verifier.checker.certificate import seal
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, Rejected, check
+from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract
-from verifier.text.contract import compose, read_contract
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
+from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 ONE = """program one
   input %x: f32[96, 64]
@@ -63,7 +64,7 @@ def triple(many: str) -> tuple[Program, Program, Contract]:
 @pytest.mark.parametrize("many", [FUSED.replace("LO", "0").replace("HI", "64"), MICRO])
 def test_proof_by_laws_is_accepted_and_says_so(many: str) -> None:
     programs = triple(many)
-    verdict = verify(*programs)
+    verdict = verify(Problem(*programs))
     assert isinstance(verdict, Proof)
     assert verdict.certificate["laws"] == ["output:y"]
     assert isinstance(check(verdict.certificate, *programs), Accepted)
@@ -73,10 +74,10 @@ def test_proof_by_laws_is_accepted_and_says_so(many: str) -> None:
 
 def test_laws_do_not_take_another_part_for_the_one_asked() -> None:
     programs = triple(FUSED.replace("LO", "0").replace("HI", "64"))
-    proof = verify(*programs)
+    proof = verify(Problem(*programs))
     assert isinstance(proof, Proof)
     wrong = triple(FUSED.replace("LO", "64").replace("HI", "128"))
-    assert isinstance(verify(*wrong), Counterexample)
+    assert isinstance(verify(Problem(*wrong)), Counterexample)
     from verifier.kernel.inline import inline
     from verifier.text.jsonio import digest
     from verifier.text.wellformed import shared, well_formed

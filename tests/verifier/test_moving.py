@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
+from verifier.problem import Problem
 from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 SAME = "%y = relu %c"
 ROLLED = (
@@ -27,7 +28,7 @@ def judged(one: str, moves: str, held: str, wanted: str) -> Verdict:
     )
     asked = f"input c {held}\noutput y {wanted}"
     pair = compose(distributed, read_contract(asked, sequential, distributed))
-    verdict = verify(sequential, *pair)
+    verdict = verify(Problem(sequential, *pair))
     if isinstance(verdict, Proof):
         assert isinstance(check(verdict.certificate, sequential, *pair), Accepted)
     return verdict

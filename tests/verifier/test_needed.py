@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.domains.floats import Floats
-from verifier.refute.evaluate import run_node
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
 from verifier.analysis.definedness import STRICT, in_scope, needed
+from verifier.domains.floats import Floats
+from verifier.kernel.program.program import Program
 from verifier.kernel.program.registry import REGISTRY
+from verifier.refute.evaluate import run_node
+from verifier.text.parser import parse_text
 
 HEAD = "program one\n input %x: f32[2, 3]\n input %w: f32[3, 2]\n input %i: i64[2]\n"
 

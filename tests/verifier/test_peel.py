@@ -10,23 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthesis.repair.diagnosis import verify
 from synthesis.training.model import TINY, Degrees
 from synthesis.training.step import Step, training_step
 from tests.verifier.test_random_scans import SHAPES, Case, programs
-from verifier.checker.certificate import seal
 from verifier.checker import Accepted, Rejected, check
-from verifier.kernel.contract import Contract
+from verifier.checker.certificate import seal
 from verifier.domains.field import Field, P
-from verifier.refute.evaluate import simulate
-from verifier.kernel.program import Program
-from verifier.text.parser import parse_text, to_text
+from verifier.kernel.contract import Contract
 from verifier.kernel.layout import from_placements
 from verifier.kernel.peeling import Peel, PeelError, one_step, peeled
+from verifier.kernel.program import Program
 from verifier.kernel.rank_sets import regions
+from verifier.problem import Problem
+from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import scatter
-from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
+from verifier.text.parser import parse_text, to_text
 from verifier.text.wellformed import well_formed
+from verifier.verdict import Counterexample, Proof
 
 STEPS = 3
 
@@ -122,7 +123,7 @@ def test_steps_written_out_are_proved_and_checked(
 ) -> None:
     given_ = step()
     many = written_out(given_.distributed, micro_batch, stage, layer)
-    said = verify(given_.sequential, many, given_.contract, consts=given_.preconditions)
+    said = verify(Problem(given_.sequential, many, given_.contract, consts=given_.preconditions))
     assert isinstance(said, Proof)
     assert len(said.certificate["peels"]) == (1 if layer is None else 3)
     found = check(said.certificate, given_.sequential, many, given_.contract)
@@ -162,7 +163,7 @@ def sums() -> tuple[Program, Program, Contract]:
 
 def test_certificate_cut_otherwise_is_rejected() -> None:
     one, many, contract = sums()
-    said = verify(one, many, contract)
+    said = verify(Problem(one, many, contract))
     assert isinstance(said, Proof)
     assert said.certificate["peels"] == [["y", [[0, 2], [3, 6]]]]
     assert isinstance(check(said.certificate, one, many, contract), Accepted)
@@ -182,7 +183,7 @@ def test_a_step_written_out_wrong_is_found(value: str, other: str) -> None:
     index = next(i for i, n in enumerate(many.nodes) if n.op == value)
     nodes = list(many.nodes)
     nodes[index] = replace(nodes[index], op=other)
-    said = verify(one, many.with_nodes(nodes, many.types), contract)
+    said = verify(Problem(one, many.with_nodes(nodes, many.types), contract))
     assert isinstance(said, Counterexample)
     assert said.location is not None
     assert said.location.op == other

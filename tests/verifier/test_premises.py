@@ -7,18 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
-from verifier.kernel.contract import Balanced, Contract
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
-from verifier.kernel.program.program import Program
-from verifier.text.parser import parse_text
+from verifier.kernel.contract import Balanced, Contract
 from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.refute.premises import Premises
-from verifier.refute import Tried, nowhere_defined, refute, sample
 from verifier.refute.scale_down import SmallDifference, refute_resized
+from verifier.refute.search import Tried, nowhere_defined, refute, sample
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Unknown
-from verifier.verification import NOWHERE, verify
+from verifier.verification import NOWHERE
 
 MEAN = """  %p = mul %x, %k
   %s = sum %p {dims=[0, 1]}
@@ -113,21 +115,21 @@ def triple(
 @pytest.mark.parametrize("what", VARIANTS)
 def test_mean_of_local_means_is_proved_where_counts_are_equal(what: str) -> None:
     given = triple(what)
-    found = verify(*given)
+    found = verify(Problem(*given))
     assert isinstance(found, Proof), found
     assert found.stats["refuter_samples"] >= 2
     assert isinstance(check(found.certificate, *given), Accepted)
     tried = Tried()
     assert refute(*given, seed=5, trials=6, tried=tried) is None
     assert tried.samples >= 6
-    assert isinstance(verify(*triple(what, assumed=False)), Counterexample)
+    assert isinstance(verify(Problem(*triple(what, assumed=False))), Counterexample)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("what", VARIANTS)
 def test_other_means_are_refuted_where_counts_are_equal(what: str, wrong: str) -> None:
     given = triple(what, wrong)
-    found = verify(*given)
+    found = verify(Problem(*given))
     assert isinstance(found, Counterexample), found
     difference = refute(*given)
     assert difference is not None
@@ -159,7 +161,7 @@ def test_counts_are_equal_along_the_dim_named_and_no_other(old: str, new: str) -
         {"loss:loss": Layout.replicate(())},
         (Balanced("n", "dp", "the count"),),
     )
-    found = verify(one, many, contract)
+    found = verify(Problem(one, many, contract))
     assert isinstance(found, Counterexample if old else Proof), found
 
 
@@ -204,10 +206,10 @@ def test_where_no_inputs_are_in_scope_nothing_was_refuted() -> None:
     assert refute(one, many, contract, {"t": labels}, tried=tried) is None
     assert tried.samples == 0
     one, many, contract = triple("labels")
-    found = verify(one, many, contract, consts={"t": labels})
+    found = verify(Problem(one, many, contract, consts={"t": labels}))
     assert isinstance(found, Proof)
     assert found.stats["refuter_ran"] == 0
-    found = verify(one, many, contract)
+    found = verify(Problem(one, many, contract))
     assert found.stats["refuter_ran"] == 1
 
 
@@ -215,10 +217,12 @@ def test_where_no_inputs_are_in_scope_nothing_was_refuted() -> None:
 def test_programs_too_large_to_run_are_judged_on_equal_counts(what: str) -> None:
     given = triple(what, rows=1_000_000)
     assert refute_resized(*given) is None
-    assert isinstance(verify(*given), Proof)
+    assert isinstance(verify(Problem(*given)), Proof)
     assert isinstance(refute_resized(*triple(what, rows=1_000_000, assumed=False)), SmallDifference)
     for wrong in WRONG:
-        assert isinstance(verify(*triple(what, wrong, rows=1_000_000)), Counterexample), wrong
+        assert isinstance(verify(Problem(*triple(what, wrong, rows=1_000_000))), Counterexample), (
+            wrong
+        )
 
 
 UNDEFINED = """program one
@@ -242,7 +246,7 @@ def test_programs_without_a_value_anywhere_are_not_proved(last: str, proved: boo
     )
     split = from_placements((4,), [("dp", 2, "S(0)")])
     contract = Contract({"x": split}, {"output:y": split})
-    found = verify(one, many, contract)
+    found = verify(Problem(one, many, contract))
     assert nowhere_defined(one, many, contract) != proved
     if proved:
         assert isinstance(found, Proof), found
@@ -257,7 +261,7 @@ def test_one_output_without_a_value_leaves_no_scope_to_the_others() -> None:
     many = parse_text(body.replace("one", "many mesh(dp=2)"))
     whole = Layout.replicate((4,))
     contract = Contract({"x": whole}, {"output:y": whole, "output:z": whole})
-    assert isinstance(verify(one, many, contract), Unknown)
+    assert isinstance(verify(Problem(one, many, contract)), Unknown)
     right = replace(one, outputs=one.outputs[1:]), replace(many, outputs=many.outputs[1:])
     contract = Contract({"x": whole}, {"output:z": whole})
-    assert isinstance(verify(*right, contract), Proof)
+    assert isinstance(verify(Problem(*right, contract)), Proof)

@@ -10,18 +10,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
-from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program import Attr, Builder, IRError, Mesh, Program, TensorType
 from verifier.kernel.program.where import Where
-from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.rank_sets import regions
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, as_terms, describe, initial, relate
+from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import scatter
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
 SHAPES = {"a": (4,), "w": (4,), "x": (3, 4)}
@@ -188,7 +189,7 @@ def proved(seed: int) -> bool:
         for p in (one, many)
     )
     asked = Contract(case.layouts, outputs, wanted={k: w for k, w in wanted.items() if w})
-    verdict = verify(one, many, asked)
+    verdict = verify(Problem(one, many, asked))
     assert isinstance(verdict, Proof), seed
     assert isinstance(check(verdict.certificate, one, many, asked), Accepted), seed
     return True

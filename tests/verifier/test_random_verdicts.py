@@ -8,18 +8,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import FLOATS, close
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
-from verifier import verify as module
+from verifier import verification as module
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
-from verifier.refute.evaluate import evaluate, simulate
-from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
 from verifier.kernel.layout import Layout
+from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, as_terms, initial, relate
+from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import copies, gather
 from verifier.verdict import Proof
-from verifier.verification import verify
 
 
 def sequential(base: Program, rng: np.random.Generator) -> Program:
@@ -82,7 +83,7 @@ def proved(seed: int) -> bool:
     if many[many.outputs[0].value].kind != one[one.outputs[0].value].kind:
         return False
     with patch.object(module, "MAX_ELEMENTS", 0):
-        verdict = verify(one, many, contract)
+        verdict = verify(Problem(one, many, contract))
     if not isinstance(verdict, Proof):
         return False
     assert isinstance(check(verdict.certificate, one, many, contract), Accepted)

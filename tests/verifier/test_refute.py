@@ -8,15 +8,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import pair, typed
-from verifier.text.contract import read_contract
 from verifier.domains.field import apart
 from verifier.domains.floats import Floats
 from verifier.kernel.program import Builder
+from verifier.problem import Problem
+from verifier.refute.search import index_bounds, refute, sample
+from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text
-from verifier.refute import index_bounds, refute, sample
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 
 def nothing(b: Builder, x: str, flipped: bool) -> str:
@@ -30,14 +31,14 @@ def test_difference_that_is_all_rounding_is_no_counterexample() -> None:
         lambda b, x: nothing(b, x, False), lambda b, x: nothing(b, x, True), typed(4, 8)
     )
     assert refute(*programs) is None
-    assert isinstance(verify(*programs), Proof)
+    assert isinstance(verify(Problem(*programs)), Proof)
 
 
 def test_small_but_real_difference_is_a_counterexample() -> None:
     programs = pair(
         lambda b, x: x, lambda b, x: b.add("mul_scalar", x, value=Fraction(10001, 10000)), typed(4)
     )
-    assert isinstance(verify(*programs), Counterexample)
+    assert isinstance(verify(Problem(*programs)), Counterexample)
 
 
 def test_lookup_in_no_rows_has_an_index_to_try() -> None:
@@ -49,7 +50,7 @@ def test_lookup_in_no_rows_has_an_index_to_try() -> None:
     )
     assert index_bounds(one) == {"x1": 0}
     assert sample(one, Floats(), np.random.default_rng(0), {})["x1"].shape == (3,)
-    assert isinstance(verify(one, many, contract), Proof)
+    assert isinstance(verify(Problem(one, many, contract)), Proof)
 
 
 LARGE = 2**31 - 1
@@ -82,8 +83,8 @@ def test_constants_that_a_field_cannot_tell_apart_are_told_apart(what: str) -> N
     one = parse_text(f"program one {head} {body} return %y")
     right = parse_text(f"program many mesh(tp=2) {head} {body} return %y")
     contract = read_contract("", one, right).contract
-    assert isinstance(verify(one, wrong, contract), Counterexample)
-    assert isinstance(verify(one, right, contract), Proof)
+    assert isinstance(verify(Problem(one, wrong, contract)), Counterexample)
+    assert isinstance(verify(Problem(one, right, contract)), Proof)
 
 
 def test_ordinary_constants_leave_the_largest_primes() -> None:

@@ -8,17 +8,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
-from verifier.refute.evaluate import simulate
+from verifier.kernel.layout import Layout, from_placements, whole
 from verifier.kernel.program import Builder, Program, TensorType
 from verifier.kernel.program.types import NO_MESH, Mesh
-from verifier.kernel.layout import Layout, from_placements, whole
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, as_terms, initial, relate
+from verifier.refute.evaluate import simulate
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 
 def broken_facts(seed: int, moves: bool = False, sharing: bool = False) -> tuple[list[str], int]:
@@ -88,11 +89,11 @@ def test_a_copy_beside_a_mean_over_ranks_is_its_share() -> None:
     rows = from_placements((1000, 40), [("dp", 2, "S(0)")])
     contract = Contract({"x": rows, "w": line}, {"output:y": line})
     one, many = (averaged(*on, Fraction(1, 10)) for on in ((NO_MESH, 1000), (MESH, 500)))
-    verdict = verify(one, many, contract)
+    verdict = verify(Problem(one, many, contract))
     assert isinstance(verdict, Proof), verdict
     assert "decide_s" not in verdict.stats  # not element by element
     assert isinstance(check(verdict.certificate, one, many, contract), Accepted)
-    other = verify(one, averaged(MESH, 500, Fraction(1, 20)), contract)
+    other = verify(Problem(one, averaged(MESH, 500, Fraction(1, 20)), contract))
     assert isinstance(other, Counterexample)
 
 

@@ -4,13 +4,14 @@ from fractions import Fraction
 
 import pytest
 
-from verifier.kernel.contract import Contract
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
-from verifier.kernel.layout import from_placements
-from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
 from synthesis.repair import Edit, apply
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.contract import Contract
+from verifier.kernel.layout import from_placements
+from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.problem import Problem
+from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 TP = ("tp", 2)
 
@@ -57,18 +58,18 @@ HALF: tuple[str, dict[str, object]] = ("mul_scalar", {"value": Fraction(1, 2)})
     ids=["missing reduce", "wrong scale", "reduced twice"],
 )
 def test_single_fault_is_offered_a_proved_edit(wrong: Program, expected: str) -> None:
-    verdict = verify(whole(), wrong, CONTRACT, fixes=True)
+    verdict = verify(Problem(whole(), wrong, CONTRACT), fixes=True)
     assert isinstance(verdict, Counterexample)
     assert expected in verdict.fixes
 
 
 def test_edited_program_is_proved() -> None:
     edit = Edit("after", "3", "all_reduce", (("mesh_dim", "tp"), ("reduce", "sum")))
-    assert isinstance(verify(whole(), apply(split(), edit), CONTRACT), Proof)
+    assert isinstance(verify(Problem(whole(), apply(split(), edit), CONTRACT)), Proof)
 
 
 def test_edit_that_does_not_mend_is_not_offered() -> None:
-    verdict = verify(whole(), split(), CONTRACT, fixes=True)
+    verdict = verify(Problem(whole(), split(), CONTRACT), fixes=True)
     assert isinstance(verdict, Counterexample)
     one = as_terms(whole())
     edit = Edit("after", "3", "all_reduce", (("mesh_dim", "tp"), ("reduce", "avg")))
@@ -79,6 +80,6 @@ def test_edit_that_does_not_mend_is_not_offered() -> None:
 
 
 def test_no_repairs_are_searched_unless_asked_for() -> None:
-    verdict = verify(whole(), split(), CONTRACT)
+    verdict = verify(Problem(whole(), split(), CONTRACT))
     assert isinstance(verdict, Counterexample)
     assert verdict.fixes == ()

@@ -7,20 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from synthesis.repair.diagnosis import verify
+from tests.laws.samples import layouts
 from verifier.checker import Accepted, check
 from verifier.checker.claims import Claim, NotShownError, Row
 from verifier.checker.parts import part
-from verifier.text.contract import compose, read_contract
-from verifier.refute.evaluate import process_groups
-from verifier.text.parser import parse_text
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.provers.relate import Fact
 from verifier.provers.relate.relayout import addends, home
-from tests.laws.samples import layouts
+from verifier.refute.evaluate import process_groups
 from verifier.refute.scatter import piece
 from verifier.terms import Ref, Terms
+from verifier.text.contract import compose, read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 SHAPE = (6, 12)
 MESHES = [Mesh.of(a=2), Mesh.of(a=2, b=3)]
@@ -142,7 +143,7 @@ REFUTED = {
 def judged(one: str, many: str, contract: str) -> tuple[object, tuple]:
     first, ranks = parse_text(one), parse_text(many)
     programs = first, *compose(ranks, read_contract(contract, first, ranks))
-    return verify(*programs), programs
+    return verify(Problem(*programs)), programs
 
 
 @pytest.mark.parametrize("name", PROVED)

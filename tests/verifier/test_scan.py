@@ -6,12 +6,13 @@ from fractions import Fraction
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import TP, typed, whole
-from verifier import verify as module
+from verifier import verification as module
 from verifier.kernel.contract import Contract
 from verifier.kernel.program import Attr, Builder, Mesh, Program
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Verdict
-from verifier.verification import verify
 
 
 def block(mesh: Mesh, local: int) -> Program:
@@ -41,9 +42,9 @@ def growing(mesh: Mesh) -> Program:
 
 def test_carry_is_not_guessed_to_have_another_whole_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     one = growing(Mesh())
-    assert isinstance(verify(one, growing(TP), whole(one)), Counterexample)
+    assert isinstance(verify(Problem(one, growing(TP), whole(one))), Counterexample)
     monkeypatch.setattr(module, "MAX_ELEMENTS", 0)
-    assert not isinstance(verify(one, growing(TP), whole(one)), Proof)
+    assert not isinstance(verify(Problem(one, growing(TP), whole(one))), Proof)
 
 
 def steps(
@@ -75,7 +76,7 @@ def steps(
 
 def decide(**changes: bool | int) -> Verdict:
     one = steps(Mesh())
-    return verify(one, steps(TP, **changes), whole(one))  # type: ignore[arg-type]
+    return verify(Problem(one, steps(TP, **changes), whole(one)))  # type: ignore[arg-type]
 
 
 def test_equal_blocks_are_proved() -> None:
@@ -110,8 +111,8 @@ def twice(mesh: Mesh, second: str) -> Program:
 def test_each_of_two_blocks_over_one_operand_is_found() -> None:
     """The first has a result in common with the second, and is not taken for it."""
     one = twice(Mesh(), "add")
-    assert isinstance(verify(one, twice(TP, "add"), whole(one)), Proof)
-    assert isinstance(verify(one, twice(TP, "mul"), whole(one)), Counterexample)
+    assert isinstance(verify(Problem(one, twice(TP, "add"), whole(one))), Proof)
+    assert isinstance(verify(Problem(one, twice(TP, "mul"), whole(one))), Counterexample)
 
 
 def test_collective_inside_a_block_is_counted() -> None:
@@ -124,8 +125,8 @@ def test_collective_inside_a_block_is_counted() -> None:
     body.output(body.add("all_reduce", body.add("add", c, v), mesh_dim="tp"), "carry")
     out = b.add_node("scan", [x, w], {"length": 3, "carry": 1, "xs": 1}, body=body.build())
     b.output(out[0], path="y")
-    assert isinstance(verify(one, many, whole(one)), Proof)
-    assert isinstance(verify(one, b.build(), whole(one)), Counterexample)
+    assert isinstance(verify(Problem(one, many, whole(one))), Proof)
+    assert isinstance(verify(Problem(one, b.build(), whole(one))), Counterexample)
 
 
 def test_zero_start_and_a_choice_in_the_block_do_not_fail() -> None:
@@ -142,4 +143,4 @@ def test_zero_start_and_a_choice_in_the_block_do_not_fail() -> None:
 
     one: Program = build(Mesh())
     contract: Contract = whole(one)
-    assert isinstance(verify(one, build(TP), contract), Proof)
+    assert isinstance(verify(Problem(one, build(TP), contract)), Proof)

@@ -7,10 +7,11 @@ from fractions import Fraction
 
 import pytest
 
+from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import TP, Build, pair, program, typed, whole
 from verifier.kernel.program import Affine, Attr, IRError, TensorType
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
-from verifier.verification import verify
 
 FLOATS, INTS, BOOLS = typed(2), typed(2, dtype="i64"), typed(2, dtype="bool")
 BIG = 10**30
@@ -76,14 +77,14 @@ def test_attribute_of_the_wrong_kind_is_an_error(
     node = replace(good.nodes[0], op=op, inputs=tuple(f"x{i}" for i in range(len(types))))
     bad = replace(good, nodes=(replace(node, attrs=attrs),))  # type: ignore[arg-type]
     with pytest.raises(IRError):
-        verify(bad, replace(bad, mesh=TP), whole(good))
+        verify(Problem(bad, replace(bad, mesh=TP), whole(good)))
 
 
 @pytest.mark.parametrize("kind", [TensorType((-1,)), TensorType((2,), "f8")])
 def test_input_of_no_type_is_an_error(kind: TensorType) -> None:
     one = program(lambda b, x: x, kind)
     with pytest.raises(IRError):
-        verify(one, replace(one, mesh=TP), whole(one))
+        verify(Problem(one, replace(one, mesh=TP), whole(one)))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_input_of_no_type_is_an_error(kind: TensorType) -> None:
     ],
 )
 def test_program_is_proved_equal_to_itself(build: Build, types: list[TensorType]) -> None:
-    assert isinstance(verify(*pair(build, build, *types)), Proof)
+    assert isinstance(verify(Problem(*pair(build, build, *types))), Proof)
 
 
 def test_integers_divide_to_floats() -> None:
@@ -116,7 +117,7 @@ def test_maximum_of_bools_counts_as_integers() -> None:
         lambda b, x: b.add("mul_scalar", b.add("amax", x, dims=(1,)), value=2),
         typed(2, 2, dtype="bool"),
     )
-    assert isinstance(verify(*programs), Proof)
+    assert isinstance(verify(Problem(*programs)), Proof)
 
 
 def test_constant_too_large_for_a_float_is_no_traceback() -> None:
@@ -125,11 +126,11 @@ def test_constant_too_large_for_a_float_is_no_traceback() -> None:
         lambda b, x: b.add("mul_scalar", x, value=Fraction(3 * 10**400)),
         FLOATS,
     )
-    assert not isinstance(verify(*programs), Proof)
+    assert not isinstance(verify(Problem(*programs)), Proof)
 
 
 def test_one_coordinate_of_a_group_given_as_a_list_is_refuted_not_a_traceback() -> None:
     programs = pair(
         lambda b, x: x, lambda b, x: b.add("on_coord", x, mesh_dim=("tp",), index=0), FLOATS
     )
-    assert isinstance(verify(*programs), Counterexample)
+    assert isinstance(verify(Problem(*programs)), Counterexample)

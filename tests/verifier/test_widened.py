@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
-from verifier.kernel.contract import Contract, output_key
 from verifier.domains.base import Array
-from verifier.refute.evaluate import simulate
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program import Builder, TensorType
-from verifier.text.parser import parse_text
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import ranks_where
-from verifier.kernel.layout import Layout, from_placements
 from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import gather
 from verifier.terms import Ref
+from verifier.text.parser import parse_text
 
 
 class Parts(Meaning):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import FLOATS, TensorType
-from verifier.kernel.ops.control import scan_parts
 
 STRICT = frozenset(
     {"neg", "mul_scalar", "add_scalar", "add", "sub", "mul", "div", "reciprocal", "pow", "round_to"}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Affine, mesh_dims
 from verifier.kernel.rank_sets import Regions
 
 Dims = frozenset[str]

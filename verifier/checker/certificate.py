@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verifier.kernel.contract import Contract, layout_to_json, output_key
-from verifier.text.jsonio import digest
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import EVERYWHERE, Where, within
 from verifier.kernel.layout import Layout
 from verifier.kernel.peeling import Peel
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.where import EVERYWHERE, Where, within
 from verifier.provers.relate import Fact, Related, Sequential
 from verifier.terms import Ref
+from verifier.text.jsonio import digest
 
 VERSION = 1
 ELEMENTWISE = "elementwise"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verifier.kernel.contract import layout_from_json, where_from_json
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
-from verifier.kernel.layout import Layout
 from verifier.terms import Ref, Terms
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from verifier.checker.claims import Claim, Row, same
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.where import within
 from verifier.kernel.layout import Layout, bound, whole
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Node
+from verifier.kernel.program.where import within
 from verifier.provers.relate import Scan, Sequential
 from verifier.terms import Ref
 

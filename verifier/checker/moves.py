@@ -8,9 +8,9 @@ from typing import Any
 
 from verifier.checker.claims import Claim, Row, need
 from verifier.checker.rooted import rooted
+from verifier.kernel.layout import Layout, bound, normal
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import Where, coordinates, within
-from verifier.kernel.layout import Layout, bound, normal
 from verifier.terms import Ref, Terms
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from verifier.checker.claims import Claim, Row, need
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Atom, Dim, Layout, bound, normal
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node
+from verifier.kernel.program.types import Mesh
 from verifier.terms import Ref, Terms
 
 KINDS = frozenset({"addend", "piece", "share", "spread", "home", "digits"})

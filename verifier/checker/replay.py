@@ -28,20 +28,20 @@ from verifier.checker.step import Step
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
 from verifier.kernel.inline import inline
-from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.jsondata import Cursor
-from verifier.text.jsonio import digest
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.peeling import Peel, PeelError, peeled
+from verifier.kernel.program.errors import IRError, MalformedError
+from verifier.kernel.program.jsondata import Cursor
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.provers.relate import Sequential, as_terms
-from verifier.scope import scope_of
 from verifier.provers.rewrite import same_terms
+from verifier.scope import scope_of
 from verifier.terms import Ref
+from verifier.text.jsonio import digest
 from verifier.text.wellformed import shared, well_formed
 
 

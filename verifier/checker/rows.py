@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from verifier.checker.claims import need
 from verifier.checker.step import Step, others, same_partial, sums
-from verifier.kernel.program.types import Affine
 from verifier.kernel.layout import Dim, bound, global_extent
 from verifier.kernel.ops.random import strides_of
+from verifier.kernel.program.types import Affine
 from verifier.terms import Ref
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from verifier.checker import collectives, rows, views
 from verifier.checker.claims import need
 from verifier.checker.step import Step, others, pending, sums
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import FLOATS, Affine
 from verifier.kernel.layout import Dim, bound, global_extent, local_extent
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import FLOATS, Affine
 from verifier.terms import Ref
 
 LINEAR: dict[str, tuple[frozenset[int], ...]] = {

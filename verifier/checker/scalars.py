@@ -12,12 +12,12 @@ from typing import Any, cast
 import numpy as np
 
 from verifier.checker.certificate import ELEMENTWISE, seal
-from verifier.kernel.contract import Contract, ContractError
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, ContractError
+from verifier.kernel.program.program import Program
 from verifier.provers.scalars import Decision, Equal, decide
 from verifier.text.jsonio import digest
-from verifier.kernel.program.program import Program
 
 VERSION = 1
 KIND = ELEMENTWISE

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifier.checker.claims import Claim, need
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout
 from verifier.terms import Ref, Terms
 
 

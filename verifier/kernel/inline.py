@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from verifier.kernel.ops import lookup
+from verifier.kernel.ops.composites import results
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Node, Program
 from verifier.kernel.program.types import Attr
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.composites import results
 
 
 def inline(

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from verifier.kernel.ops import lookup
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node, Output, Program
 from verifier.kernel.program.types import Attr, TensorType
 from verifier.kernel.program.where import Where, common
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.rank_sets import Regions, regions
 
 Interval = tuple[int, int]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where, common, show, within
-from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.types import mesh_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,36 +119,3 @@ def _restricted(program: Program) -> bool:
         or any(n.where for _, n in program.walk())
         or any(lookup(n.op).kind == "movement" for _, n in program.walk())
     )
-
-
-def region_of(node: Node, wheres: Sequence[Where], mesh: Mesh, base: Where = EVERYWHERE) -> Where:
-    """The ranks that hold the results of a node, from those that hold its operands.
-
-    Raises:
-        Refused: some rank cannot run the node, or waits in it for ever.
-    """
-    op = lookup(node.op)
-    attrs = op.with_defaults(node.attrs)
-    if op.region is not None:
-        return op.region(attrs, wheres, node.where, mesh)
-    held = common(base, *wheres)
-    if held is None:
-        shown = ", ".join(
-            f"%{v} on {show(w) or 'all'}" for v, w in zip(node.inputs, wheres, strict=True)
-        )
-        raise Refused(f"no rank holds all operands: {shown}")
-    if node.where and not within(node.where, held):
-        for name, where in zip(node.inputs, wheres, strict=True):
-            if not within(node.where, where):
-                raise Refused(f"runs on {show(node.where)}, but %{name} lives on {show(where)}")
-        raise Refused(f"runs on {show(node.where)}, outside {show(held)}")
-    region = node.where or held
-    if op.kind == "collective":
-        for name in mesh_dims(attrs["mesh_dim"]):
-            if name in dict(region):
-                raise Refused(
-                    f"only the ranks at {show(region)} call it: the others of the group over "
-                    f"{name} never join, and these wait for ever",
-                    name,
-                )
-    return region

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from verifier.refute.evaluate import process_groups
 from verifier.kernel.inline import inline
+from verifier.kernel.ops import lookup
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import NOWHERE, Mesh, Source
 from verifier.kernel.program.where import Where, contains
-from verifier.kernel.ops import lookup
-from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.builder import TimeBuilder
 from verifier.order.events import (
@@ -51,6 +50,7 @@ from verifier.order.meetings import (
     meets,
     within_limit,
 )
+from verifier.refute.evaluate import process_groups
 
 
 def from_program(

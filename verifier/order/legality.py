@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from verifier.kernel.contract import Contract, output_key
 from verifier.explain import show
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Program
@@ -11,8 +11,8 @@ from verifier.kernel.program.types import NOWHERE
 from verifier.kernel.program.where import EVERYWHERE, within
 from verifier.kernel.program.where import show as ranks
 from verifier.kernel.rank_sets import regions
-from verifier.verdict import Counterexample, Location, Trace, Unknown
 from verifier.text.wellformed import shared, well_formed
+from verifier.verdict import Counterexample, Location, Trace, Unknown
 
 
 def illegal(distributed: Program, contract: Contract) -> Counterexample | None:

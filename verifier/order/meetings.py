@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Node, Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.kernel.rank_sets import Regions
 
 LIMIT = 400_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from verifier.text.source_note import show as show_source
 from verifier.order.events import (
     MAIN,
     Access,
@@ -22,6 +21,7 @@ from verifier.order.events import (
     Transfer,
     Wait,
 )
+from verifier.text.source_note import show as show_source
 
 
 def _accesses(event: Event) -> list[str]:

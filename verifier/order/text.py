@@ -30,7 +30,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from verifier.kernel.program import source_note
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Source
 from verifier.order.builder import RankBuilder, TimeBuilder, access
@@ -54,6 +53,7 @@ from verifier.order.events import (
     Transfer,
     Wait,
 )
+from verifier.text import source_note
 
 _TOKEN = re.compile(
     r"(?P<access>[A-Za-z_][\w./*-]*\[\d+:\d+\])"

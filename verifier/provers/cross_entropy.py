@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verifier.kernel.program.program import Node, Program
 from verifier.analysis.rewrite import Pattern, Rewriting, rewrite
+from verifier.kernel.program.program import Node, Program
 
 
 def open_entropy(

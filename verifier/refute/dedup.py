@@ -2,7 +2,7 @@
 
 Every array is known by a number, equal arrays by the same one. An op on operands that it was run
 on before gives the result it gave then, whichever rank, block or micro-batch that was. So what
-thousands of ranks do alike is done once; the results are those of `verifier.refute.evaluate.simulate`.
+thousands of ranks do alike is done once; the results are those of `evaluate.simulate`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.kernel.contract import Contract, output_key
 from verifier.domains.base import Array, Domain
-from verifier.refute.evaluate import at
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.ops import Op, lookup
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine
+from verifier.kernel.program.types import Affine, mesh_dims
 from verifier.kernel.program.where import Where, contains
-from verifier.kernel.ops import Op, lookup
-from verifier.kernel.program.types import mesh_dims
-from verifier.kernel.ops.control import scan_parts
-from verifier.refute import Pair
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.refute.evaluate import at
 from verifier.refute.scatter import scatter
+from verifier.refute.search import Pair
 
 Ids = NDArray[np.int64]
 """For each rank the number of its array, -1 where it has none."""
@@ -128,7 +127,7 @@ def run_both(
     domain: Domain,
     rng: np.random.Generator,
 ) -> dict[str, Pair]:
-    """As `verifier.refute.run_both`: by output key, the value of one device and of every rank.
+    """As `search.run_both`: by output key, the value of one device and of every rank.
 
     Raises:
         BudgetError: more unlike computations than `BUDGET`.

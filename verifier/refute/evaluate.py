@@ -11,13 +11,12 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.kernel.inline import inline
+from verifier.kernel.ops import lookup
+from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Mesh
+from verifier.kernel.program.types import Affine, Mesh, mesh_dims
 from verifier.kernel.program.where import EVERYWHERE, Where, contains
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
-from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.rank_sets import Regions, regions
 
 Values = dict[str, Array]

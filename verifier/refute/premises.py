@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.kernel.contract import Contract
+from verifier.analysis.sentinels import marks
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import Values, evaluate
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline, live
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout
-from verifier.analysis.sentinels import marks
+from verifier.refute.evaluate import Values, evaluate
 
 MAX_ELEMENTS = 20_000_000
 """Numbers worked out at most to judge one set of inputs."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.base import Array, Domain
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where, contains, first, members
-from verifier.kernel.layout import Layout
 
 Coords = Mapping[str, int]
 

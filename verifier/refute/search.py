@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, output_key
+from verifier.analysis.definedness import PARTIAL, in_scope
+from verifier.analysis.sentinels import marks
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field, P, apart
 from verifier.domains.floats import Floats
-from verifier.refute.evaluate import evaluate, simulate
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.ops.map import ORDER
 from verifier.kernel.program.attrs import KINDS, RATIONAL
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.where import EVERYWHERE, Where, members
-from verifier.analysis.sentinels import marks
-from verifier.analysis.definedness import PARTIAL, in_scope
-from verifier.kernel.ops.map import ORDER
-from verifier.refute.premises import Premises
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.refute.evaluate import evaluate, simulate
+from verifier.refute.premises import Premises
 from verifier.refute.scatter import copies, gather, piece, scatter
 from verifier.verdict import Location, Witness
 

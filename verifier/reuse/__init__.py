@@ -7,7 +7,7 @@
 `Store` keeps bases on disk between runs.
 """
 
-from verifier.reuse.reverify import INCREMENTAL, proved_again
 from verifier.reuse.base import Base
+from verifier.reuse.reverify import INCREMENTAL, proved_again
 
 __all__ = ["INCREMENTAL", "Base", "proved_again"]

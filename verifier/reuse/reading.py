@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from verifier.text.assemble import Assembly
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Program
+from verifier.text.assemble import Assembly
 from verifier.text.parser import Spans, parse_statements
 
 

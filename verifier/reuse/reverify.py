@@ -16,19 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from verifier.kernel.contract import Contract
-from verifier.reuse.align import Alignment, align
-from verifier.reuse.base import Base, Names
 from verifier.kernel.inline import inline
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Input, Node, Output, Program
+from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
-from verifier.kernel.ops import lookup
-from verifier.kernel.rank_sets import Regions, region_of, regions
-from verifier.provers.relate import Fact, Related, Rules, Sequential, relate, satisfied
+from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.meetings import meets
-from verifier.verdict import Proof
+from verifier.provers.relate import Fact, Related, Rules, Sequential, relate, satisfied
+from verifier.reuse.align import Alignment, align
+from verifier.reuse.base import Base, Names
 from verifier.text.wellformed import well_formed
+from verifier.verdict import Proof
 
 MOST = 400
 """More nodes than these to prove again, and the whole program is proved anew."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier import smt
-from verifier.smt import Answer, Term, conj, disj, implies, integers, negation
+from verifier.smt import solver as smt
+from verifier.smt.solver import Answer, Term, conj, disj, implies, integers, negation
 
 
 @dataclass(frozen=True, slots=True)

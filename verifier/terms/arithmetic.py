@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verifier.kernel.program.types import FLOATS
 from verifier.kernel.program.registry import ONE
+from verifier.kernel.program.types import FLOATS
 from verifier.terms.refs import Build, Ref
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verifier.kernel.program.types import Affine
 from verifier.kernel.ops.random import row_major, strides_of
+from verifier.kernel.program.types import Affine
 from verifier.terms.refs import Ref
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from verifier.kernel.program.errors import MalformedError
-from verifier.text.jsonio import loads
 from verifier.kernel.program.program import Program
+from verifier.text.jsonio import loads
 from verifier.text.parser import parse_text
 
 

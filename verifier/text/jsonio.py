@@ -9,11 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.kernel.program import jsondata as data
-from verifier.text.assemble import Assembly, mesh_of, tensor_type
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Node, Program, Timing
 from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
+from verifier.text.assemble import Assembly, mesh_of, tensor_type
 
 FORMAT = "shardproof.program/1"
 

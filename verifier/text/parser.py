@@ -23,15 +23,15 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from verifier.kernel.program import source_note
-from verifier.text.assemble import Assembly, mesh_of, near, tensor_type
 from verifier.kernel.program.attrs import KINDS, OFFSET
 from verifier.kernel.program.errors import MalformedError
-from verifier.text.printing import to_text
 from verifier.kernel.program.program import IN_ORDER, INPUT_ROLES, Program, Timing
-from verifier.text.tokens import Tokens, value
 from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
+from verifier.text import source_note
+from verifier.text.assemble import Assembly, mesh_of, near, tensor_type
+from verifier.text.printing import to_text
+from verifier.text.tokens import Tokens, value
 
 __all__ = ["Spans", "parse_attrs", "parse_statements", "parse_text", "to_text"]
 

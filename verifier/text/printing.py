@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from verifier.kernel.program import source_note
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
-from verifier.text.tokens import quote, value, word
 from verifier.kernel.program.types import Affine, Attr, Mesh, Source
 from verifier.kernel.program.where import Where
-from verifier.kernel.ops import lookup
+from verifier.text import source_note
+from verifier.text.tokens import quote, value, word
 
 _NOTE_COLUMN = 64
 _RESERVED = ("true", "false", "affine")

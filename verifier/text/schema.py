@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from verifier.kernel.program.attrs import ACTIVATIONS, FORMATS, KINDS
-from verifier.text.jsonio import FORMAT
 from verifier.kernel.program.program import INPUT_ROLES, OUTPUT_ROLES
 from verifier.kernel.program.types import DTYPES
+from verifier.text.jsonio import FORMAT
 
 PUBLISHED = Path(__file__).with_name("schema.json")
 

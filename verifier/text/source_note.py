@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from verifier.kernel.program.errors import MalformedError
-from verifier.text.tokens import quote, unquote
 from verifier.kernel.program.types import Source
+from verifier.text.tokens import quote, unquote
 
 _BARE = re.compile(r'[^\s"|@]+')
 _QUOTED = r'"(?:[^"\\]|\\.)*"'

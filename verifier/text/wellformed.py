@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from verifier.text.assemble import Assembly, mesh_of, tensor_type
 from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.text.jsonio import digest
 from verifier.kernel.program.program import Node, Program
+from verifier.text.assemble import Assembly, mesh_of, tensor_type
+from verifier.text.jsonio import digest
 
 
 def well_formed(

@@ -66,7 +66,8 @@ def prompt(session: Session, words: Words) -> Outcome:
     """
     if not words.raw:
         raise InputError("for which input?", where="/prompt", expected="words, or a command")
-    from agent.chat import registry, talk
+    from agent.chat import conversation as talk
+    from agent.chat import registry
 
     try:
         with session.asking(Asker(Peek())):

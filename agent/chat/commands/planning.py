@@ -139,8 +139,8 @@ def constrain(session: Session, words: Words) -> Outcome:
 
 
 def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain"]) -> Outcome:
-    from synthesis.planner import can_emit
     from synthesis.constraints import settle
+    from synthesis.planner import can_emit
 
     wishes = list(session.state.wishes)
     if words.has("drop"):

@@ -89,7 +89,7 @@ def explain(session: Session, words: Words) -> Outcome:
     With --model, a language model puts the verdict in words; the verdict stays what it is.
     """
     if words.has("model"):
-        from agent.chat import talk
+        from agent.chat import conversation as talk
 
         return talk.explained(session, " ".join(words.words))
     if not words.words:
@@ -223,6 +223,6 @@ def repair(session: Session, words: Words) -> Outcome:
     The one-device program and the contract stay as they are. With --model, a language model is
     asked for edits where the search finds none; what it answers is proved or thrown away.
     """
-    from agent.chat import mending
+    from agent.chat import repairs as mending
 
     return mending.mend(session, words)

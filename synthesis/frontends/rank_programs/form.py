@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.text.assemble import mesh_of
 from verifier.kernel.program.errors import MalformedError
-from verifier.text.tokens import Tokens, word
 from verifier.kernel.program.types import Mesh
+from verifier.text.assemble import mesh_of
+from verifier.text.tokens import Tokens, word
 
 Ints = NDArray[np.int64]
 

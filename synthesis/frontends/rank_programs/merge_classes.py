@@ -24,11 +24,11 @@ from synthesis.frontends.rank_programs.whole import (
     alike,
     joins,
 )
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import IN_ORDER, Node
 from verifier.kernel.program.shape import frozen, shape
 from verifier.kernel.program.types import Attr, TensorType
-from verifier.kernel.ops import lookup
 
 Channel = tuple[str, int, int, int | None]
 """Mesh dim, coordinate of the sender, of the receiver, tag."""

@@ -25,8 +25,8 @@ from synthesis.frontends.rank_programs.findings import (
 from synthesis.frontends.rank_programs.form import BLANK, Lines, read_header
 from synthesis.frontends.rank_programs.groups import Grid, Regions
 from synthesis.frontends.rank_programs.match import stuck
-from synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, parsed
 from synthesis.frontends.rank_programs.merge_classes import Uniting
+from synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, parsed
 from synthesis.frontends.rank_programs.whole import BlockedError, ClassError
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Program

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, Step, block_lines, step_of
+from synthesis.frontends.rank_programs.symbolic import (
+    ClassProgram,
+    LineError,
+    Step,
+    block_lines,
+    step_of,
+)
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Node, Output
 from verifier.kernel.program.types import NOWHERE

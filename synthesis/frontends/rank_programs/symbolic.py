@@ -9,12 +9,19 @@ from synthesis.frontends.rank_programs import wording
 from synthesis.frontends.rank_programs.classes import Line, TextClass, chunks
 from synthesis.frontends.rank_programs.form import HOLE, keys
 from synthesis.frontends.rank_programs.groups import Grid
-from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import IN_ORDER, INPUT_ROLES, Input, Node, Output, Program, Timing
-from verifier.text.parser import parse_text
-from verifier.kernel.program.types import NOWHERE, Affine, Attr, Source
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.program import (
+    IN_ORDER,
+    INPUT_ROLES,
+    Input,
+    Node,
+    Output,
+    Program,
+    Timing,
+)
+from verifier.kernel.program.types import NOWHERE, Affine, Attr, Source, mesh_dims
+from verifier.text.parser import parse_text
 
 ROOTED = ("broadcast", "scatter")
 """Movements that ranks other than the root may call without an operand."""

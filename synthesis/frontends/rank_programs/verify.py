@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verifier.kernel.contract import Contract, ContractError
-from verifier.domains.base import Array
 from synthesis.frontends.rank_programs.findings import Finding, Ingested
 from synthesis.frontends.rank_programs.read import Progress, read_ranks
+from synthesis.repair.diagnosis import verify
+from verifier.domains.base import Array
+from verifier.kernel.contract import Contract, ContractError
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Program
 from verifier.kernel.program.types import Source
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
-from verifier.verification import verify
 
 BUFFERED = "a send does not wait for its recv"
 
@@ -71,7 +72,9 @@ def judged(
         return Unknown("no program of all ranks was found", stats=read.stats)
     deviant = read.of_kind("deviates")
     try:
-        verdict = verify(sequential, read.program, contract, consts=consts, progress=progress)
+        verdict = verify(
+            Problem(sequential, read.program, contract, consts=consts or {}), progress=progress
+        )
     except (IRError, ContractError) as error:
         return Unknown(f"the programs do not fit: {error}", stats=read.stats)
     verdict = replace(verdict, stats={**read.stats, **verdict.stats})
@@ -98,7 +101,7 @@ def _others(
     if read.majority is None:
         return "no program was found for the other ranks alone"
     try:
-        return verify(sequential, read.majority, contract, consts=consts)
+        return verify(Problem(sequential, read.majority, contract, consts=consts or {}))
     except (IRError, ContractError) as error:
         return f"without it, the programs do not fit: {error}"
 

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from synthesis.frontends.rank_programs.symbolic import LineError, Step
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Input, Node, Program
 from verifier.kernel.program.types import TensorType
-from verifier.kernel.ops import lookup
 
 Piece = tuple[int, int]
 """A value, and the ranks on which it is meant."""

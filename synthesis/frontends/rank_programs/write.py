@@ -13,19 +13,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from verifier.refute.evaluate import process_groups
 from synthesis.frontends.rank_programs.container import HEADER
 from synthesis.frontends.rank_programs.form import header
-from verifier.kernel.program import source_note
-from verifier.kernel.program.errors import IRError
-from verifier.text.printing import show_attr
-from verifier.kernel.program.program import Node, Program
-from verifier.text.tokens import quote, value, word
-from verifier.kernel.program.types import Affine, Mesh
-from verifier.kernel.program.where import Where, common, contains
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Affine, Mesh, mesh_dims
+from verifier.kernel.program.where import Where, common, contains
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.refute.evaluate import process_groups
+from verifier.text import source_note
+from verifier.text.printing import show_attr
+from verifier.text.tokens import quote, value, word
 
 Hole = Callable[[int], str]
 """What a rank has in one place of its text."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verifier import smt
 from synthesis.frontends.tir.affine import NeedsSplit, NotAffine, linear
 from synthesis.frontends.tir.conflicts import Opaque, holds
 from synthesis.frontends.tir.errors import fail
@@ -22,6 +21,7 @@ from synthesis.frontends.tir.tree import (
     substitute,
 )
 from synthesis.frontends.tir.updates import update_of
+from verifier.smt import solver as smt
 
 
 def check_bounds(flat: Flat) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.tir.errors import TirError, fail
 from synthesis.frontends.tir.expressions import Value
 from synthesis.frontends.tir.interpret import interpret
 from synthesis.frontends.tir.lift import LiftResult, lift_func
 from synthesis.frontends.tir.script import parse
 from synthesis.frontends.tir.tree import NOPLACE, Stmt, TIRBlock, TIRFunc, TIRGrid
+from verifier.refute.evaluate import evaluate
 
 MAX_STEPS = 100_000
 """Stores that the interpreter is asked to run."""

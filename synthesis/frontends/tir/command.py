@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from verifier.kernel.program.errors import IRError
-from verifier.text.parser import to_text
-from verifier.kernel.program.types import Attr, Mesh
 from synthesis.frontends.tir.errors import TirError
 from synthesis.frontends.tir.expressions import Value
 from synthesis.frontends.tir.lift import Collective, lift_text
 from synthesis.frontends.tir.sharded import shard
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import Attr, Mesh
+from verifier.problem import Problem
+from verifier.text.parser import to_text
 from verifier.verdict import Proof, Trace, Unknown, Verdict
-from verifier.verification import verify
 
 DONE, NOT_PROVED, BAD_INPUT = 0, 1, 2
 
@@ -70,7 +71,7 @@ def main_lift(
             local_text=other,
             check=check,
         )
-        verdict = verify(*both.programs, both.contract, fixes=True)
+        verdict = verify(Problem(*both.programs, both.contract), fixes=True)
     except OSError as error:
         return BAD_INPUT, f"{error.filename}: {error.strerror}"
     except UnicodeDecodeError:

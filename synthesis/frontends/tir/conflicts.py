@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verifier import smt
 from synthesis.frontends.tir.errors import fail
 from synthesis.frontends.tir.leaves import Flat, Leaf
 from synthesis.frontends.tir.private import common
@@ -27,6 +26,7 @@ from synthesis.frontends.tir.tree import (
     substitute,
 )
 from synthesis.frontends.tir.updates import reads_of, update_of
+from verifier.smt import solver as smt
 
 Term = Any
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from verifier.kernel.program.types import FLOATS
 from synthesis.frontends.tir.leaves import Flat, Leaf
 from synthesis.frontends.tir.tree import (
     Apply,
@@ -19,6 +18,7 @@ from synthesis.frontends.tir.tree import (
     substitute,
     variables,
 )
+from verifier.kernel.program.types import FLOATS
 
 
 def through_copies(flat: Flat, keep: Collection[str] = ()) -> Flat:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NoReturn
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import FLOATS, Attr, TensorType
 from synthesis.frontends.tir import reductions
 from synthesis.frontends.tir.affine import NeedsSplit, NotAffine, compact, linear
 from synthesis.frontends.tir.errors import TirError, fail
@@ -31,6 +29,8 @@ from synthesis.frontends.tir.tree import (
     substitute,
 )
 from synthesis.frontends.tir.updates import update_of
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import FLOATS, Attr, TensorType
 
 FOLDED: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
     "add": lambda a, b: a + b,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from verifier.kernel.program.errors import MalformedError
 from synthesis.frontends.tir.tree import Place
+from verifier.kernel.program.errors import MalformedError
 
 
 class TirError(MalformedError):

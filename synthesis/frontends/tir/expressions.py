@@ -8,9 +8,19 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NoReturn
 
-from verifier.kernel.program.types import FLOATS
 from synthesis.frontends.tir.errors import fail
-from synthesis.frontends.tir.tree import Apply, Const, Expr, Load, Place, TIRBuffer, TIRVar, apply, as_int
+from synthesis.frontends.tir.tree import (
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Place,
+    TIRBuffer,
+    TIRVar,
+    apply,
+    as_int,
+)
+from verifier.kernel.program.types import FLOATS
 
 Value = int | float | str | bool | tuple["Value", ...]
 """What a name outside the tensor program may stand for."""

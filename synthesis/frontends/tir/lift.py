@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from verifier.kernel.inline import live
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NO_MESH, Attr, Mesh, Source, TensorType
-from verifier.kernel.layout import Layout
 from synthesis.frontends.tir.bounds import check_bounds
 from synthesis.frontends.tir.conflicts import check_order
 from synthesis.frontends.tir.copies import through_copies
@@ -22,6 +16,12 @@ from synthesis.frontends.tir.memory import Memory, Uninitialised, Views
 from synthesis.frontends.tir.private import expanded
 from synthesis.frontends.tir.script import parse
 from synthesis.frontends.tir.tree import NOPLACE, Place, TIRFunc
+from verifier.kernel.inline import live
+from verifier.kernel.layout import Layout
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NO_MESH, Attr, Mesh, Source, TensorType
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from verifier.kernel.program.types import FLOATS
 from synthesis.frontends.tir.expressions import HIGHEST, LOWEST
 from synthesis.frontends.tir.gathers import Lab
 from synthesis.frontends.tir.tree import Apply, Const, Expr
 from synthesis.frontends.tir.updates import Update
+from verifier.kernel.program.types import FLOATS
 
 if TYPE_CHECKING:
     from synthesis.frontends.tir.emit import LeafEmitter

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Layout, from_placements
 from synthesis.frontends.tir.errors import TirError, fail
 from synthesis.frontends.tir.expressions import Value
 from synthesis.frontends.tir.lift import Collective, LiftResult, lift_text
 from synthesis.frontends.tir.tree import TIRBuffer, TIRFunc
+from synthesis.repair.diagnosis import verify
+from verifier.kernel.contract import Contract, ContractError
+from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Verdict
-from verifier.verification import verify
 
 Placements = Mapping[str, Mapping[str, str]]
 """Parameter -> mesh dim -> placement (`R`, `S(0)`, `P`); what is not said is `R`."""
@@ -191,6 +192,6 @@ def verify_lifted(
         local_extents_given=local_extents,
     )
     try:
-        return verify(*both.programs, both.contract, fixes=fixes)
+        return verify(Problem(*both.programs, both.contract), fixes=fixes)
     except ContractError as error:
         raise TirError(str(error), where=filename) from None

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from verifier.kernel.program.program import Node, Program
 from verifier.analysis.rewrite import Rewriting, rewrite
+from verifier.kernel.program.program import Node, Program
 
 
 def leading_dims(program: Program) -> Program:

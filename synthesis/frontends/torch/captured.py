@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.rolling.paths import Group
-from verifier.text.jsonio import from_json, to_json
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import ITEMSIZE, TensorType
+from verifier.text.jsonio import from_json, to_json
 
 
 @dataclass(frozen=True)

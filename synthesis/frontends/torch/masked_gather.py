@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.kernel.program.program import Node, Program
 from verifier.analysis.rewrite import Rewriting, rewrite
+from verifier.kernel.program.program import Node, Program
 
 FAR = 2**62
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synthesis.frontends.torch.branch_coverage import Way
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.captured import load as load_captured
 from synthesis.frontends.torch.captured import save as save_captured
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.stubs import Missing
-from synthesis.frontends.torch.branch_coverage import Way
 from verifier.kernel.program.types import TensorType
 
 Array = NDArray[Any]

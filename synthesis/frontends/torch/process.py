@@ -1,8 +1,8 @@
 """Runs jobs in processes of their own, with limits, and reads back what they found.
 
 The user's code may print, fork, hang, exit or eat memory: the caller sees a result or one error.
-The processes are forked by a server (`synthesis.frontends.torch.server`) that has imported PyTorch, so that
-it is imported once, not once a job.
+The processes are forked by a server (`synthesis.frontends.torch.server`) that has imported
+PyTorch, so that it is imported once, not once a job.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def environment() -> dict[str, str]:
     """A few harmless variables of ours; no keys, no proxies, no network for model hubs."""
     kept = {k: v for k, v in os.environ.items() if k in KEPT_VARIABLES}
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     return kept | {
         "PYTHONPATH": root,
         "PYTHONHASHSEED": "0",
@@ -286,7 +286,13 @@ class Server:
         self.jobs: set[socket.socket] = set()
         """Under way."""
         self.control, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "synthesis.frontends.torch.server", str(theirs.fileno())]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "synthesis.frontends.torch.server",
+            str(theirs.fileno()),
+        ]
         with theirs:
             self.process = subprocess.Popen(
                 [*command, self.home, *libraries],

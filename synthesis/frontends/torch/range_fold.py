@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from verifier.kernel.program.program import Node, Program
 from verifier.analysis.rewrite import Pattern, Rewriting, rewrite
+from verifier.kernel.program.program import Node, Program
 
 
 def in_declared_range(program: Program, below: Mapping[str, int]) -> Program:

@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from synthesis.frontends.torch import partial, stubs
+from synthesis.frontends.torch.branch_coverage import Ways, watched
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from synthesis.frontends.torch.facts import read_facts
@@ -30,9 +31,8 @@ from synthesis.frontends.torch.provenance import Provenance, node_of
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress, split_target
 from synthesis.frontends.torch.runs import Call
 from synthesis.frontends.torch.session import prepare
-from synthesis.frontends.torch.targets import Order, observe
 from synthesis.frontends.torch.target import Target, find, returned_names
-from synthesis.frontends.torch.branch_coverage import Ways, watched
+from synthesis.frontends.torch.targets import Order, observe
 from verifier.kernel.program.program import Program
 
 MOST_CLASSES = 6

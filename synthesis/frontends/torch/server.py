@@ -1,10 +1,10 @@
 """The fork server: imports PyTorch once, and forks a process for each job. It runs no user code.
 
-`python -P -m synthesis.frontends.torch.server FD HOME [LIBRARY...]`: FD is a socket on which each job comes
-as one byte with two descriptors, the job's own socket and where its output goes. On its own socket
-a job is described by one line of JSON; the server answers with the process, and when that has ended
-with its wait status, each as `NUMBER`. Where the far end closes, the job's session is ended; where
-FD closes, all are, and the server goes.
+`python -P -m synthesis.frontends.torch.server FD HOME [LIBRARY...]`: FD is a socket on which each
+job comes as one byte with two descriptors, the job's own socket and where its output goes. On its
+own socket a job is described by one line of JSON; the server answers with the process, and when
+that has ended with its wait status, each as `NUMBER`. Where the far end closes, the job's session
+is ended; where FD closes, all are, and the server goes.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from synthesis.frontends.torch import runs
+from synthesis.frontends.torch.branch_coverage import Ways
 from synthesis.frontends.torch.edges import edges
 from synthesis.frontends.torch.lower import DTYPES
 from synthesis.frontends.torch.observed import (
@@ -32,7 +33,6 @@ from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.runs import Call, Watch, array
 from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.trace import flatten_result, named_outputs
-from synthesis.frontends.torch.branch_coverage import Ways
 from verifier.kernel.program.types import TensorType
 
 PLANNED = (

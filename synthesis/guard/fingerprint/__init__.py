@@ -5,15 +5,14 @@ what the machine did. They need numpy alone; every one says in its docstring wha
 certainty, and what it does not see. `docs/fingerprints.md` has the table of faults and checks.
 """
 
-from verifier.fingerprint import legacy
-from verifier.fingerprint.canary import (
+from synthesis.guard.fingerprint.canary import (
     color_embeddings,
     color_hidden_states,
     color_logits,
     expected_fingerprint,
     layer_key,
 )
-from verifier.fingerprint.collectives import (
+from synthesis.guard.fingerprint.collectives import (
     handoff_key,
     verify_allgather,
     verify_alltoall,
@@ -22,9 +21,14 @@ from verifier.fingerprint.collectives import (
     verify_pipeline_handoff,
     verify_send_buffer,
 )
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.exact import exact_all_reduce, expected_sum, ordered_sum, sum_canary
-from verifier.fingerprint.exo import (
+from synthesis.guard.fingerprint.errors import FingerprintError
+from synthesis.guard.fingerprint.exact import (
+    exact_all_reduce,
+    expected_sum,
+    ordered_sum,
+    sum_canary,
+)
+from synthesis.guard.fingerprint.exo import (
     ExoCluster,
     ExoPartition,
     ExoVerifier,
@@ -35,9 +39,9 @@ from verifier.fingerprint.exo import (
     verify_exo_inference,
     verify_exo_ring,
 )
-from verifier.fingerprint.faults import Fault, FaultInjector
-from verifier.fingerprint.inference import verify_distributed_inference
-from verifier.fingerprint.lifetimes import (
+from synthesis.guard.fingerprint.faults import Fault, FaultInjector
+from synthesis.guard.fingerprint.inference import verify_distributed_inference
+from synthesis.guard.fingerprint.lifetimes import (
     KernelColorContext,
     eventual_color,
     eventual_fingerprint,
@@ -45,8 +49,8 @@ from verifier.fingerprint.lifetimes import (
     kernel_finalize,
     verify_items,
 )
-from verifier.fingerprint.mix import key
-from verifier.fingerprint.movement import (
+from synthesis.guard.fingerprint.mix import key
+from synthesis.guard.fingerprint.movement import (
     Fp,
     colors,
     common_width,
@@ -55,22 +59,26 @@ from verifier.fingerprint.movement import (
     fingerprint,
     total,
 )
-from verifier.fingerprint.outcome import Verdict, combined, descriptor, verify_descriptors
-from verifier.fingerprint.partition import (
+from synthesis.guard.fingerprint.outcome import Verdict, combined, descriptor, verify_descriptors
+from synthesis.guard.fingerprint.partition import (
     GAY_SEED,
     DistributedContext,
     TensorPartition,
 )
-from verifier.fingerprint.reductions import (
+from synthesis.guard.fingerprint.reductions import (
     verify_allreduce,
     verify_dp_gradients,
     verify_reduce_scatter,
     verify_replicated,
 )
-from verifier.fingerprint.region import Region
-from verifier.fingerprint.sharded import ShardedTensor, combined_fingerprint, shard_fingerprint
-from verifier.fingerprint.simulate import SimulatedCluster, verify_with_fault_injection
-from verifier.fingerprint.sums import sample, signed_checksum
+from synthesis.guard.fingerprint.region import Region
+from synthesis.guard.fingerprint.sharded import (
+    ShardedTensor,
+    combined_fingerprint,
+    shard_fingerprint,
+)
+from synthesis.guard.fingerprint.simulate import SimulatedCluster, verify_with_fault_injection
+from synthesis.guard.fingerprint.sums import sample, signed_checksum
 
 __all__ = [
     "GAY_SEED",
@@ -113,7 +121,6 @@ __all__ = [
     "kernel_finalize",
     "key",
     "layer_key",
-    "legacy",
     "ordered_sum",
     "sample",
     "shard_fingerprint",

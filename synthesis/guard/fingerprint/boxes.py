@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verifier.fingerprint.mix import GOLDEN, MASK, fmix_into
-from verifier.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, fmix_into
+from synthesis.guard.fingerprint.mix import key as make_key
 
 Indices = npt.NDArray[np.int64]
 

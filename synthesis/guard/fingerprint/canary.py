@@ -6,11 +6,18 @@ from typing import Literal
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import Fp, colors, common_width, coverage, fingerprint, total
-from verifier.fingerprint.partition import GAY_SEED, TensorPartition
-from verifier.fingerprint.region import BLOCK, Array, Region, checked, dtype_of
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import (
+    Fp,
+    colors,
+    common_width,
+    coverage,
+    fingerprint,
+    total,
+)
+from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from synthesis.guard.fingerprint.region import BLOCK, Array, Region, checked, dtype_of
 
 
 def expected_fingerprint(

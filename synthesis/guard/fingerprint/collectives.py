@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from verifier.fingerprint.canary import layer_key
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import MASK
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import (
+from synthesis.guard.fingerprint.canary import layer_key
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import MASK
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import (
     Fp,
     colors,
     common_width,
@@ -24,9 +24,9 @@ from verifier.fingerprint.movement import (
     fingerprint,
     total,
 )
-from verifier.fingerprint.outcome import Verdict
-from verifier.fingerprint.partition import GAY_SEED, TensorPartition
-from verifier.fingerprint.region import Array, Region, checked, raw_words
+from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from synthesis.guard.fingerprint.region import Array, Region, checked, raw_words
 
 DIAGNOSED = 64
 """Pieces that are compared with each other to name a fault."""

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.floats import as_floats, format_of
-from verifier.fingerprint.mix import Words
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import Fp, colors, fingerprint
-from verifier.fingerprint.outcome import Verdict, combined, same
-from verifier.fingerprint.region import Array, Region, checked, dtype_of, raw_words
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.floats import as_floats, format_of
+from synthesis.guard.fingerprint.mix import Words
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import Fp, colors, fingerprint
+from synthesis.guard.fingerprint.outcome import Verdict, combined, same
+from synthesis.guard.fingerprint.region import Array, Region, checked, dtype_of, raw_words
 
 TRIED = 64
 """Ranks whose mistakes are tried to name a fault."""

@@ -12,13 +12,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from verifier.fingerprint.collectives import verify_pipeline_handoff
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import Fp, colors, common_width, fingerprint, total
-from verifier.fingerprint.outcome import Verdict
-from verifier.fingerprint.partition import GAY_SEED
-from verifier.fingerprint.region import Array, Region, checked
+from synthesis.guard.fingerprint.collectives import verify_pipeline_handoff
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import Fp, colors, common_width, fingerprint, total
+from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.partition import GAY_SEED
+from synthesis.guard.fingerprint.region import Array, Region, checked
 
 MODELS = {
     "olmo-7b": (32, 4096),

@@ -7,8 +7,8 @@ from math import expm1, inf, log1p
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.region import Array
+from synthesis.guard.fingerprint.errors import FingerprintError
+from synthesis.guard.fingerprint.region import Array
 
 
 @dataclass(frozen=True)

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verifier.fingerprint.collectives import (
+from synthesis.guard.fingerprint.collectives import (
     handoff_key,
     verify_allgather,
     verify_pipeline_handoff,
 )
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.exact import ordered_sum, sum_canary
-from verifier.fingerprint.faults import SUMS, Fault, FaultInjector
-from verifier.fingerprint.mix import MASK
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import colors, fingerprint
-from verifier.fingerprint.outcome import Verdict, combined
-from verifier.fingerprint.partition import GAY_SEED, DistributedContext, TensorPartition
-from verifier.fingerprint.reductions import Level, verify_allreduce
-from verifier.fingerprint.region import Array
-from verifier.fingerprint.sums import sample
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.exact import ordered_sum, sum_canary
+from synthesis.guard.fingerprint.faults import SUMS, Fault, FaultInjector
+from synthesis.guard.fingerprint.mix import MASK
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import colors, fingerprint
+from synthesis.guard.fingerprint.outcome import Verdict, combined
+from synthesis.guard.fingerprint.partition import GAY_SEED, DistributedContext, TensorPartition
+from synthesis.guard.fingerprint.reductions import Level, verify_allreduce
+from synthesis.guard.fingerprint.region import Array
+from synthesis.guard.fingerprint.sums import sample
 
 if TYPE_CHECKING:
-    from verifier.fingerprint.machine import Machine
+    from synthesis.guard.fingerprint.machine import Machine
     from verifier.kernel.program.program import Program
 
 
@@ -93,10 +93,10 @@ def verify_distributed_inference(
         FingerprintError: sizes that do not split over the ranks, a fault of no op or no rank, no
             such backend, or ranks that end.
     """
-    from verifier.fingerprint.machine import start
+    from synthesis.guard.fingerprint.machine import start
 
     if plan is not None:
-        from verifier.fingerprint.planned import verify_plan
+        from synthesis.guard.fingerprint.planned import verify_plan
 
         return verify_plan(plan, backend=backend, seed=seed, faults=faults, inputs=inputs)
     if inputs is not None:

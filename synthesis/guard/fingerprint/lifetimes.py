@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import GOLDEN, MASK, Words, unsplitmix64
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import Fp, colors
-from verifier.fingerprint.outcome import Verdict
-from verifier.fingerprint.region import Array, Region
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, unsplitmix64
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import Fp, colors
+from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.region import Array, Region
 
 
 def _salt(seed: int) -> int:

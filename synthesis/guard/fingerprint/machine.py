@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from verifier.domains.floats import Floats
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.exact import ordered_sum
-from verifier.fingerprint.region import Array
 from synthesis.frontends.torch.process import environment
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.exact import ordered_sum
+from synthesis.guard.fingerprint.region import Array
+from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
 
 Given = Sequence[Array | None]

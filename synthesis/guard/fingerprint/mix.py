@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from verifier.fingerprint.errors import integer
+from synthesis.guard.fingerprint.errors import integer
 
 Words = npt.NDArray[np.uint64]
 

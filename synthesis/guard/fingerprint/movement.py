@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
-from verifier.fingerprint.partition import TensorPartition
-from verifier.fingerprint.region import (
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
+from synthesis.guard.fingerprint.partition import TensorPartition
+from synthesis.guard.fingerprint.region import (
     BLOCK,
     Array,
     Region,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import key
-from verifier.fingerprint.movement import Fp
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import key
+from synthesis.guard.fingerprint.movement import Fp
 
 Status = Literal["passed", "skipped", "failed"]
 

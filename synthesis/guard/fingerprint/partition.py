@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import Words
-from verifier.fingerprint.region import Region
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import Words
+from synthesis.guard.fingerprint.region import Region
 
 GAY_SEED = 1069
 """The seed where none is given."""

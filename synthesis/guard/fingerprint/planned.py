@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from verifier.refute.evaluate import simulate
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.exact import one_nan
-from verifier.fingerprint.faults import SUMS, Fault, FaultInjector
-from verifier.fingerprint.inference import Run, added, checked_faults, none_left
-from verifier.fingerprint.machine import Machine, Simulated, start
-from verifier.fingerprint.mix import MASK
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import fingerprint
-from verifier.fingerprint.outcome import Verdict
-from verifier.fingerprint.partition import GAY_SEED
-from verifier.fingerprint.reductions import verify_allreduce, verify_replicated
-from verifier.fingerprint.region import Array, raw_words
-from verifier.fingerprint.sums import sample
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.exact import one_nan
+from synthesis.guard.fingerprint.faults import SUMS, Fault, FaultInjector
+from synthesis.guard.fingerprint.inference import Run, added, checked_faults, none_left
+from synthesis.guard.fingerprint.machine import Machine, Simulated, start
+from synthesis.guard.fingerprint.mix import MASK
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import fingerprint
+from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.partition import GAY_SEED
+from synthesis.guard.fingerprint.reductions import verify_allreduce, verify_replicated
+from synthesis.guard.fingerprint.region import Array, raw_words
+from synthesis.guard.fingerprint.sums import sample
+from verifier.kernel.ops.movement import LOCAL
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
+from verifier.refute.evaluate import simulate
 from verifier.text.parser import parse_text
-from verifier.kernel.ops.movement import LOCAL
 
 ADDS = ("all_reduce", "reduce_scatter", "reduce_to")
 STAYS = LOCAL | {"shard_slice", "on_coord", "recv"}

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.exact import check_canary_sum, check_exact_sum, check_replicas
-from verifier.fingerprint.movement import Fp, fingerprint
-from verifier.fingerprint.outcome import Verdict, combined, same
-from verifier.fingerprint.partition import GAY_SEED, TensorPartition
-from verifier.fingerprint.region import Array, Region, checked
-from verifier.fingerprint.sums import (
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.exact import check_canary_sum, check_exact_sum, check_replicas
+from synthesis.guard.fingerprint.movement import Fp, fingerprint
+from synthesis.guard.fingerprint.outcome import Verdict, combined, same
+from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from synthesis.guard.fingerprint.region import Array, Region, checked
+from synthesis.guard.fingerprint.sums import (
     Checksum,
     Sample,
     check_sample,

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from verifier.fingerprint.errors import FingerprintError
-from verifier.fingerprint.mix import GOLDEN, MASK, Words
+from synthesis.guard.fingerprint.errors import FingerprintError
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 15

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from verifier.fingerprint.canary import layer_key
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.mix import key as make_key
-from verifier.fingerprint.movement import Fp, fingerprint, total
-from verifier.fingerprint.partition import GAY_SEED, TensorPartition
-from verifier.fingerprint.region import Array, Region, checked
+from synthesis.guard.fingerprint.canary import layer_key
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.movement import Fp, fingerprint, total
+from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
+from synthesis.guard.fingerprint.region import Array, Region, checked
 
 
 @dataclass(frozen=True, eq=False)

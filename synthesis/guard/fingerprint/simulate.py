@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verifier.fingerprint.collectives import handoff_key
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.exo import create_exo_partitions, exo_ring_route, verify_exo_ring
-from verifier.fingerprint.faults import Fault, FaultInjector
-from verifier.fingerprint.inference import Run
-from verifier.fingerprint.mix import MASK
-from verifier.fingerprint.movement import fingerprint
-from verifier.fingerprint.outcome import Verdict, combined
-from verifier.fingerprint.partition import GAY_SEED
-from verifier.fingerprint.region import Array
+from synthesis.guard.fingerprint.collectives import handoff_key
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.exo import create_exo_partitions, exo_ring_route, verify_exo_ring
+from synthesis.guard.fingerprint.faults import Fault, FaultInjector
+from synthesis.guard.fingerprint.inference import Run
+from synthesis.guard.fingerprint.mix import MASK
+from synthesis.guard.fingerprint.movement import fingerprint
+from synthesis.guard.fingerprint.outcome import Verdict, combined
+from synthesis.guard.fingerprint.partition import GAY_SEED
+from synthesis.guard.fingerprint.region import Array
 
 CLUSTER_FAULTS: dict[str, str] = {
     "bit_flip": "bits of a message change on the way",

@@ -19,12 +19,12 @@ from math import fsum, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from verifier.fingerprint.errors import FingerprintError, integer
-from verifier.fingerprint.floats import FORMATS, Format, as_floats, format_of
-from verifier.fingerprint.mix import MASK, splitmix64
-from verifier.fingerprint.movement import colors
-from verifier.fingerprint.outcome import Verdict
-from verifier.fingerprint.region import Array, Region, checked
+from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.floats import FORMATS, Format, as_floats, format_of
+from synthesis.guard.fingerprint.mix import MASK, splitmix64
+from synthesis.guard.fingerprint.movement import colors
+from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.region import Array, Region, checked
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -14,16 +14,16 @@ from itertools import product
 
 import numpy as np
 
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Attr, Mesh
-from verifier.kernel.layout import Atom, Dim, Layout, normal
-from verifier.kernel.ops.linalg import parse
-from verifier.kernel.program.registry import Op, Operands
 from tests.laws.samples.form import Attrs, Form, Shape, fixed
 from tests.laws.samples.groups import GROUPS
 from tests.laws.samples.models import MODELS
 from tests.laws.samples.rows import ROWS
 from tests.laws.samples.tensors import TENSORS
+from verifier.kernel.layout import Atom, Dim, Layout, normal
+from verifier.kernel.ops.linalg import parse
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.registry import Op, Operands
+from verifier.kernel.program.types import Attr, Mesh
 
 MESHES = (Mesh.of(tp=2), Mesh.of(tp=3), Mesh.of(dp=2, tp=2))
 

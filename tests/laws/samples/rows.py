@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 
-from verifier.kernel.program.types import Affine, Mesh
 from tests.laws.samples.form import Attrs, Form, Forms, Shape, fixed, offsets
+from verifier.kernel.program.types import Affine, Mesh
 
 
 def _cumsum(a: int, b: int) -> Iterator[Form]:

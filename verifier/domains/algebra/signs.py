@@ -1,8 +1,9 @@
 """What is known of the signs of expressions, and what must be known for a program to be defined.
 
 A denominator must not be 0, the operand of `log` and `rsqrt` must be positive, that of `sqrt` not
-negative. Where the outputs of one device need a value, as `verifier/analysis/definedness.py` finds, it is assumed
-to be defined: a proof covers the inputs on which they are. Elsewhere it must follow from signs.
+negative. Where the outputs of one device need a value, as `verifier/analysis/definedness.py` finds,
+it is assumed to be defined: a proof covers the inputs on which they are. Elsewhere it must follow
+from signs.
 """
 
 from __future__ import annotations

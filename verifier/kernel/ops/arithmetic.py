@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.ops.map import broadcast_shape, declare, one, place_map, promote, two
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
+from verifier.kernel.program.types import TensorType
 
 neg = declare("neg", 1, one(lambda d, x: d.neg(x)), linear="each", doc="`-x`.")
 

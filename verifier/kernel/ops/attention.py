@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine
 from verifier.kernel.ops.composites import composite
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import REQUIRED
+from verifier.kernel.program.types import Affine
 
 Offset = int | Affine
 LOW = Fraction(-(10**30))

@@ -15,18 +15,22 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
+from verifier.kernel.layout import Atom, Layout, bound, split_leading
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Attr, Mesh, TensorType
-from verifier.kernel.layout import Atom, Layout, bound, split_leading
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import Attr, Mesh, TensorType, mesh_dims
 
 REDUCE = ("sum", "avg", "max", "min")
-
-
-def mesh_dims(value: str | Sequence[str]) -> tuple[str, ...]:
-    """The `mesh_dim` attribute as a tuple of names, outermost first."""
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def group_size(site: Site) -> int:

@@ -7,8 +7,17 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
 from verifier.kernel.program.types import TensorType
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 
 Body = Callable[..., str | tuple[str, ...]]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.program.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.types import TensorType
 
 
 def scan_parts(attrs: Any, count: int) -> tuple[slice, slice, slice]:

@@ -7,11 +7,20 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.types import FLOATS, Affine, TensorType
 from verifier.kernel.layout import Atom, Dim, Layout, normal
 from verifier.kernel.ops.map import is_integer
-from verifier.kernel.program.registry import REQUIRED, SPREADS, Op, Operands, Placed, Refused, Site, register
 from verifier.kernel.ops.views import spreads
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    SPREADS,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import FLOATS, Affine, TensorType
 
 
 def _full_types(site: Site) -> tuple[TensorType, ...]:

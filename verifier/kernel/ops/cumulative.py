@@ -8,10 +8,19 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.layout import bound
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import TensorType
 
 
 def whole_rows(op: Op, given: Operands) -> None:

@@ -8,12 +8,21 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.layout import Atom, Layout, bound, global_extent, local_extent, normal, whole
 from verifier.kernel.ops.map import promote
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
 from verifier.kernel.ops.views import copy_cost, view
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import TensorType
 
 
 def _only_sum(op: Op, layout: Layout) -> None:

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.program.builder import Builder
 from verifier.kernel.ops.map import declare, is_natural, one
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op
 
 INTEGRAL: dict[str, Callable[[Array], Array]] = {

@@ -13,10 +13,19 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine, TensorType
 from verifier.kernel.layout import Dim, Layout, bound, global_extent, local_extent
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import Affine, TensorType
 
 Offset = int | Affine
 

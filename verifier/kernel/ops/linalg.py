@@ -7,11 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.layout import Dim, Layout, bound
 from verifier.kernel.ops.map import join_partial
-from verifier.kernel.program.registry import AttrMap, Op, Operands, Placed, Refused, Site, groups, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    groups,
+    register,
+)
+from verifier.kernel.program.types import TensorType
 
 
 def parse(signature: str) -> tuple[list[list[str]], list[str]]:

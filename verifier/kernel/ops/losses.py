@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from verifier.kernel.program.builder import Builder
 from verifier.kernel.ops.composites import composite
+from verifier.kernel.program.builder import Builder
 
 
 @composite("... [n] -> ...", keepdim=False)

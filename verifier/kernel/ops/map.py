@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.types import FLOATS, TensorType
 from verifier.kernel.layout import Dim, Layout, local_extent
 from verifier.kernel.program.registry import (
     Op,
@@ -20,6 +19,7 @@ from verifier.kernel.program.registry import (
     groups,
     register,
 )
+from verifier.kernel.program.types import FLOATS, TensorType
 
 
 def broadcast_shape(site: Site) -> tuple[int, ...]:

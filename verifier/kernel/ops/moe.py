@@ -12,13 +12,22 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import ShapeError
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.layout import Atom, normal
 from verifier.kernel.ops.composites import composite
 from verifier.kernel.ops.cumulative import whole_rows
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import ShapeError
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import TensorType
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:

@@ -11,13 +11,22 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import Where, common, coordinates, joined, moved, show, within
 from verifier.kernel.layout import Layout, bound, normal
 from verifier.kernel.ops.collectives import check_reduce
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.kernel.program.where import Where, common, coordinates, joined, moved, show, within
 
 Pieces = list[Array | None]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from verifier.kernel.program.builder import Builder
 from verifier.kernel.ops.composites import composite
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import REQUIRED
 
 

@@ -11,12 +11,12 @@ from fractions import Fraction
 
 from verifier.domains.base import Array, Domain
 from verifier.domains.rounding import FORMATS
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.ops.composites import composite
 from verifier.kernel.ops.map import place_map
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
+from verifier.kernel.program.types import TensorType
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:

@@ -16,11 +16,20 @@ from itertools import pairwise, product
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import FLOATS, Affine, TensorType
 from verifier.kernel.layout import Atom, Dim, Layout, global_extent, normal
 from verifier.kernel.ops.composites import composite
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import FLOATS, Affine, TensorType
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -7,10 +7,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import TensorType
 from verifier.kernel.layout import Dim, Layout, bound
-from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.types import TensorType
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:

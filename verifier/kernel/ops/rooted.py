@@ -13,8 +13,6 @@ import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import Where, coordinates, moved, show, within
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
@@ -26,6 +24,8 @@ from verifier.kernel.program.registry import (
     lookup,
     register,
 )
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.kernel.program.where import Where, coordinates, moved, show, within
 
 Pieces = list[Array | None]
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal
 from verifier.kernel.ops.arithmetic import reduce_to
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
     SPREADS,
@@ -25,6 +24,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.types import Mesh, TensorType
 
 
 def regroup(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Dim, ...]]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Input, Node, Output, Program, Timing
+from verifier.kernel.program.registry import Refused, infer_types
+from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 
@@ -100,8 +102,6 @@ class Builder:
         where: Where | None = None,
         timing: Timing = IN_ORDER,
     ) -> tuple[str, ...]:
-        from verifier.kernel.ops import infer_types
-
         attrs = dict(attrs or {})
         place = source or self.source
         for value in inputs:
@@ -143,9 +143,6 @@ class Builder:
 
 def _region(node: Node, wheres: Sequence[Where], mesh: Mesh) -> Where:
     """Where a node runs; a program whose ranks cannot run it may be built, and is refused later."""
-    from verifier.kernel.ops import Refused
-    from verifier.kernel.rank_sets import region_of
-
     try:
         return region_of(node, wheres, mesh)
     except Refused:

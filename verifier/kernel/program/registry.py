@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.errors import IRError, ShapeError
 from verifier.kernel.program.types import Attr, Mesh, TensorType
 from verifier.kernel.program.where import Where
-from verifier.kernel.layout import Layout
 
 if TYPE_CHECKING:
     from verifier.kernel.program.builder import Builder

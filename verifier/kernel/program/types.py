@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -132,3 +132,8 @@ class Affine:
 
 
 Attr = int | str | bool | Fraction | Affine | tuple[int, ...] | tuple[str, ...]
+
+
+def mesh_dims(value: str | Sequence[str]) -> tuple[str, ...]:
+    """The `mesh_dim` attribute as a tuple of names, outermost first."""
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from verifier.kernel.program.registry import REGISTRY
 from verifier.provers.canonical.entries import RULES, TRUTHS
 from verifier.provers.canonical.form import (
     ZERO,
@@ -24,7 +25,6 @@ from verifier.provers.canonical.functions import apply
 from verifier.provers.canonical.signs import positive
 from verifier.provers.canonical.sums import Sums
 from verifier.provers.canonical.tidy import fused, neighbours
-from verifier.kernel.program.registry import REGISTRY
 from verifier.terms import Ref, Term, Terms
 
 HEAVY = 100

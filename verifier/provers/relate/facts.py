@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from verifier.provers.canonical import Keys
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import EVERYWHERE, Where, show
-from verifier.kernel.layout import Layout
 from verifier.analysis.definedness import Needed, in_scope, needed
+from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.peeling import Peel
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.where import EVERYWHERE, Where, show
+from verifier.provers.canonical import Keys
 from verifier.terms import Ref, Terms
 
 MAX_FACTS = 6

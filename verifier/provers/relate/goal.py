@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.kernel.layout import Layout
 from verifier.provers.relate.facts import Fact, Related, Sequential
 from verifier.terms import Ref
 

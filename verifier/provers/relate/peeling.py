@@ -2,17 +2,17 @@
 
 A scan of fewer steps than any of the one-device program may be some steps of one of its. Which,
 its operands tell: slices of the xs of that block, and the carries that it starts from. Then the
-one-device program is cut alike (`verifier/kernel/peeling.py`), which changes no value, and related anew. A
-wrong guess relates nothing; it cannot make two values equal.
+one-device program is cut alike (`verifier/kernel/peeling.py`), which changes no value, and related
+anew. A wrong guess relates nothing; it cannot make two values equal.
 """
 
 from __future__ import annotations
 
-from verifier.kernel.contract import Contract
 from verifier.analysis.garbage import no_collection
-from verifier.kernel.program.program import Node, Program
+from verifier.kernel.contract import Contract
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.peeling import Peel, PeelError, peeled
+from verifier.kernel.program.program import Node, Program
 from verifier.provers.relate.facts import Fact, Related, Scan, Sequential, as_terms
 from verifier.provers.relate.goal import initial
 from verifier.provers.relate.rules import Rules

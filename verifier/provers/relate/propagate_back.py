@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import mesh_dims
 from verifier.provers.relate.facts import Fact, Related
 

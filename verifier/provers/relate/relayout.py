@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Atom, Layout, bound, normal
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.provers.relate.facts import Fact
 from verifier.terms import Ref, Terms
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Operands, Placed, Refused, lookup
+from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import SPREADS
+from verifier.kernel.program.types import Mesh
 
 
 class Rules:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import Where, common, within
 from verifier.kernel.layout import Layout, whole
 from verifier.kernel.ops import Refused
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.where import Where, common, within
 from verifier.kernel.rank_sets import Regions
 from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related, Scan, Sequential
 from verifier.provers.relate.peeling import want_peel

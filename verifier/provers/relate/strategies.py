@@ -14,16 +14,15 @@ from fractions import Fraction
 from itertools import islice, product
 
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, common, ranks_where
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
 from verifier.kernel.ops.movement import leading, without
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh, mesh_dims
+from verifier.kernel.program.where import Where, common, ranks_where
 from verifier.provers.relate.facts import Fact, Related, Sequential
-from verifier.provers.relate.relayout import asked, reread
 from verifier.provers.relate.propagate_back import Step, Telling
+from verifier.provers.relate.relayout import asked, reread
 from verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16

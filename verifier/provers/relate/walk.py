@@ -6,12 +6,11 @@ from itertools import product
 
 from verifier.analysis.replication import alike, positive
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, common
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.types import Mesh, mesh_dims
+from verifier.kernel.program.where import Where, common
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related, Sequential
 from verifier.provers.relate.joining import joined

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from verifier.kernel.program.errors import IRError
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.errors import IRError
 from verifier.terms import ONE, Ref, Term, Terms
 
 MAX_SUMMANDS = 64

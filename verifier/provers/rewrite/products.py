@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from verifier.provers.rewrite.blocks import cut, entries, is_constant, joined, law, matmul, scaled, total
+from verifier.provers.rewrite.blocks import (
+    cut,
+    entries,
+    is_constant,
+    joined,
+    law,
+    matmul,
+    scaled,
+    total,
+)
 from verifier.terms import Ref, Term, Terms
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from verifier import smt
-from verifier.kernel.contract import Contract, output_key
 from verifier.domains.base import Array
 from verifier.domains.symbolic import Symbolic, equations
+from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program.program import Program
 from verifier.provers.scalars.answers import DisagreementError
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, evaluate
-from verifier.kernel.program.program import Program
-from verifier.smt import Answer
+from verifier.smt import solver as smt
+from verifier.smt.solver import Answer
 
 SMALL_GOAL = 2_000
 """Characters of a goal that Z3 is asked in a cross-check."""

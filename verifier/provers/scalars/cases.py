@@ -9,11 +9,11 @@ from itertools import product
 
 import numpy as np
 
-from verifier.domains.base import Array
-from verifier.provers.scalars.answers import Undecided
-from verifier.kernel.program.program import Program
 from verifier.analysis.sentinels import marks
-from verifier.refute import index_bounds
+from verifier.domains.base import Array
+from verifier.kernel.program.program import Program
+from verifier.provers.scalars.answers import Undecided
+from verifier.refute.search import index_bounds
 
 
 def cases(

@@ -11,19 +11,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, check, output_key
+from verifier.analysis.definedness import in_scope, needed, runs_defined
+from verifier.analysis.sentinels import marks
 from verifier.domains.algebra import Algebra, Budget, ExceededError, UndefinedError
 from verifier.domains.base import Array, is_index
+from verifier.kernel.contract import Contract, check, output_key
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.program import Node, Output, Program
 from verifier.provers.scalars.answers import Decision, Differs, DisagreementError, Equal, Undecided
 from verifier.provers.scalars.asking import confirm
 from verifier.provers.scalars.cases import cases
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, run_node
-from verifier.kernel.inline import inline, live
-from verifier.kernel.program.program import Node, Output, Program
-from verifier.analysis.sentinels import marks
-from verifier.analysis.definedness import in_scope, needed, runs_defined
-from verifier.refute import elements, index_bounds, refute
+from verifier.refute.search import elements, index_bounds, refute
 from verifier.verdict import SCOPE
 
 MAX_ELEMENTS = 60_000

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from verifier.kernel.contract import Contract, output_key
 from verifier.domains.algebra import UndefinedError
 from verifier.domains.base import Array, Domain
-from verifier.refute.evaluate import Ranks, simulate
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, members
+from verifier.refute.evaluate import Ranks, simulate
 from verifier.refute.scatter import copies, gather, piece, scatter
 
 

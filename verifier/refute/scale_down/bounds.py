@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import mesh_dims
 
 Bounds = tuple[float, float]

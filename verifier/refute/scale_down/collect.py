@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.kernel.program.program import Node, Program
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.program.program import Node, Program
 from verifier.refute.scale_down.reading import Dims, Reading, Sized, blocks
 from verifier.refute.scale_down.rules import KINDS, RULES, unchanged
 from verifier.refute.scale_down.system import Declined, System

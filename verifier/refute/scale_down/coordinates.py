@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import cast
 
 from verifier.kernel.contract import Contract
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Affine, Attr, Mesh
 from verifier.kernel.program.where import Where
-from verifier.kernel.ops import lookup
 from verifier.refute.scale_down.system import Declined
 
 COORDINATES = ("index", "src", "dst")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.shape import frozen, shape
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import Where, common, joined
-from verifier.kernel.ops import lookup
 
 APART = ("collective", "movement", "control")
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
-from verifier.kernel.program.program import Node
-from verifier.kernel.program.types import Affine, Attr
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.types import mesh_dims
+from verifier.kernel.program.program import Node
+from verifier.kernel.program.types import Affine, Attr, mesh_dims
 from verifier.refute.scale_down.kept_coordinates import RATIO
 from verifier.refute.scale_down.system import Declined, System
 

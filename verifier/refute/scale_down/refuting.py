@@ -10,17 +10,22 @@ from itertools import product
 
 import numpy as np
 
-from verifier.kernel.contract import Contract
+from verifier.analysis.garbage import no_collection
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.analysis.garbage import no_collection
+from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.refute.dedup import BudgetError, run_both
 from verifier.refute.premises import Premises
-from verifier.refute import (
+from verifier.refute.scale_down.mesh_constants import counting as counted
+from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
+from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
+from verifier.refute.scale_down.roots import under_roots
+from verifier.refute.scale_down.system import Declined
+from verifier.refute.search import (
     Difference,
     Tried,
     compare,
@@ -32,11 +37,6 @@ from verifier.refute import (
     to_edge,
     too_large,
 )
-from verifier.refute.scale_down.mesh_constants import counting as counted
-from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
-from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
-from verifier.refute.scale_down.roots import under_roots
-from verifier.refute.scale_down.system import Declined
 
 Relates = Callable[[Program, Program, Contract], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""
@@ -52,7 +52,7 @@ LARGE_DRAWS = (
     (0.125, False, True, False),
     (0.5, True, False, False),
 )
-"""Inputs of programs in which much repeats, as in `verifier.refute`: size, marks, positive; and
+"""Inputs of programs in which much repeats, as in `refute.search`: size, marks, positive; and
 whether what is shaped like a parameter, as moments are, starts from 0. Small ones and those that
 start from 0 come first: beside a large number, what one layer of many adds to it is lost."""
 MAX_EDGES = 3

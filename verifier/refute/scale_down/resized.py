@@ -17,10 +17,10 @@ from typing import cast
 
 from verifier.kernel.contract import Contract, ContractError, check, output_key
 from verifier.kernel.inline import inline
+from verifier.kernel.layout import Dim
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.layout import Dim
 from verifier.refute.scale_down.bounds import saturated
 from verifier.refute.scale_down.collect import Sizes, collect
 from verifier.refute.scale_down.coordinates import Kept, kept_coordinates, told_apart

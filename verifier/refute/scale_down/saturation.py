@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from verifier.kernel.contract import Contract
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
+from verifier.kernel.contract import Contract
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.dedup import BUDGET, Arrays, simulate
-from verifier.kernel.ops import lookup
-from verifier.refute import INDEX_OPS, TOLERANCE
 from verifier.refute.scatter import scatter
+from verifier.refute.search import INDEX_OPS, TOLERANCE
 
 Seed = Callable[[Node], bool]
 CHOICES = frozenset({"maximum", "minimum"})

@@ -17,13 +17,13 @@ import numpy as np
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.where import common
-from verifier.refute.dedup import BudgetError
 from verifier.kernel.rank_sets import Regions, regions
-from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
-from verifier.refute.scale_down.mesh_constants import counting, place
+from verifier.refute.dedup import BudgetError
 from verifier.refute.scale_down.fold import folded, renamed, same, with_body
 from verifier.refute.scale_down.literals import ONE_SIDED, SCALARS, counts_entries, factors, literal
+from verifier.refute.scale_down.mesh_constants import counting, place
 from verifier.refute.scale_down.refuting import SmallDifference
+from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
 
 Holds = Callable[[Program, Program, Contract], bool]
 """Whether every output of a distributed program is related to the one-device program."""

@@ -202,6 +202,11 @@ def mean(e: Emit, x: str, dims: Any = None, keepdim: bool = False, dtype: Any = 
     return e.mean(e.cast(x, e.result[0].dtype), e.dims(x, dims), keepdim)
 
 
+@aten("logsumexp.default")
+def logsumexp(e: Emit, x: str, dims: Sequence[int], keepdim: bool = False) -> str:
+    return e.add("log", e.sum(e.add("exp", x), e.dims(x, list(dims)), keepdim))
+
+
 @aten("amax.default")
 def amax(e: Emit, x: str, dims: Any = (), keepdim: bool = False) -> str:
     return e.add("amax", x, dims=e.dims(x, list(dims)), keepdim=keepdim)

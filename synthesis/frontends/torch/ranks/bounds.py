@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verifier.refute.evaluate import evaluate
 from synthesis.frontends.torch.request import InputSpec
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Input, Node, Output, Program
 from verifier.kernel.program.types import NO_MESH, Source
-from verifier.kernel.ops import lookup
+from verifier.refute.evaluate import evaluate
 
 _TABLES = {"take": "dim", "take_along": "dim", "index_add": "size", "put_along": "size"}
 _VIEWS = ("reshape", "permute", "expand", "slice")

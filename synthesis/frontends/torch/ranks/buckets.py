@@ -13,8 +13,8 @@ and along any dim before which all extents are 1.
 
 from __future__ import annotations
 
-from verifier.kernel.program.program import Node, Program
 from verifier.analysis.rewrite import Rewriting, rewrite
+from verifier.kernel.program.program import Node, Program
 
 
 def one_by_one(program: Program) -> Program:

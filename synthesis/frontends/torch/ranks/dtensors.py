@@ -18,8 +18,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.groups import dims_of
-from verifier.kernel.program.types import Mesh
 from verifier.kernel.layout import Atom, Layout
+from verifier.kernel.program.types import Mesh
 
 
 def local(value: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from verifier.analysis.rewrite import Rewriting, rewrite
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Attr
-from verifier.analysis.rewrite import Rewriting, rewrite
 
 Coords = Mapping[str, int]
 """Where a rank stands: its index along each mesh dim."""

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
-from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.aten import Emit
+from synthesis.frontends.torch.bias_normalize import leading_dims
 from synthesis.frontends.torch.lower import Lowered, Lowering
+from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.inline import inline, live
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.types import Attr, Mesh
-from synthesis.frontends.torch.bias_normalize import leading_dims
-from verifier.kernel.ops import lookup
-from synthesis.frontends.torch.masked_gather import read_windows
 
 _TALKING = ("collective", "movement")
 _KEPT = "kept."

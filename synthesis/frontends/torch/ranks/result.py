@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from synthesis.frontends.torch.process import run_worker
 from synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
 from synthesis.frontends.torch.request import InputSpec, Progress, split_target
-from verifier.text.jsonio import from_json
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
+from verifier.text.jsonio import from_json
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class RanksCaptured:
     inputs: tuple[InputSpec, ...]
     ranks: tuple[Rank, ...]
     texts: Path
-    """The folder with the programs of the ranks, as `synthesis.frontends.rank_programs` reads them."""
+    """The folder with the programs of the ranks, as `frontends.rank_programs` reads them."""
     modes: tuple[str, ...] = (EVAL,)
     """The modes in which all of them do what is here: of `SAID`."""
 

@@ -19,18 +19,25 @@ import torch
 import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch import nn
 
-from synthesis.frontends.torch.range_fold import in_declared_range
+from synthesis.frontends.rank_programs.form import header
+from synthesis.frontends.rank_programs.write import rank_texts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import DTYPES
 from synthesis.frontends.torch.materialize import fake_inputs, fake_mode, take_buffers, tied_groups
 from synthesis.frontends.torch.provenance import Provenance
+from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.ranks import build as building
 from synthesis.frontends.torch.ranks import modes
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
 from synthesis.frontends.torch.ranks.lowering import joined_form, lower_rank
-from synthesis.frontends.torch.ranks.pairing import argument_names, pair_draws, pair_names, pair_outputs
+from synthesis.frontends.torch.ranks.pairing import (
+    argument_names,
+    pair_draws,
+    pair_names,
+    pair_outputs,
+)
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import Draw
@@ -39,10 +46,8 @@ from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Followed, Order, cotangents
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
-from synthesis.frontends.rank_programs.form import header
-from synthesis.frontends.rank_programs.write import rank_texts
-from verifier.text.jsonio import to_json
 from verifier.kernel.program.types import NO_MESH, Mesh
+from verifier.text.jsonio import to_json
 
 AT_ONCE = 2
 """Ranks that are traced side by side."""

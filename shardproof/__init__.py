@@ -1,0 +1,1 @@
+"""shardproof: PyTorch models made parallel, and proved right."""

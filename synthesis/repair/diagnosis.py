@@ -1,0 +1,100 @@
+"""Says of a program that is not proved where its fault lies, and which edits mend it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from synthesis.repair.localize import blame
+from synthesis.repair.offers import repairs
+from verifier.escalate import smallest
+from verifier.explain import locate
+from verifier.problem import Problem
+from verifier.verdict import Counterexample, Location, Proof, Verdict
+from verifier.verification import Examination, Progress, examine, walk
+
+if TYPE_CHECKING:
+    from verifier.reuse.base import Base
+
+REPAIR_RELATE_S = 0.2
+"""Programs that take longer than this to relate once are not searched for repairs."""
+FEW_OPS = 80
+"""Programs of more ops are not related in further ways to place a difference."""
+
+
+def verify(
+    problem: Problem,
+    *,
+    fixes: bool = False,
+    simpler: bool = True,
+    relations: bool = False,
+    progress: Progress | None = None,
+    remember: list[Base] | None = None,
+) -> Verdict:
+    """As `verifier.verify`, and a program that is not proved is diagnosed.
+
+    With `fixes`, single edits are tried on it, and those that are related are named.
+    """
+    run = examine(
+        problem, simpler=simpler, relations=relations, progress=progress, remember=remember
+    )
+    return diagnose(run, fixes=fixes)
+
+
+def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
+    """The verdict of an examination with the op to blame, and with `fixes` edits that mend it."""
+    verdict = run.verdict
+    if isinstance(verdict, Proof) or run.walked is None:
+        return verdict
+    verdict = replace(verdict, fixes=_offered(run) if fixes else ())
+    if not isinstance(verdict, Counterexample) or run.difference is None:
+        return verdict
+    p = run.problem
+    small = fixes and run.ran
+    smaller = smallest(p.sequential, p.distributed, p.contract, run.difference) if small else ""
+    return replace(verdict, location=_place(run), smaller=smaller)
+
+
+def _offered(run: Examination) -> tuple[str, ...]:
+    """Edits after which every output is related; none where relating takes long."""
+    by, p = run.walked, run.problem
+    if by is None or not by.wrong or run.stats["relate_s"] >= REPAIR_RELATE_S:
+        return ()
+    run.tell("repair")
+    return repairs(by.one, p.distributed, p.contract, by.related, by.wrong)
+
+
+def _place(run: Examination) -> Location | None:
+    """Where the numbers go wrong, as far as it shows on numbers."""
+    found, by, p = run.difference, run.walked, run.problem
+    assert found is not None
+    assert by is not None
+    location, broken = run.location, bool(by.related.breaks)
+    if found.place is None and broken and _may_be_copies(run):
+        location, broken = _again(p, location)
+    pair = (p.sequential, p.distributed, p.contract) if run.ran else found.pair
+    fewer = pair is not None and pair[1].mesh != p.distributed.mesh
+    if pair is None or (fewer and found.place is not None):
+        return found.place or location
+    sure, held = found.place is not None, found.place or location
+    return blame(*pair, held, broken, p.consts, p.distributed, certain=sure)
+
+
+def _may_be_copies(run: Examination) -> bool:
+    """Whether an op is refused for the layout of copies, which further ways read as pieces."""
+    few = sum(1 for _ in run.problem.distributed.walk()) <= FEW_OPS
+    found = run.location
+    return few and found is not None and found.op == "bmm" and "differently" in found.reason
+
+
+def _again(problem: Problem, found: Location | None) -> tuple[Location | None, bool]:
+    """The place of a difference where the further ways relate what the plain rules do not, and
+    whether an op is left that no rule admits."""
+    by = walk(problem, wide=True, laws=False)
+    related = by.related
+    breaks = [b for b in related.breaks if b.path or not related.facts.get(b.node.outputs[0])]
+    related.breaks[:] = breaks
+    if not by.wrong:
+        return found, True
+    place = locate(by.one, problem.distributed, related, problem.contract, by.wrong)
+    return place or found, bool(breaks)

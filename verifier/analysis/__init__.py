@@ -1,0 +1,1 @@
+"""What is known of values of one program without running it."""

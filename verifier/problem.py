@@ -1,0 +1,21 @@
+"""A question for the verifier, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from verifier.domains.base import Array
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.program import Program
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Whether `distributed` computes `sequential`, laid out as `contract` says."""
+
+    sequential: Program
+    distributed: Program
+    contract: Contract
+    consts: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    """Values of opaque constants, used when a program is run on numbers."""

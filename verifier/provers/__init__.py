@@ -1,0 +1,1 @@
+"""Ways to find that two programs are equal. What they find, the checker replays."""

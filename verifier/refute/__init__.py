@@ -1,0 +1,1 @@
+"""Runs programs on numbers, to show a difference."""
