@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from agent.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "agent")
 
@@ -57,5 +59,28 @@ def command(tmp_path: Path) -> Command:
             timeout=seconds,
         )
         return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    """As `command`, in this process: PyTorch is imported once for all that use it."""
+    home = tmp_path / "cwd"
+    home.mkdir()
+
+    def run(*arguments: str, cwd: Path = home, seconds: float = 120, **extra: str) -> Done:
+        del seconds
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["shardproof", *arguments])
+        for name, value in {"NO_COLOR": "1", **extra}.items():
+            monkeypatch.setenv(name, value)
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return Done(int(ended.value.code or 0), out, err)
 
     return run

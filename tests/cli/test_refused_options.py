@@ -11,9 +11,9 @@ from tests.cli.conftest import Command
 MODEL = "from torch import nn\nclass Net(nn.Module):\n    pass\n"
 
 
-def assert_refused(command: Command, tmp_path: Path, arguments: list[str], says: str) -> None:
+def assert_refused(here: Command, tmp_path: Path, arguments: list[str], says: str) -> None:
     before = sorted(tmp_path.rglob("*"))
-    done = command(*arguments, "--json")
+    done = here(*arguments, "--json")
     assert done.code == 2
     (error,) = [e for e in done.events if e["event"] == "error"]
     assert says in " ".join(error[key] for key in ("message", "where", "got", "hint"))
@@ -24,8 +24,8 @@ def assert_refused(command: Command, tmp_path: Path, arguments: list[str], says:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_person_sees_one_error_on_stderr(command: Command) -> None:
-    done = command("parallelize", "net.py:Net", "--mesh", "tp=0", "--out", "out")
+def test_a_person_sees_one_error_on_stderr(here: Command) -> None:
+    done = here("parallelize", "net.py:Net", "--mesh", "tp=0", "--out", "out")
     assert done.code == 2
     assert done.out == ""
     lines = done.err.splitlines()
@@ -46,10 +46,10 @@ def test_a_person_sees_one_error_on_stderr(command: Command) -> None:
         ("dp=2;tp=2", "cannot read the mesh dim"),
     ],
 )
-def test_mesh(command: Command, tmp_path: Path, mesh: str, says: str) -> None:
+def test_mesh(here: Command, tmp_path: Path, mesh: str, says: str) -> None:
     (tmp_path / "net.py").write_text(MODEL)
     arguments = ["parallelize", str(tmp_path / "net.py:Net"), "--mesh", mesh, "--out", "out"]
-    assert_refused(command, tmp_path, arguments, says)
+    assert_refused(here, tmp_path, arguments, says)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_mesh(command: Command, tmp_path: Path, mesh: str, says: str) -> None:
         ("x=int[2]", "'x=int[2]' is not an input"),
     ],
 )
-def test_input(command: Command, tmp_path: Path, text: str, says: str) -> None:
-    assert_refused(command, tmp_path, ["capture", "net.py:Net", "--input", text], says)
+def test_input(here: Command, tmp_path: Path, text: str, says: str) -> None:
+    assert_refused(here, tmp_path, ["capture", "net.py:Net", "--input", text], says)
 
 
-def test_input_given_twice(command: Command, tmp_path: Path) -> None:
+def test_input_given_twice(here: Command, tmp_path: Path) -> None:
     arguments = ["capture", "net.py:Net", "--input", "x=i64[2]", "--input", "x=f32[2]"]
-    assert_refused(command, tmp_path, arguments, "input 'x' is given 2 times")
+    assert_refused(here, tmp_path, arguments, "input 'x' is given 2 times")
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,18 @@ def test_input_given_twice(command: Command, tmp_path: Path) -> None:
         (b"\xff\xfe", "cannot be read"),
     ],
 )
-def test_config_file(
-    command: Command, tmp_path: Path, content: str | bytes | None, says: str
-) -> None:
+def test_config_file(here: Command, tmp_path: Path, content: str | bytes | None, says: str) -> None:
     path = tmp_path / "config.json"
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is not None:
         path.write_text(content)
-    assert_refused(
-        command, tmp_path, ["capture", "hf:GPT2LMHeadModel", "--config", str(path)], says
-    )
+    assert_refused(here, tmp_path, ["capture", "hf:GPT2LMHeadModel", "--config", str(path)], says)
 
 
-def test_config_item_of_no_form(command: Command, tmp_path: Path) -> None:
+def test_config_item_of_no_form(here: Command, tmp_path: Path) -> None:
     arguments = ["capture", "hf:GPT2LMHeadModel", "--config", "layers"]
-    assert_refused(command, tmp_path, arguments, "is not a config value")
+    assert_refused(here, tmp_path, arguments, "is not a config value")
 
 
 @pytest.mark.parametrize(
@@ -107,5 +103,5 @@ def test_config_item_of_no_form(command: Command, tmp_path: Path) -> None:
         (["capture", "net.py:Net", "--batch", "0"], "--batch"),
     ],
 )
-def test_command_line(command: Command, tmp_path: Path, arguments: list[str], says: str) -> None:
-    assert_refused(command, tmp_path, arguments, says)
+def test_command_line(here: Command, tmp_path: Path, arguments: list[str], says: str) -> None:
+    assert_refused(here, tmp_path, arguments, says)

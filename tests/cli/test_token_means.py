@@ -45,11 +45,11 @@ GIVEN = "the number of labels that count is the same on every rank along dp"
     ids=["of tokens", "of positions", "by the count of one row", "by a square"],
 )
 def test_mean_over_tokens_that_count(
-    mean: str, proved: bool, command: Command, tmp_path: Path
+    mean: str, proved: bool, here: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "net.py").write_text(MODEL.replace(MEAN, mean))
     given = ("net.py:Net", "--mesh", "dp=2", "--no-run", "--out", "out")
-    done = command("parallelize", *given, cwd=tmp_path)
+    done = here("parallelize", *given, cwd=tmp_path)
     shown = done.out + done.err
     assert (done.code == 0) == proved, shown
     assert "the deciders disagree" not in shown
