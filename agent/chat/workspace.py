@@ -290,7 +290,7 @@ class Desk:
 
             with self.session.run.phase("verify") as phase:
                 found = verify(
-                    Problem(pair.sequential, pair.distributed, pair.contract, consts=pair.consts),
+                    Problem(pair.sequential, pair.distributed, pair.contract, pair.consts or {}),
                     fixes=True,
                     relations=True,
                     progress=self.session.run.note,
