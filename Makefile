@@ -96,15 +96,15 @@ corpus: $(OK)  ## wrong programs and their right twins, from reports of real fau
 
 .PHONY: zoo-smoke
 zoo-smoke: $(OK)  ## GPT-2, Llama, Qwen3, Mistral, Gemma, BERT: plan, prove, run on 2 processes
-	$(BIN)/python -m benchmarks.roads zoo
+	$(BIN)/python -m benchmarks.parallelize zoo
 
 .PHONY: zoo
-zoo: $(OK)  ## some ninety classes of transformers, small: which go the whole road, and why others do not
+zoo: $(OK)  ## some ninety classes of transformers, small: which are proved end to end, and why others are not
 	$(BIN)/python -m benchmarks.zoo
 
 .PHONY: bench
 bench: $(OK)  ## Llama 3 8B, 70B, 405B at true size: seconds by phase, peak memory
-	$(BIN)/python -m benchmarks.roads full
+	$(BIN)/python -m benchmarks.parallelize full
 
 .PHONY: bench-training
 bench-training: $(OK)  ## whole training steps of Llama 3 and Mixtral at full size, up to 8192 ranks
@@ -116,7 +116,7 @@ bench-captured: $(OK)  ## the step of transformers' Llama 3 405B on 8,192 ranks,
 
 .PHONY: bench-scale
 bench-scale: $(OK)  ## the six largest published plans, by phase, and curves over every size
-	$(BIN)/shardproof bench scale
+	$(BIN)/python -m benchmarks.scale
 
 .PHONY: bench-ingest
 bench-ingest: $(OK)  ## 8,192 programs of single ranks, read and judged
@@ -124,7 +124,7 @@ bench-ingest: $(OK)  ## 8,192 programs of single ranks, read and judged
 
 .PHONY: bench-repair
 bench-repair: $(OK)  ## wrong programs of the corpus and mutants with 1 to 3 faults, repaired and proved
-	$(BIN)/shardproof bench repair --out bench/repair
+	$(BIN)/python -m benchmarks.repair --out bench/repair
 
 .PHONY: bench-plans
 bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof by number of layers

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from agent import cli_batch, cli_checks, cli_models, cli_patches, cli_plans
-from agent.arguments import (
-    EXITS,
-    Json,
-    Timeout,
-)
+from agent.arguments import EXITS, Json
 from agent.chat import command as sessions
 
 # Everything heavier than typer is imported inside a command: `--help` must answer at once.
 
+FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
+"""The commands that people need first; `--help` lists the others apart."""
+
+
+class Commands(TyperGroup):
+    """The list of commands in two groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rest = [name for name in self.list_commands(ctx) if name not in FIRST]
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for title, names in (("Commands", FIRST), ("More", rest)):
+            found = [self.get_command(ctx, name) for name in names]
+            with formatter.section(title):
+                rows = [(c.name, c.get_short_help_str(width)) for c in found if c is not None]
+                formatter.write_dl(rows, col_spacing=2)
+
+
 app = typer.Typer(
+    cls=Commands,
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -46,7 +61,7 @@ def shardproof(
 ) -> int:
     """Turn a PyTorch model into a parallel one that is proved equal to it.
 
-    Without a command, a session in this terminal: /help in it lists what it can do.
+    Without a command it starts `chat`, a session in this terminal.
     """
     if context.invoked_subcommand is not None:
         return 0
@@ -62,14 +77,15 @@ cli_checks.register(app)
 @app.command(epilog=EXITS)
 def guard(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="What starts the script, after --.")
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The command that starts the script, after --."),
     ],
-    every: Annotated[int, typer.Option(min=1, help="Look at one call of so many.")] = 100,
+    every: Annotated[int, typer.Option(min=1, help="Check one call in N.")] = 100,
     cycle: Annotated[
         int,
         typer.Option(
             min=0,
-            help="Watch one optimizer step of so many, and in it more calls; 1: all steps. "
+            help="Check calls in one optimizer step of N, and more of them there; 1: all steps. "
             "By default a tenth of --every, 10 at most.",
         ),
     ] = 0,
@@ -85,7 +101,9 @@ def guard(
     ] = 60.0,
     json: Json = False,
 ) -> int:
-    """Run a distributed script, unmodified, and check what its ranks exchange.
+    """Run a training script and check what its ranks exchange.
+
+    The script is not changed.
 
     The exit code is the script's own, or 6 where an exchange went wrong.
 
@@ -106,94 +124,13 @@ def guard(
 
 
 @app.command(epilog=EXITS)
-def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="scale or repair.")],
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="scale: plans (L1 L2 L3 D1 D2 D3, plans) or curves (dp tp pp micro_batches layers "
-            "hidden seq, curves). repair: corpus, zoo, training. All by default.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for results, page, picture and tables.")
-    ] = None,
-    repeat: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Runs of a curve's point; the fastest counts.")
-    ] = 3,
-    unrolled: Annotated[
-        bool, typer.Option("--unrolled", help="Write micro-batches of a plan out, as scheduled.")
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Wrong programs of each part at most.")
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Seconds to repair one program.")
-    ] = 10.0,
-    stop: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="Stop repairing after so long; the next run goes on there."),
-    ] = None,
-    llm: Annotated[
-        str, typer.Option(metavar="none|auto|MODEL", help="Repair with a model.")
-    ] = "none",
-    feedback: Annotated[
-        list[str],
-        typer.Option(
-            metavar="LEVEL",
-            help="Repair by the model alone, told so much: none, message, relation, witness, "
-            "fixes or all. Repeatable.",
-        ),
-    ] = [],
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
-    """Measure proofs of full-size training steps (scale), or repairs of wrong programs (repair).
-
-    What is measured is kept as it goes: a run of repair that is interrupted goes on where it was.
-
-    \b
-    Examples:
-      shardproof bench scale L1 D1
-      shardproof bench scale --out scale/
-      shardproof bench repair corpus --limit 10
-      shardproof bench repair --out repair/ --llm auto --feedback all --limit 20
-    """
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
-        from agent import bench as bench_command
-        from agent.errors import InputError
-
-        if what == "repair":
-            from benchmarks.repair import command as bench_repair
-
-            asked = bench_repair.Choice(
-                tuple(names or ()),
-                limit,
-                seconds,
-                llm=llm,
-                levels=tuple(feedback),
-                stop=stop,
-            )
-            return bench_repair.command(run, asked, out)
-        if what != "scale":
-            raise InputError("no such benchmark", expected="scale or repair", got=what)
-        choice = bench_command.Choice(tuple(names or ()), repeat, unrolled)
-        return bench_command.run(run, choice, out)
-
-    return conduct("bench", sys.argv[1:], work, json=json, timeout=timeout)
-
-
-@app.command(epilog=EXITS)
 def doctor(
     probe: Annotated[
         bool, typer.Option("--probe", help="Also ask the model, at the cost of a few short calls.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Say what is installed here and what each missing part would give.
+    """Say what is installed, and what is missing for what.
 
     \b
     Examples:
@@ -222,7 +159,7 @@ def ops(
     markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/ops.md.")] = False,
     json: Json = False,
 ) -> int:
-    """List the ops: signature in factors, attributes, linearity, gradient.
+    """List the ops with signature, attributes and gradient.
 
     \b
     Examples:

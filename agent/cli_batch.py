@@ -74,9 +74,10 @@ def batch(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Take many models down the road of `parallelize`, each in a process of its own.
+    """Parallelize many models in one run.
 
-    Options for models take the place of [defaults] in a manifest; what a job says comes first.
+    Each job runs in a process of its own. Options replace [defaults] of a manifest; what a job
+    says comes first.
     A crash, a time-out or a refusal is a row of the summary. Exit code 0: every job is proved.
 
     \b

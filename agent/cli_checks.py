@@ -33,7 +33,7 @@ def verify(
         Path | None, typer.Option(help="How inputs and outputs are laid out.")
     ] = None,
     relations: Annotated[
-        bool, typer.Option("--relations", help="Say what every value was found to be.")
+        bool, typer.Option("--relations", help="Print the relation of every value.")
     ] = False,
     cache: Annotated[
         bool,
@@ -47,7 +47,7 @@ def verify(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Check an out-directory again, or prove one IR program equal to another under a contract.
+    """Check an out-directory again, or prove two programs equal.
 
     A directory is checked without search, network or torch: the hashes of its files, its
     certificate step by step, the order in time, and that the plan is that of the programs. It ends
@@ -116,7 +116,7 @@ def check(
     ] = True,
     no_grad: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="An input of which no gradient is asked: a mask, say."),
+        typer.Option(metavar="NAME", help="An input without a gradient: a mask, say."),
     ] = [],
     skip_output: Annotated[
         list[str],
@@ -134,7 +134,7 @@ def check(
         typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),
     ] = "",
     repair_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds to look for a mend of what is wrong.")
+        float, typer.Option(min=0, help="Seconds to look for a repair.")
     ] = 10.0,
     keep: Annotated[
         Path | None,
@@ -143,9 +143,10 @@ def check(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Prove that a module that calls torch.distributed computes what a one-device model does.
+    """Prove parallel code of yours equal to a one-device model.
 
-    Every rank is traced by PyTorch, forward and backward, under a process group that sends nothing.
+    For modules that call torch.distributed. Every rank is traced by PyTorch, forward and backward,
+    under a process group that sends nothing.
 
     \b
     Examples:
@@ -199,9 +200,10 @@ def verify_ranks(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Read the program of every rank, thousands of them, and prove that together they compute one.
+    """Prove programs given as one text per rank.
 
-    A rank that deviates from those around it is named with its file and line.
+    Thousands of ranks are read as one program. A rank that deviates from those around it is named
+    with its file and line.
 
     \b
     Examples:
@@ -239,12 +241,12 @@ def repair(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="What a model is told: none, message, relation, witness or fixes.",
+            help="What a model is shown: none, message, relation, witness or fixes.",
         ),
     ] = "fixes",
     json: Json = False,
 ) -> int:
-    """Mend the program of the ranks: the fewest edits after which it is proved, as a diff.
+    """Repair a wrong program by the fewest edits that are proved.
 
     The diff is of the file as it is written, comments and all. Nothing is written.
 
@@ -287,7 +289,9 @@ def lift(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Lift a kernel script to a program; with a mesh, prove it when it is split over ranks.
+    """Lift a TIR or TileLang kernel to a program.
+
+    With a mesh, prove the kernel when it is split over ranks.
 
     \b
     Examples:
@@ -316,7 +320,9 @@ def schedule(
     text: Annotated[bool, typer.Option("--text", help="Print it as text to edit.")] = False,
     json: Json = False,
 ) -> int:
-    """Generate a pipeline schedule, or check one of your own: order, deadlock, memory, messages.
+    """Generate or check a pipeline schedule.
+
+    Checked are order, deadlock, memory and messages.
 
     \b
     Examples:
@@ -337,7 +343,9 @@ def order(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Events of every rank.")],
     json: Json = False,
 ) -> int:
-    """Check what ranks do in time: races, missing waits, lost messages, deadlocks.
+    """Check events of ranks for races and deadlocks.
+
+    Also missing waits, lost messages and buffers used too early.
 
     \b
     Example:

@@ -64,14 +64,15 @@ def parallelize(
     ] = False,
     translation: Annotated[
         Path | None,
-        typer.Option(help="A program for a model that capture refuses; held to the code first."),
+        typer.Option(help="A program for code that capture refuses; compared with it first."),
     ] = None,
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Capture a model, plan it for a mesh, prove the plan, and write it as a patch with a report.
+    """Plan, prove and patch a model for a mesh.
 
-    Nothing is written unless the run gets as far as a verdict.
+    The model is captured and planned, the plan is written as a patch, and the patched source is
+    read back and proved. Nothing is written unless the run gets as far as a verdict.
 
     \b
     Examples:
@@ -132,9 +133,10 @@ def step(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Prove a model's whole training step: micro-batches, reduction, clipping, AdamW.
+    """Prove a model's whole training step.
 
-    `--batch` is the extent of one micro-batch over all ranks.
+    Micro-batches, gradient reduction, clipping and AdamW. `--batch` is the extent of one
+    micro-batch over all ranks.
 
     \b
     Examples:
@@ -173,7 +175,9 @@ def capture(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Print the program of a model on one device: forward, backward, every op with its source.
+    """Print the one-device program of a model.
+
+    Forward and backward, every op with its source line.
 
     \b
     Examples:
@@ -225,7 +229,10 @@ def translate(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Translate a model that capture refuses, and hold the translation to the code on samples.
+    """Write a model that capture refuses in the text form.
+
+    A language model writes it, or you. It is compared with the code on samples before anything is
+    proved from it.
 
     \b
     Examples:

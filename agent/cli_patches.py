@@ -18,7 +18,7 @@ PATCH_EXITS = (
 
 
 def diff(out: Out, root: Root = Path(), json: Json = False) -> int:
-    """Show the patch of an out-directory, and whether it fits the files there. Writes nothing.
+    """Show a patch and whether it fits the files. Writes nothing.
 
     \b
     Examples:
@@ -46,10 +46,11 @@ def apply(
     recapture: Recapture = False,
     json: Json = False,
 ) -> int:
-    """Apply a proved patch to your files: all of them or none. `shardproof undo` takes it back.
+    """Apply a proved patch to your files, all of them or none.
 
-    The certificate is checked again, every file must be as it was when the patch was made, and
-    no git command is run on your tree. With --recapture the patch itself is read and proved first.
+    `shardproof undo` takes it back. The certificate is checked again, every file must be as it was
+    when the patch was made, and no git command is run on your tree. With --recapture the patch
+    itself is read and proved first.
 
     \b
     Examples:
@@ -67,7 +68,9 @@ def apply(
 
 
 def undo(root: Root = Path(), json: Json = False) -> int:
-    """Take the patch that was applied last back: the exact bytes of before, new files removed.
+    """Take back the patch that was applied last.
+
+    Files get the exact bytes they had; new files are removed.
 
     \b
     Example:
@@ -84,7 +87,7 @@ def undo(root: Root = Path(), json: Json = False) -> int:
 
 
 def redo(root: Root = Path(), json: Json = False) -> int:
-    """Apply again what was undone last.
+    """Apply again the patch that was undone last.
 
     \b
     Example:

@@ -41,7 +41,9 @@ def candidates(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """List the best plans with their price and verdict, and those that are none with the reason.
+    """List the best plans, with cost and verdict.
+
+    Plans that were refused are listed with the reason.
 
     \b
     Examples:
@@ -79,7 +81,7 @@ def why_not(
     bare: Annotated[
         bool,
         typer.Option(
-            "--bare", help="Also take the style at its word: without the collectives around it."
+            "--bare", help="Also judge the style alone, without the collectives around it."
         ),
     ] = False,
     config: Config = [],
@@ -94,7 +96,9 @@ def why_not(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Say why a module does not have a style, by trying it: the answer is a verdict.
+    """Say why a module is not sharded in a given way.
+
+    The style is tried, and the answer is a verdict.
 
     Planned with the style and proved, or refuted with a counterexample, or refused with the
     reason. Ends in 0 where a plan with the style holds.

@@ -193,7 +193,7 @@ def markdown(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
-    """The page that is written to `docs/`."""
+    """The page that is written to `benchmarks/results/`."""
     mutants = [o for o in outcomes if o.kind != "unmutated"]
     differ = [o for o in mutants if not o.equal]
     refuted = sum(o.verdict in ("refuted", "stuck", "ill-formed") for o in differ)
@@ -204,7 +204,7 @@ def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
             "# Mutants of training steps",
             "",
             f"Written by `python -m benchmarks.mutants --count {count} --seed {seed} --write "
-            "docs/training_mutants.md`.",
+            "benchmarks/results/training_mutants.md`.",
             "",
             "Every strategy of `synthesis/training/strategies.py`: a whole step, forward and "
             "backward, gradient",

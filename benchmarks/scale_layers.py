@@ -1,7 +1,7 @@
 """`python -m benchmarks.scale_layers`: seconds to plan and prove Llama 3 405B by layers.
 
 Blocks are lowered and proved once however often they repeat, so the time should not grow. The
-shapes are those of the full model; capture is left out, as it is measured by `benchmarks.roads`.
+shapes are those of the full model; capture is left out: `benchmarks.parallelize` measures it.
 Seconds are of the processor.
 Exits 1 where a plan is not proved, takes longer than 5 s, or takes three times the least.
 """

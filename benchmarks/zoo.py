@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.roads import Road, Row, measure
+from benchmarks.parallelize import Job, Row, measure
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
@@ -196,10 +196,10 @@ def fields(name: str) -> dict[str, Any]:
     return {**{k: v for k, v in SIZES.items() if k in known}, **more}
 
 
-def road(name: str, mesh: str, run: bool) -> Road:
+def job(name: str, mesh: str, run: bool) -> Job:
     items = tuple(f"{key}={json.dumps(value)}" for key, value in fields(name).items())
     options = ("--mesh", mesh, "--batch", "4", "--seq", "8", "--run" if run else "--no-run")
-    return Road(name, f"hf:{name}", items, options)
+    return Job(name, f"hf:{name}", items, options)
 
 
 def table(rows: dict[str, list[Row]]) -> str:
@@ -219,7 +219,7 @@ def table(rows: dict[str, list[Row]]) -> str:
 
 
 def main() -> int:
-    """0 if no road ended refuted or with a crash: a refusal is an answer."""
+    """0 if no job ended refuted or with a crash: a refusal is an answer."""
     parser = argparse.ArgumentParser(prog="benchmarks.zoo")
     parser.add_argument("names", nargs="*", help="classes; all of them if none are named")
     parser.add_argument("--mesh", default="tp=2")
@@ -231,7 +231,7 @@ def main() -> int:
         for name in members:
             if given.names and name not in given.names:
                 continue
-            row = measure(road(name, given.mesh, not given.no_run))
+            row = measure(job(name, given.mesh, not given.no_run))
             rows.setdefault(group, []).append(row)
             print(f"{name}: {row.verdict} in {row.total:.1f} s {row.error}", file=sys.stderr)
     print(table(rows))

@@ -1,4 +1,4 @@
-"""Sessions on the command line: the bare command, `-p`, `resume` and `replay`."""
+"""Sessions on the command line: the bare command, `-p`, `chat`, `resume` and `replay`."""
 
 from __future__ import annotations
 
@@ -74,8 +74,22 @@ def _guarded(work: Callable[[], int], json: bool) -> int:
 
 def register(app: typer.Typer, epilog: str) -> None:
     """Add the commands."""
+    app.command(epilog=epilog)(chat)
     app.command(epilog=epilog)(resume)
     app.command(epilog=epilog)(replay)
+
+
+def chat(prompts: Prompts = [], json: Json = False) -> int:
+    """Work on a model in a session: load, plan, ask, prove, apply.
+
+    The same as `shardproof` without a command. /help in it lists what it can do.
+
+    \b
+    Examples:
+      shardproof chat
+      shardproof chat -p "/load examples/mlp.py:MLP" -p "/mesh tp=2" -p "/plan" -p "/verify"
+    """
+    return bare(prompts, json, "Usage: shardproof chat [-p INPUT]...")
 
 
 def resume(
@@ -88,7 +102,7 @@ def resume(
     ),
     json: Json = False,
 ) -> int:
-    """Go on with a session: the one named, or the newest one of this folder.
+    """Go on with a session: the one named, or the newest here.
 
     One in which nothing was loaded comes last. A step that was cut off, by a crash or a kill, is
     named; everything before it is as it was.
@@ -140,12 +154,13 @@ def replay(
     ],
     json: Json = False,
 ) -> int:
-    """Run a session again, without its model and without network, and compare every event.
+    """Run a session again and compare every event.
 
-    The files that were loaded, the answers of the model and those of the owner come from the
-    transcript; everything else is computed again, in a scratch folder. Exits 1 with the first
-    difference. Times, peak memory, the folder, the session's name and boundary words are set to
-    fixed words on both sides; steps that were interrupted and commands that look at the machine
+    Neither the language model nor the network is used. Files that were loaded, answers of the
+    model and of the owner come from the transcript; everything else is computed again, in a
+    scratch folder. Exits 1 with the first difference. Times, peak memory, the folder, the session's
+    name and boundary words are set to fixed words on both sides; steps that were interrupted and
+    commands that look at the machine
     (/doctor, /model, /save, /resume, /fork) are not run again.
 
     \b

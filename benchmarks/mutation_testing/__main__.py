@@ -169,7 +169,7 @@ def markdown(rows: Sequence[tuple[str, ...]], count: int, seed: int, seconds: fl
         "# Mutation campaign",
         "",
         f"Written by `python -m benchmarks.mutation_testing --count {count} --seed {seed} --write "
-        f"docs/mutants.md` in {seconds:.0f} s on one core.",
+        f"benchmarks/results/mutants.md` in {seconds:.0f} s on one core.",
         "",
         "Truth is float64 simulation of every rank. A variant that differs and is proved, or that",
         "the relations alone accept, is a false accept; one that is equal and refuted is a false",

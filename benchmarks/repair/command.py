@@ -1,4 +1,4 @@
-"""`bench repair`: measured, kept as it goes, taken up again where it stopped."""
+"""Repairs measured, kept as they come, taken up again where a run stopped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agent import bench, events
+from agent import events
 from agent.errors import Exit, InputError
 from agent.loop import Level, Settings
 from agent.repairing import asking
 from agent.run import Outcome as Ended
 from agent.run import Run
+from benchmarks.machine import described
 from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
 from benchmarks.repair.programs import PARTS, size, wrong
 from benchmarks.repair.tables import page
@@ -132,13 +133,13 @@ class _Measured:
 
 def _said(done: Sequence[Outcome], total: int) -> str:
     mine = [o for o in done if not o.none]
-    mended = sum(o.repaired for o in mine)
-    return f"{len(done)} of {total}: {mended} of {len(mine)} programs repaired"
+    done_right = sum(o.repaired for o in mine)
+    return f"{len(done)} of {total}: {done_right} of {len(mine)} programs repaired"
 
 
 def _write(run: Run, choice: Choice, folder: Path, level: str, outcomes: list[Outcome]) -> str:
     name = choice.name(level)
-    about = bench.described()
+    about = described()
     data = {
         "machine": about,
         "settings": asdict(choice) | {"level": level},

@@ -11,14 +11,19 @@ import pytest
 from agent import events
 from tests.cli.conftest import COMMAND, Command, environment
 
-COMMANDS = ("parallelize", "batch", "verify", "capture", "doctor", "ops")
+FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
+COMMANDS = (*FIRST, "capture", "doctor", "ops")
 HEAVY = ("torch", "z3", "numpy", "pydantic", "rich", "libcst", "openai", "jinja2", "networkx")
 
 
 def test_help_names_every_command(command: Command) -> None:
     done = command("--help")
     assert done.code == 0
-    assert all(name in done.out for name in COMMANDS)
+    first, more = done.out.split("Commands:")[1].split("More:")
+    assert [line.split()[0] for line in first.splitlines() if line] == list(FIRST)
+    assert not any(f"\n  {name} " in more for name in FIRST)
+    assert all(f"\n  {name} " in more for name in COMMANDS if name not in FIRST)
+    assert "..." not in first
 
 
 @pytest.mark.parametrize("name", COMMANDS)

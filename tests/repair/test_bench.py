@@ -1,4 +1,4 @@
-"""`bench repair` on a slice: nothing wrong is accepted, and a run goes on where it stopped."""
+"""`benchmarks.repair` on a slice: nothing wrong is accepted, and a run goes on where it stopped."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import bench
 from agent.errors import Exit, InputError
 from agent.run import Run
+from benchmarks import scale as bench
 from synthesis.training import scale
 from synthesis.training.model import TINY, Degrees, check
 

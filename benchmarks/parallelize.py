@@ -1,4 +1,4 @@
-"""`python -m benchmarks.roads zoo|full`: whole runs of `shardproof parallelize`, one row each.
+"""`python -m benchmarks.parallelize zoo|full`: whole runs of the command, one row each.
 
 `zoo` takes small configs of transformers models, on two processes each; `full` takes Llama 3 at
 its true sizes, planned and proved for eight ranks but not run.
@@ -21,20 +21,20 @@ PHASES = ("capture", "plan", "verify", "emit", "read", "check", "run")
 
 
 @dataclass(frozen=True)
-class Road:
+class Job:
     name: str
     target: str
     config: tuple[str, ...]
     options: tuple[str, ...]
 
 
-def _small(name: str, **config: int) -> Road:
+def _small(name: str, **config: int) -> Job:
     items = tuple(f"{key}={value}" for key, value in config.items())
     options = ("--mesh", "tp=2", "--batch", "4", "--seq", "8", "--run")
-    return Road(name, f"hf:{name}", items, options)
+    return Job(name, f"hf:{name}", items, options)
 
 
-def _decoder(name: str, **more: int) -> Road:
+def _decoder(name: str, **more: int) -> Job:
     return _small(
         name,
         hidden_size=32,
@@ -63,7 +63,7 @@ ZOO = (
     ),
 )
 FULL = tuple(
-    Road(
+    Job(
         f"Llama 3 {size}",
         "hf:LlamaForCausalLM",
         (str(ROOT / "examples" / f"llama3-{size.lower()}.json"),),
@@ -86,13 +86,13 @@ class Row:
     plan: str = ""
 
 
-def measure(road: Road) -> Row:
-    """Run one road in a process of its own."""
+def measure(job: Job) -> Row:
+    """Run one job in a process of its own."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as out:
-        config = [x for item in road.config for x in ("--config", item)]
-        options = [*config, *road.options, "--out", str(Path(scratch) / "out"), "--json"]
+        config = [x for item in job.config for x in ("--config", item)]
+        options = [*config, *job.options, "--out", str(Path(scratch) / "out"), "--json"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "parallelize", road.target, *options],
+            [sys.executable, "-m", "agent", "parallelize", job.target, *options],
             stdout=out,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
@@ -104,9 +104,9 @@ def measure(road: Road) -> Row:
     plans = [e["strategy"] for e in events if e["event"] == "plan"]
     said = [e["message"] for e in events if e["event"] in ("error", "verdict")]
     if not events or "verdict" not in events[-1]:
-        return Row(road.name, process.returncode or 1, "crash", {}, 0.0, 0, None, "no verdict")
+        return Row(job.name, process.returncode or 1, "crash", {}, 0.0, 0, None, "no verdict")
     return Row(
-        road.name,
+        job.name,
         process.returncode,
         events[-1]["verdict"],
         {e["phase"]: e["seconds"] for e in events if e["event"] == "phase.completed"},
@@ -131,13 +131,13 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    """0 if every road ended proved (and, where it was run, agreed)."""
-    parser = argparse.ArgumentParser(prog="benchmarks.roads")
+    """0 if every job ended proved (and, where it was run, agreed)."""
+    parser = argparse.ArgumentParser(prog="benchmarks.parallelize")
     parser.add_argument("which", choices=("zoo", "full"))
     chosen = ZOO if parser.parse_args().which == "zoo" else FULL
     rows: list[Row] = []
-    for road in chosen:
-        row = measure(road)
+    for job in chosen:
+        row = measure(job)
         rows.append(row)
         print(f"{row.name}: {row.verdict} in {row.total:.1f} s {row.error}", file=sys.stderr)
     print(table(rows))
