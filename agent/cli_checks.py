@@ -233,7 +233,7 @@ def repair(
         str,
         typer.Option(
             metavar="none|auto|MODEL",
-            help="A model to ask where the search finds nothing, or several repairs alike: "
+            help="A model to ask where the search finds nothing, or several equal repairs: "
             "auto is the one that the environment names.",
         ),
     ] = "none",

@@ -59,7 +59,7 @@ def _usable(read: Ingested, path: Path) -> None:
             where=found.where or str(path),
             expected=found.expected,
             got=found.got,
-            hint="the form is described in docs/ingest.md",
+            hint="the form is described in docs/programs.md",
         )
 
 

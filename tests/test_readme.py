@@ -1,10 +1,11 @@
-"""The README's commands do what it says, and its tables say what the code does."""
+"""The README's commands do what it says and print what it shows."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +16,50 @@ from agent.errors import Exit
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-LINES = [
+START = (ROOT / "docs" / "getting-started.md").read_text()
+TARGETS = [line.split("#")[0].strip() for line in README.splitlines() if line.startswith("make ")]
+SHOWN = [
+    part.partition("\n")
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    for part in block.split("$ ")[1:]
+]
+"""Commands with what the README shows of their output."""
+PLAIN = [
     line
     for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
     for line in block.splitlines()
+    if line.startswith("shardproof ")
 ]
-COMMANDS = [line for line in LINES if line.startswith("shardproof ")]
-TARGETS = [line.split("#")[0].strip() for line in LINES if line.startswith("make ")]
 
 
-def test_it_shows_two_make_targets_and_three_commands() -> None:
+def ran(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")}
+    return subprocess.run(
+        [sys.executable, "-m", "agent", *shlex.split(command)[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def plain(text: str) -> list[str]:
+    """Lines without their numbers, which differ from machine to machine."""
+    return [re.sub(r"\d[\d.,e-]*", "#", " ".join(line.split())) for line in text.splitlines()]
+
+
+def test_it_shows_two_make_targets_and_six_commands() -> None:
     assert TARGETS == ["make demo", "make test"]
-    assert [c.split()[1] for c in COMMANDS] == ["parallelize", "parallelize", "verify"]
+    words = [command.split()[1] for command, _, _ in SHOWN]
+    assert words == ["parallelize", "diff", "apply", "check"]
+    assert [c.split()[1] for c in PLAIN] == ["parallelize", "verify"]
+
+
+def test_a_verdict_and_a_diff_stand_in_its_first_screen() -> None:
+    first = README.splitlines()[:26]
+    assert any(line.startswith("proved:") for line in first[:15])
+    assert any(line.startswith("+ ") for line in first)
+    assert any(line.startswith("$ shardproof apply") for line in first)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -38,27 +71,41 @@ def test_its_make_targets_exist(target: str) -> None:
 @pytest.mark.hf
 @pytest.mark.gloo
 @pytest.mark.slow
-def test_its_commands_end_proved(tmp_path: Path) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for command in COMMANDS:
-        done = subprocess.run(
-            [sys.executable, "-m", "agent", *shlex.split(command)[1:]],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+def test_its_commands_do_what_it_shows(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for command, _, shown in SHOWN:
+        done = ran(command, tmp_path)
+        assert done.returncode == (1 if " check " in command else 0), done.stderr
+        printed = plain(done.stdout + "\n" + done.stderr)
+        assert [line for line in plain(shown) if line and line not in printed] == []
+    for command in PLAIN:
+        done = ran(command, tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
-        word = "accepted" if " verify " in command else "proved"
-        assert done.stdout.startswith(word)
+        assert done.stdout.startswith("accepted" if " verify " in command else "proved")
 
 
-def test_its_exit_codes_are_the_code_s() -> None:
-    table = re.findall(r"^\| (\d+) \|", README, re.MULTILINE)
+def test_the_exit_codes_of_the_docs_are_the_code_s() -> None:
+    table = re.findall(r"^\| (\d+) \|", START, re.MULTILINE)
     assert [int(code) for code in table] == [int(code) for code in Exit]
 
 
-def test_its_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", README)
-    assert [t for t in targets if not (ROOT / t).exists()] == []
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", page.read_text())
+    for target, anchor in links:
+        if "://" in target:
+            continue
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads]
+            assert anchor[1:] in slugs, f"{target}{anchor}"
+
+
+def test_every_page_is_in_the_readme() -> None:
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert {p for p in pages if f"({p})" not in README and f"({p}#" not in README} == set()

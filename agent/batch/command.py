@@ -211,7 +211,7 @@ def finished(progress: Progress, found: summary.Summary, stopped: str) -> Outcom
     lines = [f"{summary.headline(found)}, {found.seconds:.1f} s"]
     for group in found.causes:
         names = ", ".join(group.jobs[:4]) + (" ..." if len(group.jobs) > 4 else "")
-        message = group.message.split("\n")[0] + ("" if group.alike else " (and alike)")
+        message = group.message.split("\n")[0] + ("" if group.alike else " (and similar)")
         lines.append(f"  {len(group.jobs)} {group.status}: {message}: {names}")
     lines.append(f"summary: {report}")
     return Outcome(

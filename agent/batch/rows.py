@@ -194,7 +194,7 @@ def _failure(ended: Ended, job: Job) -> tuple[Status, Cause]:
         verdict = _said(ended.events)
         return "unknown", verdict or _cause("not proved, and nothing was written")
     if ended.code == Exit.INTERRUPTED:
-        return "failed", _cause("something other than the batch told the process to end")
+        return "failed", _cause("something other than the batch ended the process")
     if said is not None:
         return "failed", said
     last = ended.words.strip().splitlines()[-1:]

@@ -40,7 +40,7 @@ def offer(session: Session, refused: Refused, error: CaptureError) -> Outcome:
         else f"/translate asks the model; {FROM_FILE}"
     )
     session.say(
-        "code that capture cannot take can be translated, and the translation is held to the code\n"
+        "code that capture cannot take can be translated; the translation is compared with it\n"
         f"next: /prompt /translate shows what would be sent; {asks}"
     )
     return outcome

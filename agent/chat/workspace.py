@@ -171,7 +171,7 @@ class Desk:
         if planned is None:
             raise InputError("there is no plan", hint=self.towards_plan())
         if planned.of != self.planned_of():
-            raise InputError("the plan is for another model, mesh or wishes", hint="/plan")
+            raise InputError("the plan is for another model, mesh or constraints", hint="/plan")
 
         def again() -> Synthesis:
             with self.session.run.phase("plan again"):

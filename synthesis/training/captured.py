@@ -79,7 +79,7 @@ class _Pass:
             held, made = contract.inputs[item.name], contract.outputs[f"grad:{item.path}"]
             if held != made:
                 raise TrainingError(
-                    f"{item.path} lies as {held}, its gradient as {made}; they must be alike"
+                    f"{item.path} lies as {held}, its gradient as {made}; they must be the same"
                 )
 
     def step(

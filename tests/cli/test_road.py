@@ -70,11 +70,11 @@ def test_a_proved_plan_runs_and_agrees(road: tuple[Path, Done]) -> None:
     assert (last.verdict, last.exit_code) == ("proved", 0)
 
 
-def test_the_directory_holds_what_the_readme_names(road: tuple[Path, Done]) -> None:
+def test_the_directory_holds_what_the_docs_name(road: tuple[Path, Done]) -> None:
     folder, _ = road
     names = {p.name for p in (folder / "out").iterdir()}
-    readme = (ROOT / "README.md").read_text()
-    assert all(f"`{name}`" in readme for name in names)
+    page = (ROOT / "docs" / "getting-started.md").read_text()
+    assert all(f"`{name}`" in page for name in names)
     assert {p.name for p in folder.iterdir()} == {"net.py", "out"}
     lines = (folder / "out" / "events.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["event"] == "run.completed"

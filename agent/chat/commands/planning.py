@@ -17,7 +17,7 @@ STYLES = "MODULE STYLE, for example up row"
 
 @command(group=GROUP, examples=("/plan",))
 def plan(session: Session, words: Words) -> Outcome:
-    """Search for a plan that keeps every wish; it is proved by /verify.
+    """Search for a plan under the given constraints; /verify proves it.
 
     Tactics seed the search, and ideas of the model that were proved; a cost model over the
     described cluster compares.
@@ -52,7 +52,7 @@ def plan(session: Session, words: Words) -> Outcome:
 
 @command("[N]", group=GROUP, examples=("/candidates", "/candidates 20"), most=1)
 def candidates(session: Session, words: Words) -> Outcome:
-    """List what the search came by, each judged: proved, refuted, not to be written, too large.
+    """List what the search found, each judged: proved, refuted, not to be written, too large.
 
     No candidate is judged by its price alone: every one of them is verified.
     """
@@ -110,7 +110,7 @@ def why_not(session: Session, words: Words) -> Outcome:
     examples=("/pin", "/pin up column", "/pin transformer.h.*.mlp.c_fc=column", "/pin --drop up"),
 )
 def pin(session: Session, words: Words) -> Outcome:
-    """Give a module a style in every plan from now on; without words, list the wishes."""
+    """Give a module a style in every plan from now on; without words, list the constraints."""
     return _wish(session, words, "pin")
 
 
@@ -155,7 +155,7 @@ def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain
         wishes = [w for w in wishes if w != wish] + [wish]
     else:
         lines = planning.wished(session)
-        return session.say("\n".join(lines) or "no wishes")
+        return session.say("\n".join(lines) or "no constraints")
     session.change(wishes=wishes)
     asked = planning.wishes(session)
     if session.state.model is not None and session.state.mesh:
@@ -163,7 +163,7 @@ def _wish(session: Session, words: Words, kind: Literal["pin", "ban", "constrain
         settle(asked, space.modules, space.mesh[space.tp] if space.tp else 1, can_emit)
     lines = planning.wished(session)
     next_ = "next: /plan" if session.state.planned else ""
-    return session.say("\n".join([*(lines or ["no wishes"]), *([next_] if next_ else [])]))
+    return session.say("\n".join([*(lines or ["no constraints"]), *([next_] if next_ else [])]))
 
 
 def _named(wish: Wish, name: str) -> bool:

@@ -114,7 +114,7 @@ def doctor(session: Session, words: Words) -> Outcome:
     examples=("/settings", "/settings run never", "/settings hardware h200"),
 )
 def settings(session: Session, words: Words) -> Outcome:
-    """Show the settings of this session and its wishes, or change one setting."""
+    """Show the settings of this session and its constraints, or change one setting."""
     if words.words:
         session.change(settings=_set(session, words.words))
     state = session.state

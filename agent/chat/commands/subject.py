@@ -191,7 +191,7 @@ def _wanted(words: Words) -> Refused:
     most=1,
 )
 def translate(session: Session, words: Words) -> Outcome:
-    """Have code that capture refuses translated, and hold the translation to the code.
+    """Have code that capture refuses translated, and compare the translation with it.
 
     The source goes to the model; /prompt /translate shows it and sends nothing. Only a translation
     that agrees with the code on all samples is planned from. --reply FILE takes a reply instead of

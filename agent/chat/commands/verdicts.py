@@ -218,7 +218,7 @@ def _at(words: Words, now: int, count: int) -> int:
     examples=("/repair", "/repair --edits 2"),
 )
 def repair(session: Session, words: Words) -> Outcome:
-    """Mend the program of the ranks: the fewest edits after which it is proved.
+    """Repair the program of the ranks: the fewest edits after which it is proved.
 
     The one-device program and the contract stay as they are. With --model, a language model is
     asked for edits where the search finds none; what it answers is proved or thrown away.

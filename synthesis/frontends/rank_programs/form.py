@@ -1,6 +1,6 @@
 """The concrete form: how one rank's program is written, and its lines without their numbers.
 
-See docs/ingest.md. A line is split into a skeleton (its tokens, with `#` for every integer) and
+See docs/programs.md. A line is split into a skeleton (its tokens, with `#` for every integer) and
 the integers. Numbers in names and strings, and decimals, stay in the skeleton.
 """
 

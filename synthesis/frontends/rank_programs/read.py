@@ -73,7 +73,7 @@ class _Read:
 
 
 def read_ranks(path: str | Path, progress: Progress | None = None) -> Ingested:
-    """Read the programs of all ranks from a folder, a zip or one file, as docs/ingest.md says.
+    """Read the programs of all ranks from a folder, a zip or one file, as docs/programs.md says.
 
     Every number of every rank is compared with the affine map that stands for it. Bad input is
     a finding, never an exception.

@@ -91,7 +91,7 @@ def local_extents(
                     f"extent {symbol} is split differently in {before[1].name} and {param.name}",
                     expected=f"{before[0]}",
                     got=f"{size}",
-                    hint="place both alike, or give a script of local extents",
+                    hint="place both the same way, or give a script of local extents",
                 )
     return {name: size for name, (size, _) in out.items()}
 

@@ -2,7 +2,7 @@
 
 A proof says that a program is right if the machine does what it is told. The checks here look at
 what the machine did. They need numpy alone; every one says in its docstring what it sees, with what
-certainty, and what it does not see. `docs/fingerprints.md` has the table of faults and checks.
+certainty, and what it does not see. `docs/guard.md` has the table of faults and checks.
 """
 
 from synthesis.guard.fingerprint.canary import (

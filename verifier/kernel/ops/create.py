@@ -63,7 +63,7 @@ full = register(
         _full_place,
         attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
         flops=lambda types, results, _: 0,
-        doc="A constant. All layouts of it are alike.",
+        doc="A constant. The same under every layout.",
         tags=SPREADS,
     )
 )

@@ -212,7 +212,7 @@ def _ends(t: Terms, ref: Ref) -> tuple[Fraction, Fraction] | None:
     return first, last
 
 
-@law("choice-by-a-constant", "a choice that is made alike everywhere is one of the two")
+@law("choice-by-a-constant", "a choice that is the same everywhere is one of the two")
 def _chosen(t: Terms, term: Term) -> Ref | None:
     if term.op != "where" or t[term.args[0].id].op != "ones":
         return None

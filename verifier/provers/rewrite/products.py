@@ -98,7 +98,7 @@ def _joined_outer(t: Terms, term: Term) -> Ref | None:
     return None
 
 
-@law("slice-of-product", "rows of A B are rows of A, times B; columns alike")
+@law("slice-of-product", "rows of A B are rows of A, times B; columns the same way")
 def _slice_of_product(t: Terms, term: Term) -> Ref | None:
     if term.op != "slice" or t[term.args[0].id].op != "matmul":
         return None

@@ -65,7 +65,7 @@ def _reshaped_map(t: Terms, term: Term) -> Ref | None:
     return t.fit(rebuilt(t, inner, args), term.shape)
 
 
-@law("elementwise-of-joined", "f([a | b], y) = [f(a, y') | f(b, y'')], y cut alike")
+@law("elementwise-of-joined", "f([a | b], y) = [f(a, y') | f(b, y'')], y cut the same way")
 def _map_of_concat(t: Terms, term: Term) -> Ref | None:
     if not elementwise(term):
         return None

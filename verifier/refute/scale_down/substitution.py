@@ -3,7 +3,7 @@
 On a smaller mesh a number may be wrong that was right, as 1/64 is for a mean over 64 ranks; so a
 number of one program alone leaves a difference at small extents in doubt. Not so where the same
 program with another number in its place is *proved* at the given extents: then the number at hand
-stands in the place of one that is right there. docs/soundness.md gives the argument.
+stands in the place of one that is right there. docs/proofs.md gives the argument.
 """
 
 from __future__ import annotations

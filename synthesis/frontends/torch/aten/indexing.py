@@ -124,7 +124,7 @@ def topk(
     """Values and indices. Which of several equal entries is taken, PyTorch leaves open."""
     dim = e.dim(x, dim)
     e.notes.add(
-        "Among equal entries topk takes the one of lower index first, on every device alike; "
+        "Among equal entries topk takes the one of lower index first, on every device; "
         "PyTorch leaves open which it takes, and without `sorted` in which order."
     )
     ids = e.add("topk_index", x if largest else e.add("neg", x), k=k, dim=dim)

@@ -1,4 +1,4 @@
-"""The commands of docs/verifier.md do what the page says."""
+"""The commands of docs/check.md do what the page says."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "verifier.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^shardproof .*$", PAGE, re.MULTILINE)
-OTHERS = [c for c in re.findall(r"`(shardproof [^`]*)`", PAGE) if "FILE" not in c]
+PAGE = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^shardproof verify .*$", PAGE, re.MULTILINE)
+OTHERS = [c for c in re.findall(r"^\| `(shardproof [^`]* [^`]*)`", PAGE, re.M) if "FILE" not in c]
 
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def test_the_first_is_refuted_and_the_second_proved() -> None:
     assert right.stdout == "proved\n"
 
 
-@pytest.mark.parametrize("command", OTHERS)
+@pytest.mark.parametrize("command", [c for c in OTHERS if len(c.split()) > 2])
 def test_other_commands_end_well(command: str) -> None:
     done = run(command)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,54 @@
+"""Pages name what the code has: rules, laws, commands and files."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.cli import FIRST, app
+from verifier.provers.rewrite.laws import LAWS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+FIGURES = RULES.split("## Equality of terms")[0]
+CHECKER = r"\b(claims|collectives|induction|moves|parts|replay|rooted|rows|rules|views)\.(\w+)"
+
+
+def test_every_law_is_listed() -> None:
+    for law in LAWS.values():
+        function = f"{law.rewrite.__module__.rpartition('.')[2]}.{law.rewrite.__name__}"
+        says = law.says.replace("|", "\\|")
+        assert f"| {law.name} | {says} | `{function}` |" in RULES
+
+
+@pytest.mark.parametrize(("module", "name"), sorted(set(re.findall(CHECKER, FIGURES))))
+def test_rules_name_functions_of_the_checker(module: str, name: str) -> None:
+    if name != "py":
+        found = importlib.import_module(f"verifier.checker.{module}")
+        assert hasattr(found, name) or any(hasattr(v, name) for v in vars(found).values())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_of_our_files_exist(page: Path) -> None:
+    folders = "agent|benchmarks|examples|prompts|shardproof|synthesis|tests|verifier"
+    for path in re.findall(rf"`((?:{folders})/[\w./-]+)", page.read_text(encoding="utf-8")):
+        assert (ROOT / path.rstrip("/.")).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_benchmarks_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    known = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
+    known = {name.replace("_", "-") for name in known}
+    assert set(FIRST) <= known
+    used = re.findall(r"(?:^|`)shardproof ([a-z][a-z-]+)", text, re.MULTILINE)
+    assert set(used) <= known
+    for module in re.findall(r"python -m (benchmarks[\w.]*\w)", text):
+        path = ROOT / Path(*module.split("."))
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= set(targets)
