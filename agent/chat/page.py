@@ -26,9 +26,6 @@ LINES = (
     "/mesh tp=2",
     "/plan",
     "/why-not up row",
-    "/why-not down replicate",
-    "/pin up column",
-    "/plan",
     "/verify",
     "/settings run never",
     "/apply --yes",
@@ -38,7 +35,6 @@ LINES = (
 REFUTED = (
     "/load sequential one.txt distributed wrong.txt contract contract.txt",
     "/verify",
-    "/cex",
     "/cex",
     "/repair",
     "/quit",
