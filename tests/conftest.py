@@ -26,9 +26,12 @@ CAMPAIGNS = (
     "test_malformed.py::test_ten_megabytes_parse_in_seconds",
 )
 """Ends of names of tests that take long, and of which others of the same kind are in every run."""
-SLOW = tuple(
-    "batch campaign chat check cli execute frontend guard incremental laws patches patching planning "
-    "repair report resize right training untraceable".split()
+SLOW = frozenset(
+    {
+        *("batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
+        *("incremental", "laws", "patches", "patching", "planning", "repair", "report"),
+        *("resize", "right", "training", "untraceable"),
+    }
 )
 """Folders that `make test-fast` leaves out."""
 
@@ -38,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.endswith(CAMPAIGNS):
             item.add_marker(pytest.mark.campaign)
-        if any(f"tests/{folder}/" in item.nodeid for folder in SLOW):
+        if item.path.relative_to(ROOT).parts[1] in SLOW:
             item.add_marker(pytest.mark.slow)
 
 
