@@ -22,7 +22,6 @@ from verifier.domains.field import Field
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic, equations
 from verifier.kernel.ops import REGISTRY
-from verifier.kernel.ops.map import RISING
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import Op, Placed, Refused
 from verifier.kernel.program.types import FLOATS
@@ -32,11 +31,6 @@ from verifier.refute.evaluate import Values, run_node
 from verifier.refute.scatter import copies, gather, scatter
 from verifier.smt import solver as smt
 from verifier.smt.lemmas import LEMMAS
-
-POSITIVE = frozenset({"log", "log1p", "sqrt", "rsqrt", "pow"})
-"""Ops whose real operand must be positive to have a value."""
-READS_ONE = {"send": "src", "recv": "dst", "broadcast": "index", "scatter": "index"}
-"""Ops that read the value of one coordinate, and the attribute that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ def draw(case: Case, domain: Domain, rng: np.random.Generator) -> list[Array]:
             out.append(rng.integers(-1, 9, size=shape))
         else:
             values = domain.random(shape, rng)
-            if isinstance(domain, Floats) and case.op.name in POSITIVE:
+            if isinstance(domain, Floats) and case.op.traits.needs:
                 values = np.abs(values) + 0.1
             out.append(values)
     return out
@@ -95,8 +89,8 @@ def _zeros(shape: tuple[int, ...], dtype: str, domain: Domain) -> Array:
 
 def starts(case: Case) -> Where:
     """The ranks that hold the operands: one coordinate alone where the op reads no other."""
-    key = READS_ONE.get(case.op.name)
-    if key is None:
+    key = case.op.traits.source
+    if not key:
         return EVERYWHERE
     name, at = str(case.operands.attr("mesh_dim")), case.operands.number(key)
     return ranks_where(case.mesh, {name: (at,)})
@@ -209,7 +203,7 @@ def _domains(case: Case, seed: int) -> list[Domain]:
         for i, (layout, dtype) in enumerate(zip(case.layouts, case.dtypes, strict=True))
         if any(fold != "sum" for _, fold in layout.partial)
     ]
-    ordered = any(dtype not in FLOATS or (case.op.name, i) in RISING for i, dtype in folded)
+    ordered = any(dtype not in FLOATS or i in case.op.traits.rises for i, dtype in folded)
     if not ordered:
         return [Floats(), Field(seed), Symbolic(("max",))]
     return [Floats(), Symbolic(("max", "rising"))]

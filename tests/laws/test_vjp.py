@@ -21,7 +21,6 @@ STRAIGHT = {"round_to", "detach"}
 """Ops whose vjp is not their slope: a cotangent passes straight through, or not at all."""
 NO_GRADIENT = {"sign", "floor", "erf"} | {n for n in REGISTRY if n.endswith("_grad")}
 """Float ops without a vjp: piecewise constant, derivatives of others, or of an irrational scale."""
-POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p", "div", "reciprocal"}
 
 
 def applications(op: Op) -> list[tuple[Program, Program]]:
@@ -61,7 +60,7 @@ def inputs(program: Program, domain: Domain, rng: np.random.Generator, op: str) 
             values[item.name] = rng.integers(-1, 5, size=item.type.shape)
         else:
             drawn = domain.random(item.type.shape, rng)
-            if isinstance(domain, Floats) and op in POSITIVE:
+            if isinstance(domain, Floats) and REGISTRY[op].traits.needs:
                 drawn = np.abs(drawn) + 0.5
             values[item.name] = drawn
     return values

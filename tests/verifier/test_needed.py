@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verifier.analysis.definedness import STRICT, in_scope, needed
+from verifier.analysis.definedness import in_scope, needed
 from verifier.domains.floats import Floats
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.registry import REGISTRY
@@ -98,7 +98,7 @@ def test_in_a_body_what_every_step_needs(
         assert (found[id(scope)] & set("abhrcusnv")) - ends == names - ends
 
 
-@pytest.mark.parametrize("name", sorted(STRICT))
+@pytest.mark.parametrize("name", sorted(n for n, op in REGISTRY.items() if op.traits.strict))
 def test_a_result_has_no_value_where_an_operand_of_a_strict_op_has_none(name: str) -> None:
     """On floats, `nan` for what has no value: it reaches the result from every entry."""
     op = REGISTRY[name]

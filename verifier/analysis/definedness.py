@@ -11,19 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import FLOATS, TensorType
-
-STRICT = frozenset(
-    {"neg", "mul_scalar", "add_scalar", "add", "sub", "mul", "div", "reciprocal", "pow", "round_to"}
-    | {"exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"}
-    | {"abs", "floor", "silu", "silu_grad", "gelu", "gelu_grad", "gelu_tanh", "gelu_tanh_grad"}
-    | {"softplus", "mm", "bmm", "sum", "cumsum"}
-    | {"reshape", "permute", "expand", "concat", "pad", "flip"}
-)
-"""Ops of which a result that is not empty uses every entry of every operand."""
-
-PARTIAL = frozenset({"log", "log1p", "sqrt", "rsqrt", "pow", "reciprocal", "div"})
-"""Ops without a value everywhere."""
 
 Needed = Mapping[int, frozenset[str]]
 """By the `id` of a program and of each body in it: values of which every entry is needed, in a body
@@ -51,7 +40,7 @@ def runs_defined(node: Node, scope: Program, need: Needed) -> bool:
     """Whether all that may have no value in a node, or in its body, is needed."""
     if node.body is not None:
         return all(runs_defined(inner, node.body, need) for inner in node.body.nodes)
-    return node.op not in PARTIAL or node.outputs[0] in need[id(scope)]
+    return not traits(node.op).needs or node.outputs[0] in need[id(scope)]
 
 
 def _backward(
@@ -78,7 +67,7 @@ def _strict(node: Node, types: Mapping[str, TensorType]) -> bool:
         return False
     if node.op == "cast":
         return node.attrs["dtype"] in FLOATS
-    return node.op in STRICT
+    return traits(node.op).strict
 
 
 def _scan(node: Node, outer: Sequence[bool], found: dict[int, frozenset[str]] | None) -> set[str]:

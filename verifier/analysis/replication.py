@@ -9,7 +9,6 @@ from verifier.kernel.program.types import Affine, mesh_dims
 from verifier.kernel.rank_sets import Regions
 
 Dims = frozenset[str]
-GATHERED = frozenset({"all_reduce", "all_gather", "broadcast"})
 
 
 def alike(program: Program, contract: Contract, places: Regions) -> dict[str, Dims]:
@@ -41,26 +40,20 @@ def _after(node: Node, shared: Dims, every: Dims) -> Dims:
     for value in node.attrs.values():
         if isinstance(value, Affine):
             shared -= {name for name, _ in value.terms}
-    kind = lookup(node.op).kind
-    if kind in ("collective", "movement") and "mesh_dim" in node.attrs:
+    op = lookup(node.op)
+    if op.kind in ("collective", "movement") and "mesh_dim" in node.attrs:
         names = frozenset(mesh_dims(node.attrs["mesh_dim"]))  # type: ignore[arg-type]
-        return shared | names if node.op in GATHERED else shared - names
+        return shared | names if op.traits.levels else shared - names
     return shared & every
-
-
-KEEPING = frozenset(
-    {"add", "mul", "sum", "amax", "reshape", "permute", "expand", "slice", "pad", "concat"}
-    | {"all_reduce", "all_gather", "reduce_scatter", "shard_slice", "all_to_all", "on_coord"}
-)
-"""Ops that make nothing negative of what is not."""
 
 
 def positive(program: Program) -> frozenset[str]:
     """Values that are 0 or more on every rank that holds them, whatever the inputs are."""
     out: set[str] = set()
     for node in program.nodes:
+        known = lookup(node.op).traits
         square = node.op == "mul" and node.inputs[0] == node.inputs[1]
-        kept = node.op in KEEPING and all(v in out for v in node.inputs)
-        if square or kept or node.op in ("exp", "abs"):
+        kept = known.keeps is not None and all(v in out for v in node.inputs)
+        if square or ((kept or known.sign is not None) and not known.needs):
             out |= set(node.outputs)
     return frozenset(out)

@@ -10,13 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from verifier.kernel.program.program import Program
+from verifier.kernel.program.registry import compares, traits
 
 Marks = dict[str, set[int]]
-SIDES = {
-    **dict.fromkeys(("eq", "ne"), (0,)),
-    **dict.fromkeys(("lt", "le", "gt", "ge"), (-1, 0, 1)),
-}
-"""What is tried around a constant, by how it is compared."""
+ASIDE, THERE = (-1, 0, 1), (0,)
+"""What is tried around a constant: where it is less or more that counts, and where it is equal."""
 
 
 def marks(program: Program) -> Marks:
@@ -39,8 +37,8 @@ def _visit(
             inner = {i.name: origin[v] for i, v in passed if v in origin}
             _visit(node.body, inner, {i.name: known[v] for i, v in passed if v in known}, found)
             continue
-        around = SIDES.get(node.op)
-        if around is not None:
+        if compares(node.op):
+            around = ASIDE if traits(node.op).rises else THERE
             for value, mark in (node.inputs, node.inputs[::-1]):
                 for name in origin.get(value, ()) if mark in known else ():
                     found.setdefault(name, set()).update(known[mark] + step for step in around)

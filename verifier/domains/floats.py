@@ -3,68 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from verifier.domains.base import COMPARE, Array, Domain, chosen, largest
-from verifier.domains.rounding import FORMATS, round_to
-
-_ERF = np.frompyfunc(math.erf, 1, 1)
-_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
-
-
-def _erf(x: Array) -> Array:
-    return np.asarray(_ERF(x), dtype=np.float64)
-
-
-def _sigmoid(x: Array) -> Array:
-    return 0.5 * (1 + np.tanh(0.5 * x))
-
-
-def _gelu_tanh_inner(x: Array) -> Array:
-    return np.tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x**3))
-
-
-def _gelu_tanh_grad(x: Array) -> Array:
-    t = _gelu_tanh_inner(x)
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _SQRT_2_OVER_PI * (1 + 3 * 0.044715 * x * x)
-
-
-def _gelu_grad(x: Array) -> Array:
-    pdf = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    return 0.5 * (1 + _erf(x / math.sqrt(2))) + x * pdf
-
-
-FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "erf": _erf,
-    "abs": np.abs,
-    "sign": np.sign,
-    "floor": np.floor,
-    "sigmoid": _sigmoid,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "relu": lambda x: np.maximum(x, 0),
-    "relu_grad": lambda x: (x > 0).astype(np.float64),
-    "silu": lambda x: x * _sigmoid(x),
-    "silu_grad": lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
-    "gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
-    "gelu_grad": _gelu_grad,
-    "gelu_tanh": lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)),
-    "gelu_tanh_grad": _gelu_tanh_grad,
-    "softplus": lambda x: np.logaddexp(0, x),
-    **{f"round_to:{name}": partial(round_to, format=name) for name in FORMATS},
-}
+from verifier.domains.functions import FUNCTIONS
 
 
 def _mixed(x: Array) -> Array:
@@ -114,7 +58,7 @@ class Floats(Domain):
             with np.errstate(invalid="ignore", divide="ignore"):
                 return np.power(a, exponent)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            return np.asarray(FUNCTIONS[name](self.lift(a)), dtype=np.float64)
+            return np.asarray(FUNCTIONS[name].floats(self.lift(a)), dtype=np.float64)
 
     def truncate(self, a: Array) -> Array:
         return np.trunc(np.nan_to_num(a)).clip(-(2**53), 2**53).astype(np.int64)

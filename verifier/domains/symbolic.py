@@ -16,12 +16,11 @@ import numpy as np
 import z3 as _z3
 
 from verifier.domains.base import Array, Domain, is_index
+from verifier.domains.functions import FUNCTIONS
 
 z3: Any = _z3
 Entry = Any
 LAWS = ("exp", "rsqrt", "reciprocal", "max", "rising")
-RISING = ("exp", "relu")
-"""Functions that never fall as their operand grows: what the law `rising` says of them."""
 
 
 def term(value: Entry) -> Any:
@@ -114,7 +113,7 @@ class Symbolic(Domain):
         self._sets: dict[Any, frozenset[Any]] = {}
         self._maxima: dict[frozenset[Any], Any] = {}
         self._seen: set[Any] = set()
-        self._applied: dict[str, list[tuple[Any, Any]]] = {name: [] for name in RISING}
+        self._applied: dict[str, list[tuple[Any, Any]]] = {}
         self._fresh = 0
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
@@ -262,8 +261,8 @@ class Symbolic(Domain):
 
     def _apply(self, name: str, x: Any) -> Any:
         out = self._function(name)(x)
-        if "rising" in self.laws and name in self._applied:
-            for other, value in self._applied[name]:
+        if "rising" in self.laws and name in FUNCTIONS and FUNCTIONS[name].rising:
+            for other, value in self._applied.setdefault(name, []):
                 self._fact("rising", out, z3.Implies(x <= other, out <= value))
                 self._fact("rising", out, z3.Implies(other <= x, value <= out))
             self._applied[name].append((x, out))

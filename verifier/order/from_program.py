@@ -17,6 +17,7 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import NOWHERE, Mesh, Source
 from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions, regions
@@ -37,12 +38,10 @@ from verifier.order.events import (
     Wait,
 )
 from verifier.order.meetings import (
-    ALIASES,
-    CALLS,
-    LOCAL,
     Messages,
     dims_of,
     enough,
+    is_local,
     is_plain,
     is_quiet,
     length_of,
@@ -79,7 +78,7 @@ def from_program(
         mesh = Mesh(tuple((name, len(left[name])) for name in program.mesh.names))
     within_limit(program, mesh, quiet)
     builder = TimeBuilder(program.name, machine)
-    for names in sorted({dims_of(node) for _, node in program.walk() if node.op in CALLS}):
+    for names in sorted({dims_of(node) for _, node in program.walk() if traits(node.op).meets}):
         builder.communicator("+".join(names), *process_groups(mesh, names))
     message = Messages()
     received = {
@@ -170,14 +169,14 @@ class _Rank:
                 n
                 for n in program.nodes
                 if (meets(n, self.mesh) if n.body is None else not is_plain(n.body, self.mesh))
-                and n.op not in ALIASES
+                and not traits(n.op).alias
             ]
             self.timed[id(program)] = found
         return found
 
     def _node(self, program: Program, node: Node, places: Regions, region: Where) -> None:
         here = contains(region, self.coords)
-        if node.op in ALIASES:
+        if traits(node.op).alias:
             if here:
                 self._alias(node)
         elif node.op == "send":
@@ -188,13 +187,13 @@ class _Rank:
         elif node.op == "ring_shift":
             if here:
                 self._ring(program, node)
-        elif node.op in CALLS:
+        elif traits(node.op).meets:
             if contains(node.where, self.coords) and (
                 here or contains(places.values[node.inputs[0]], self.coords)
             ):
                 self._call(program, node, here)
         elif lookup(node.op).kind == "movement" or (
-            lookup(node.op).kind == "collective" and node.op not in LOCAL
+            lookup(node.op).kind == "collective" and not is_local(node)
         ):
             raise IRError(f"{program.name}: what {node.op} waits for is not known")
         elif here:
@@ -221,7 +220,7 @@ class _Rank:
         handle = f"{label}.work" if node.timing.asynchronous else ""
         held = node.inputs[0] in self.held and not self.quiet
         event = Collective(
-            op=CALLS[node.op],
+            op=traits(node.op).meets,
             comm=comm,
             label=label,
             stream=stream,

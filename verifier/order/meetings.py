@@ -10,20 +10,13 @@ from verifier.kernel.rank_sets import Regions
 
 LIMIT = 400_000
 """More events than these are refused."""
-LOCAL = frozenset({"shard_slice", "on_coord"})
-"""Collectives in name that exchange nothing."""
-ALIASES = frozenset({"wait", "merge", "only"})
-"""Results that are their operand, in its storage."""
-CALLS = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce_to": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-}
+MOVING = ("movement", "collective")
+
+
+def is_local(node: Node) -> bool:
+    """Whether a collective in name exchanges nothing."""
+    op = lookup(node.op)
+    return op.kind == "collective" and not op.traits.meets
 
 
 def is_quiet(program: Program) -> bool:
@@ -66,8 +59,8 @@ def meeting_mesh(program: Program, places: Regions) -> Mesh:
         for node in inner.nodes:
             if node.body is not None:
                 visit(node.body, held.inside(node))
-            elif node.op not in LOCAL and lookup(node.op).kind in ("movement", "collective"):
-                if node.op in ALIASES:
+            elif lookup(node.op).kind in MOVING and not is_local(node):
+                if lookup(node.op).traits.alias:
                     continue
                 if lookup(node.op).kind == "movement":
                     kept.update(dims_of(node))
@@ -90,7 +83,7 @@ def meeting_coordinates(program: Program, places: Regions) -> dict[str, tuple[in
                 visit(node.body, held.inside(node))
                 continue
             kind = lookup(node.op).kind
-            if node.op in LOCAL or node.op in ALIASES or kind not in ("movement", "collective"):
+            if kind not in MOVING or is_local(node) or lookup(node.op).traits.alias:
                 continue
             if kind == "movement":
                 kept.update(dims_of(node))
@@ -134,7 +127,9 @@ class Messages:
     def __call__(self, program: Program, value: str) -> str:
         other = self.other.get(id(program))
         if other is None:
-            pairs = ((n.outputs[0], n.inputs[0]) for n in program.nodes if n.op in ALIASES)
+            pairs = (
+                (n.outputs[0], n.inputs[0]) for n in program.nodes if lookup(n.op).traits.alias
+            )
             other = self.other[id(program)] = dict(pairs)
         while value in other:
             value = other[value]
@@ -148,9 +143,9 @@ def is_plain(program: Program, mesh: Mesh) -> bool:
 
 def meets(node: Node, mesh: Mesh) -> bool:
     """Whether a rank of the mesh meets another one there."""
-    if node.op in LOCAL or lookup(node.op).kind not in ("movement", "collective"):
+    if lookup(node.op).kind not in MOVING or is_local(node):
         return False
-    return node.op not in CALLS or any(mesh[name] > 1 for name in dims_of(node))
+    return not lookup(node.op).traits.meets or any(mesh[name] > 1 for name in dims_of(node))
 
 
 def length_of(node: Node) -> int:

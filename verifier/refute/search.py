@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from verifier.analysis.definedness import PARTIAL, in_scope
+from verifier.analysis.definedness import in_scope
 from verifier.analysis.sentinels import marks
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field, P, apart
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.ops.map import ORDER
 from verifier.kernel.program.attrs import KINDS, RATIONAL
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.registry import compares, traits
 from verifier.kernel.program.where import EVERYWHERE, Where, members
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.evaluate import evaluate, simulate
@@ -57,17 +57,12 @@ CLOSE = 12
 EDGES, MAX_ALONE = 6, 6
 """Further inputs where a choice may guard a function without a value everywhere: how many with rows
 of zeros and of equal numbers, and at most so many with one input all zeros."""
-CHOICES = frozenset({"where", "maximum", "minimum", "relu", "amax", *ORDER})
 LARGE, MAX_SIZES = 10**6, 3
 """Constants of the programs that inputs are drawn as large as, to pass a limit: which, how many.
 What overflows at such inputs, as the exponential of a sum does, says nothing of real numbers."""
-STEPS = frozenset({"floor"})
-"""Ops whose value on most inputs says little: over the field they are hashed, so programs that have
-one are replayed on floats whatever the field says."""
 MARKED = 0.25
 MAX_SHRINKS = 48
 """Runs that are spent on simpler inputs of a witness."""
-INDEX_OPS = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
 
 
 @dataclass
@@ -148,7 +143,7 @@ def index_bounds(program: Program) -> dict[str, int]:
                 }
                 visit(node.body, inner)
                 continue
-            at = INDEX_OPS.get(node.op)
+            at = traits(node.op).index
             if at is not None:
                 for name in origin.get(node.inputs[at], ()):
                     bounds[name] = min(bounds.get(name, 1 << 30), _extent(scope, node))
@@ -304,7 +299,7 @@ def refute(
     rng = np.random.default_rng(seed)
     premises = Premises(sequential, contract, distributed.mesh, consts)
     literals = _literals(sequential, distributed)
-    suspicious = any(n.op in STEPS for p in (sequential, distributed) for _, n in p.walk())
+    suspicious = any(traits(n.op).steps for p in (sequential, distributed) for _, n in p.walk())
     fields = apart(_constants(sequential, distributed), 2)
     edges = edge_draws(sequential, distributed)
     suspicious = suspicious or bool(edges and _equates(sequential, distributed))
@@ -395,7 +390,7 @@ def nowhere_defined(
 def _equates(*programs: Program) -> bool:
     """Whether numbers are asked to be equal, which random ones never are."""
     return any(
-        node.op in ("eq", "ne") and scope.types[node.inputs[0]].is_float
+        compares(node.op) and not traits(node.op).rises and scope.types[node.inputs[0]].is_float
         for program in programs
         for scope, node in program.walk()
     )
@@ -403,15 +398,16 @@ def _equates(*programs: Program) -> bool:
 
 def _compares(program: Program) -> bool:
     return any(
-        node.op in ORDER and scope.types[node.inputs[0]].is_float for scope, node in program.walk()
+        compares(node.op) and scope.types[node.inputs[0]].is_float for scope, node in program.walk()
     )
 
 
 def edge_draws(*programs: Program) -> int:
     """How many inputs `to_edge` makes for programs: none where no choice can be a guard."""
-    ops = {node.op for program in programs for _, node in program.walk()}
+    ops = [traits(node.op) for program in programs for _, node in program.walk()]
+    guarded = any(op.needs for op in ops) and any(op.picks for op in ops)
     floats = sum(i.type.is_float for i in programs[0].inputs)
-    return EDGES + min(floats, MAX_ALONE) if ops & PARTIAL and ops & CHOICES else 0
+    return EDGES + min(floats, MAX_ALONE) if guarded else 0
 
 
 def to_edge(

@@ -8,28 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from fractions import Fraction
+from typing import Literal
 
-from verifier.analysis.definedness import STRICT
-from verifier.kernel.program.registry import ONE, REGISTRY
+from verifier.kernel.program.registry import ONE, REGISTRY, traits
 from verifier.terms.refs import Ref, Term
 
 Sign = int | None
 """1: positive, 0: not negative, None: not known."""
-LEAST = {"reciprocal": 1, "log": 1, "rsqrt": 1, "pow": 1, "sqrt": 0, "log1p": 0}
-"""Functions without a value everywhere: the sign of the arguments for which they have one."""
-POSITIVE = frozenset({"exp", "sigmoid", "softplus", "rsqrt"})
-NOT_NEGATIVE = frozenset(
-    {"abs", "sqrt", "relu", "ramp", "topk_mask"}
-    | {"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"}
-)
-KEEPING = frozenset(
-    {"expand", "reshape", "permute", "slice", "flip", "sum", "amax", "concat"}
-    | {"prod", "minimum", "where", "reciprocal"}
-)
-"""Ops whose entries have the least sign of the operands."""
-WITH_ZEROS = frozenset({"cast", "matmul", "pad", "take", "take_along", "index_add", "put_along"})
-FIRST_ONLY = frozenset({"take", "take_along", "index_add", "put_along"})
-"""Ops whose other operands are indices."""
+LEAST: dict[str, Literal[0, 1]] = {"positive": 1, "not zero": 1, "not negative": 0, "above -1": 0}
+"""The sign with which an operand is surely as it must be."""
 
 
 Open = frozenset[tuple[int, bool]]
@@ -96,7 +83,7 @@ def _by_entry(term: Term) -> bool:
 def _guards(nodes: Sequence[Term], cond: Ref, holds: bool, function: Term) -> bool:
     """Whether a function has a value where a comparison holds, or where it does not."""
     term, (arg,) = nodes[cond.id], function.args
-    least = LEAST[function.op]
+    least = LEAST[traits(function.op).needs]
     if cond.coef != 1 or term.op not in ("lt", "le", "eq", "ne"):
         return False
     left, right = term.args
@@ -115,12 +102,12 @@ def _guards(nodes: Sequence[Term], cond: Ref, holds: bool, function: Term) -> bo
 
 def uses_all(term: Term) -> bool:
     """Whether every entry of every operand is used for a result that is not empty."""
-    return term.op in STRICT or term.op in ("lin", "prod", "matmul")
+    return traits(term.op).strict or term.op in ("lin", "prod", "matmul")
 
 
 def _partial(term: Term, signs: list[Sign]) -> bool:
     """Whether a function is taken of what may be outside of where it has values."""
-    least = LEAST.get(term.op)
+    least = LEAST.get(traits(term.op).needs)
     if least is None or (term.op == "pow" and term.attrs[0] == abs(int(term.attrs[0]))):
         return False
     (sign,) = signs
@@ -129,28 +116,30 @@ def _partial(term: Term, signs: list[Sign]) -> bool:
 
 def _sign(term: Term, signs: list[Sign]) -> Sign:
     """The sign of every entry, from those of the operands."""
-    op = term.op
-    if op == "ones" or op in POSITIVE:
+    op, known = term.op, traits(term.op)
+    if op == "ones":
         return 1
-    if op in NOT_NEGATIVE or (op == "addend" and term.attrs[-1]):
+    if known.sign is not None:
+        return known.sign
+    if op == "ramp" or (op == "addend" and term.attrs[-1]):
         return 0
     if op == "prod":
         even = [power % 2 == 0 for power in term.attrs]
         signs = [0 if e and s is None else s for e, s in zip(even, signs, strict=True)]
     if op == "maximum":
         return max((s for s in signs if s is not None), default=None)
-    if op in FIRST_ONLY:
-        signs = signs[:1]
+    if known.index is not None:
+        signs = signs[: known.index]
     if op == "where":
         signs = signs[1:]
-    known = [s for s in signs if s is not None]
-    if not known or len(known) < len(signs):
+    if not signs or any(s is None for s in signs):
         return None
+    least, most = min(s for s in signs if s is not None), max(s for s in signs if s is not None)
     if op == "lin":
-        return max(known)
-    if op in KEEPING:
-        return min(known)
-    return 0 if op in WITH_ZEROS else None
+        return most
+    if op == "prod":
+        return least
+    return 0 if op == "matmul" or known.keeps == 0 else least if known.keeps == 1 else None
 
 
 def rest_of_parts(nodes: Sequence[Term], term: Term) -> bool:

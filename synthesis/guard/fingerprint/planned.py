@@ -21,14 +21,14 @@ from synthesis.guard.fingerprint.partition import GAY_SEED
 from synthesis.guard.fingerprint.reductions import verify_allreduce, verify_replicated
 from synthesis.guard.fingerprint.region import Array, raw_words
 from synthesis.guard.fingerprint.sums import sample
-from verifier.kernel.ops.movement import LOCAL
+from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.evaluate import simulate
 from verifier.text.parser import parse_text
 
 ADDS = ("all_reduce", "reduce_scatter", "reduce_to")
-STAYS = LOCAL | {"shard_slice", "on_coord", "recv"}
+STAYS = {n for n, op in REGISTRY.items() if op.traits.alias} | {"shard_slice", "on_coord", "recv"}
 """Ops of a group in which nothing is sent."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from verifier.domains.algebra.equality import Equality
 from verifier.domains.algebra.expressions import Budget, Expr
-from verifier.domains.algebra.functions import SELECTING
+from verifier.domains.algebra.functions import selecting
 from verifier.domains.base import Array, Domain, is_index
 
 
@@ -82,7 +82,7 @@ class Algebra(Domain):
         return self._each(self.table.reciprocal, a)
 
     def unary(self, name: str, a: Array) -> Array:
-        with self._unwatched(name in SELECTING):
+        with self._unwatched(selecting(name)):
             return self._each(lambda x: self.table.unary(name, x), self.lift(a))
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:

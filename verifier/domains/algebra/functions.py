@@ -7,11 +7,11 @@ below a choice it is chosen together with its condition, so that it is asked for
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 from verifier.domains.algebra.expressions import Budget, Expr, Number, number
 from verifier.domains.algebra.signs import Signs
+from verifier.domains.functions import FUNCTIONS
 
 PRIMES = [p for p in range(2, 2000) if all(p % d for d in range(2, int(p**0.5) + 1))]
 
@@ -23,9 +23,12 @@ PLAIN = 10**9
 
 
 CHOSEN = "chosen"
-SELECTING = frozenset({"relu", "relu_grad", "sign"})
-"""Functions that floats have a value of where an operand is infinite, or none."""
 NOTHING: frozenset[int] = frozenset()
+
+
+def selecting(name: str) -> bool:
+    """Whether floats may have a value of a function where an operand is infinite, or none."""
+    return name in FUNCTIONS and not FUNCTIONS[name].strict
 
 
 class Functions(Signs):
@@ -335,10 +338,11 @@ class Functions(Signs):
             return self.raised(x, Fraction(name[4:]))
         if ":" in name:  # rounding, and functions of whole rows and of indices: nothing is known
             return self.function(name, x)
-        if name in SELECTING and self.leaves(x):
+        if selecting(name) and self.leaves(x):
             return self.closed(name, x)
         known = FUNCTIONS.get(name)
-        return self.function(name, x) if known is None else known(self, x)
+        how = None if known is None else known.algebra or known.by
+        return self.function(name, x) if how is None else how(self, x)
 
     def sign_of(self, x: Expr) -> Expr:
         raise NotImplementedError
@@ -348,34 +352,6 @@ class Functions(Signs):
 
     def relu_grad(self, x: Expr) -> Expr:
         raise NotImplementedError
-
-
-HALF = Fraction(1, 2)
-FUNCTIONS: dict[str, Callable[[Functions, Expr], Expr]] = {
-    "exp": lambda t, x: t.exp(x),
-    "log": lambda t, x: t.log(x),
-    "log1p": lambda t, x: t.log(t.add(x, t.one)),
-    "expm1": lambda t, x: t.sub(t.exp(x), t.one),
-    "sqrt": lambda t, x: t.raised(x, HALF),
-    "rsqrt": lambda t, x: t.raised(x, -HALF),
-    "sin": lambda t, x: t.odd("sin", x),
-    "cos": lambda t, x: t.even("cos", x),
-    "erf": lambda t, x: t.odd("erf", x),
-    "tanh": lambda t, x: t.tanh(x),
-    "sigmoid": lambda t, x: t.sigmoid(x),
-    "silu": lambda t, x: t.mul(x, t.sigmoid(x)),
-    "silu_grad": lambda t, x: t.silu_grad(x),
-    "gelu": lambda t, x: t.mul(x, t.half_erf(x)),
-    "gelu_grad": lambda t, x: t.gelu_grad(x),
-    "gelu_tanh": lambda t, x: t.gelu_tanh(x),
-    "gelu_tanh_grad": lambda t, x: t.gelu_tanh_grad(x),
-    "softplus": lambda t, x: t.log(t.add(t.one, t.exp(x))),
-    "abs": lambda t, x: t.absolute(x),
-    "sign": lambda t, x: t.sign_of(x),
-    "relu": lambda t, x: t.relu(x),
-    "relu_grad": lambda t, x: t.relu_grad(x),
-    "floor": lambda t, x: t.function("floor", x),
-}
 
 
 def _factors(value: int) -> list[tuple[int, int]]:

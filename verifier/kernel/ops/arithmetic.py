@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,53 @@ from verifier.domains.base import Array, Domain, is_index
 from verifier.kernel.ops.map import broadcast_shape, declare, one, place_map, promote, two
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
+from verifier.kernel.program.traits import (
+    ANY,
+    Bounded,
+    Bounds,
+    Traits,
+    always,
+    applied,
+    hull,
+    inverse,
+    literal,
+    magnitude,
+    minus,
+    plus,
+    times,
+)
 from verifier.kernel.program.types import TensorType
 
-neg = declare("neg", 1, one(lambda d, x: d.neg(x)), linear="each", doc="`-x`.")
+
+def _affine(**more: Any) -> Traits:
+    """Of sums and multiples."""
+    return Traits(strict=True, analytic=True, closed="integers", wraps=True, **more)
+
+
+neg = declare(
+    "neg",
+    1,
+    one(lambda d, x: d.neg(x)),
+    _affine(bounds=applied(minus)),
+    linear="each",
+    doc="`-x`.",
+)
+
+
+def _scaled_bounds(a: Bounded) -> Bounds:
+    return times(a.args[0], literal(a))
+
+
+def _shifted_bounds(a: Bounded) -> Bounds:
+    return plus(a.args[0], literal(a))
+
+
+def _less(a: Bounds, b: Bounds) -> Bounds:
+    return plus(a, minus(b))
+
+
+def _over(a: Bounds, b: Bounds) -> Bounds:
+    return times(a, inverse(b))
 
 
 def _mul_scalar(d: Domain, x: Array, value: Fraction) -> Array:
@@ -32,6 +77,7 @@ mul_scalar = declare(
     "mul_scalar",
     1,
     _mul_scalar,
+    _affine(literal="value", nothing=Fraction(1), bounds=_scaled_bounds),
     linear="each",
     attrs={"value": REQUIRED},
     doc="`value * x`, an exact rational.",
@@ -40,6 +86,12 @@ add_scalar = declare(
     "add_scalar",
     1,
     _add_scalar,
+    _affine(
+        rises=(0,),
+        literal="value",
+        nothing=Fraction(0),
+        bounds=_shifted_bounds,
+    ),
     attrs={"value": REQUIRED},
     doc="`x + value`.",
 )
@@ -58,31 +110,116 @@ cast = declare(
     "cast",
     1,
     _cast,
+    Traits(
+        keeps=0,
+        closed="bools",
+        folds=frozenset({"max", "min"}),
+        bounds=lambda a: a.args[0] if a.real else ANY,
+    ),
     linear="each",
     attrs={"dtype": REQUIRED},
     doc="Change of dtype: the identity over the reals, toward zero from floats to integers, "
     "modulo 256 to u8.",
 )
 
-add = declare("add", 2, two(lambda d, a, b: d.add(a, b)), linear="joint", doc="`a + b`.")
-sub = declare("sub", 2, two(lambda d, a, b: d.sub(a, b)), linear="joint", doc="`a - b`.")
-mul = declare("mul", 2, two(lambda d, a, b: d.mul(a, b)), linear="each", doc="`a * b`.")
-div = declare("div", 2, two(lambda d, a, b: d.div(a, b)), linear=[[0]], doc="`a / b`.", flops=4)
-maximum = declare("maximum", 2, two(lambda d, a, b: d.maximum(a, b)), linear=[], doc="`max(a, b)`.")
-minimum = declare("minimum", 2, two(lambda d, a, b: d.minimum(a, b)), linear=[], doc="`min(a, b)`.")
+
+def _product(a: Bounded) -> Bounds:
+    if a.equal:
+        low, high = magnitude(a.args[0])
+        return low * low, high * high
+    return times(*a.args)
 
 
-def _compare(name: str) -> Op:
+def _most(pick: Callable[..., float]) -> Callable[[Bounded], Bounds]:
+    return lambda a: (pick(*(low for low, _ in a.args)), pick(*(high for _, high in a.args)))
+
+
+add = declare(
+    "add",
+    2,
+    two(lambda d, a, b: d.add(a, b)),
+    _affine(keeps=1, bounds=applied(plus)),
+    linear="joint",
+    doc="`a + b`.",
+)
+sub = declare(
+    "sub",
+    2,
+    two(lambda d, a, b: d.sub(a, b)),
+    _affine(bounds=applied(_less)),
+    linear="joint",
+    doc="`a - b`.",
+)
+mul = declare(
+    "mul",
+    2,
+    two(lambda d, a, b: d.mul(a, b)),
+    Traits(strict=True, analytic=True, closed="bools", wraps=True, keeps=1, bounds=_product),
+    linear="each",
+    doc="`a * b`.",
+)
+div = declare(
+    "div",
+    2,
+    two(lambda d, a, b: d.div(a, b)),
+    Traits(
+        strict=True,
+        analytic=True,
+        needs="not zero",
+        bounds=applied(_over),
+    ),
+    linear=[[0]],
+    doc="`a / b`.",
+    flops=4,
+)
+maximum = declare(
+    "maximum",
+    2,
+    two(lambda d, a, b: d.maximum(a, b)),
+    Traits(closed="bools", keeps=1, folds=frozenset({"max"}), picks="pair", bounds=_most(max)),
+    linear=[],
+    doc="`max(a, b)`.",
+)
+minimum = declare(
+    "minimum",
+    2,
+    two(lambda d, a, b: d.minimum(a, b)),
+    Traits(closed="bools", keeps=1, folds=frozenset({"min"}), picks="pair", bounds=_most(min)),
+    linear=[],
+    doc="`min(a, b)`.",
+)
+
+
+def _truth(**more: Any) -> Traits:
+    return Traits(truth=True, sign=0, closed="bools", bounds=always(0, 1), **more)
+
+
+def _compare(name: str, rises: tuple[int, ...] = ()) -> Op:
     return declare(
-        name, 2, two(lambda d, a, b: d.compare(name, a, b)), result="bool", doc=f"`a {name} b`."
+        name,
+        2,
+        two(lambda d, a, b: d.compare(name, a, b)),
+        _truth(picks="pair", rises=rises),
+        result="bool",
+        doc=f"`a {name} b`.",
     )
 
 
-COMPARISONS = {name: _compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+COMPARISONS = [
+    *map(_compare, ("eq", "ne")),
+    *(_compare(name, (1,)) for name in ("lt", "le")),
+    *(_compare(name, (0,)) for name in ("gt", "ge")),
+]
 
-logical_and = declare("logical_and", 2, two(lambda d, a, b: d.logical("and", a, b)), result="bool")
-logical_or = declare("logical_or", 2, two(lambda d, a, b: d.logical("or", a, b)), result="bool")
-logical_not = declare("logical_not", 1, one(lambda d, a: d.logical("not", a)), result="bool")
+
+def _logic(name: str, arity: int) -> Op:
+    def meaning(d: Domain, *operands: Array) -> Array:
+        return d.logical(name, *operands)
+
+    return declare(f"logical_{name}", arity, meaning, _truth(), result="bool")
+
+
+LOGIC = [_logic("and", 2), _logic("or", 2), _logic("not", 1)]
 
 
 def _where_types(site: Site) -> tuple[TensorType, ...]:
@@ -106,6 +243,7 @@ where = register(
         linear=(frozenset({1, 2}),),
         flops=lambda types, results, _: results[0].size,
         doc="`a` where the condition holds, else `b`. Linear in `a` and `b` together.",
+        traits=Traits(keeps=1, picks="entry", bounds=lambda a: hull(*a.args[1:])),
     )
 )
 

@@ -28,6 +28,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits, among, among_or_zero, reduced
 from verifier.kernel.program.types import Attr, Mesh, TensorType, mesh_dims
 
 REDUCE = ("sum", "avg", "max", "min")
@@ -299,6 +300,7 @@ def _collective(
     place: Callable[[Op, Operands], list[Placed]],
     attrs: dict[str, Any],
     doc: str,
+    traits: Traits,
 ) -> Op:
     return register(
         Op(
@@ -312,6 +314,7 @@ def _collective(
             attrs={"mesh_dim": REQUIRED, **attrs},
             flops=lambda types, results, _: 0,
             doc=doc,
+            traits=traits,
         )
     )
 
@@ -323,6 +326,7 @@ all_reduce = _collective(
     _all_reduce_place,
     {"reduce": "sum"},
     "Partial to Replicate: reduce the values of a group, everyone gets the result.",
+    Traits(keeps=1, adds=True, meets="all_reduce", levels=True, bounds=reduced),
 )
 all_gather = _collective(
     "all_gather",
@@ -331,6 +335,7 @@ all_gather = _collective(
     _all_gather_place,
     {"dim": REQUIRED},
     "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
+    Traits(analytic=True, keeps=1, meets="all_gather", levels=True, bounds=among),
 )
 reduce_scatter = _collective(
     "reduce_scatter",
@@ -339,6 +344,7 @@ reduce_scatter = _collective(
     _reduce_scatter_place,
     {"dim": REQUIRED, "reduce": "sum"},
     "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
+    Traits(keeps=1, adds=True, meets="reduce_scatter", bounds=reduced),
 )
 shard_slice = _collective(
     "shard_slice",
@@ -347,6 +353,7 @@ shard_slice = _collective(
     _shard_slice_place,
     {"dim": REQUIRED},
     "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
+    Traits(analytic=True, keeps=1, bounds=among),
 )
 all_to_all = _collective(
     "all_to_all",
@@ -356,6 +363,7 @@ all_to_all = _collective(
     {"split_dim": REQUIRED, "concat_dim": REQUIRED},
     "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
     "chunks join in the order of their senders.",
+    Traits(analytic=True, keeps=1, meets="all_to_all", bounds=among),
 )
 on_coord = _collective(
     "on_coord",
@@ -364,6 +372,7 @@ on_coord = _collective(
     _on_coord_place,
     {"index": 0},
     "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
+    Traits(analytic=True, keeps=0, bounds=among_or_zero),
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from verifier.kernel.program.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
 
 
@@ -65,5 +66,6 @@ scan = register(
         _place,
         attrs={"length": REQUIRED, "carry": REQUIRED, "xs": REQUIRED, "reverse": False},
         doc="A block repeated `length` times.",
+        traits=Traits(analytic=True),
     )
 )

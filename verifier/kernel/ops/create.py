@@ -20,6 +20,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits, literal
 from verifier.kernel.program.types import FLOATS, Affine, TensorType
 
 
@@ -64,6 +65,7 @@ full = register(
         attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
         flops=lambda types, results, _: 0,
         doc="A constant. The same under every layout.",
+        traits=Traits(literal="value", bounds=literal),
         tags=SPREADS,
     )
 )

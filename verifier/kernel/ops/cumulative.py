@@ -20,6 +20,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
 
 
@@ -71,6 +72,7 @@ cumsum = register(
         flops=lambda types, results, _: results[0].size,
         doc="Sum of the entries up to each one along `dim`; `exclusive` leaves out the entry "
         "itself. The dim must be whole.",
+        traits=Traits(strict=True, analytic=True, keeps=0, adds=True),
     )
 )
 

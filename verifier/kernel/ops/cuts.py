@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from verifier.domains.base import Array, Domain, is_index
 from verifier.kernel.layout import Atom, Layout, bound, global_extent, local_extent, normal, whole
 from verifier.kernel.ops.map import promote
-from verifier.kernel.ops.views import copy_cost, view
+from verifier.kernel.ops.views import MOVES, copy_cost, view
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
@@ -22,6 +23,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import among_or_zero
 from verifier.kernel.program.types import TensorType
 
 
@@ -78,6 +80,7 @@ slice_ = view(
     _slice_place,
     {"dim": REQUIRED, "start": REQUIRED, "stop": REQUIRED, "step": 1},
     "Entries start, start+step, ... below stop of one dim.",
+    traits=replace(MOVES, strict=False),
 )
 
 
@@ -151,6 +154,7 @@ concat = register(
         attrs={"dim": REQUIRED},
         flops=copy_cost,
         doc="Join operands along one dim. Linear in all operands together.",
+        traits=MOVES,
     )
 )
 
@@ -196,6 +200,7 @@ pad = view(
     _pad_place,
     {"dim": REQUIRED, "lo": REQUIRED, "hi": REQUIRED},
     "Zeros before and after the entries of one dim: the adjoint of a slice.",
+    traits=replace(MOVES, keeps=0, bounds=among_or_zero),
 )
 
 

@@ -25,6 +25,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits, among_or_zero
 from verifier.kernel.program.types import Affine, TensorType
 
 Offset = int | Affine
@@ -122,6 +123,9 @@ def _take_place(op: Op, given: Operands) -> list[Placed]:
     return [Placed((layout,), (("dim", dim), ("offset", 0)), facts=facts)]
 
 
+LOOKS = Traits(keeps=0, index=1, bounds=among_or_zero)
+"""Of ops that read entries at indices, and 0 beside the window."""
+
 take = register(
     Op(
         "take",
@@ -134,6 +138,7 @@ take = register(
         attrs={"dim": 0, "offset": 0},
         flops=lambda types, results, _: 0,
         doc="Rows of `x` along `dim` at an index (embedding). Rows outside the window are zero.",
+        traits=LOOKS,
     )
 )
 
@@ -213,6 +218,7 @@ index_add = register(
         attrs={"size": REQUIRED, "offset": 0},
         flops=lambda types, results, _: types[0].size,
         doc="Add each row of values into the row that its index names: the adjoint of `take`.",
+        traits=Traits(keeps=0, index=1, adds=True),
     )
 )
 
@@ -265,6 +271,7 @@ take_along = register(
         attrs={"dim": REQUIRED, "offset": 0},
         flops=lambda types, results, _: 0,
         doc="The entry of each line along `dim` that an index names (gather).",
+        traits=LOOKS,
     )
 )
 
@@ -324,6 +331,7 @@ put_along = register(
         attrs={"dim": REQUIRED, "size": REQUIRED, "offset": 0},
         flops=lambda types, results, _: types[0].size,
         doc="Zeros, with each value added where its index says: the adjoint of `take_along`.",
+        traits=Traits(keeps=0, index=1),
     )
 )
 

@@ -20,6 +20,7 @@ from verifier.kernel.program.registry import (
     groups,
     register,
 )
+from verifier.kernel.program.traits import Bounded, Bounds, Traits, counted, times
 from verifier.kernel.program.types import TensorType
 
 
@@ -95,6 +96,10 @@ def _meaning(d: Domain, a: Array, b: Array) -> Array:
     return d.matmul(d.lift(a), d.lift(b))
 
 
+def _bounds(a: Bounded) -> Bounds:
+    return counted(times(*a.args), a.shapes[0][-1])
+
+
 def _product(name: str, signature: str, doc: str) -> Op:
     return register(
         Op(
@@ -107,6 +112,7 @@ def _product(name: str, signature: str, doc: str) -> Op:
             linear=groups("each", 2),
             flops=_flops(signature),
             doc=doc,
+            traits=Traits(strict=True, analytic=True, keeps=0, adds=True, bounds=_bounds),
         )
     )
 

@@ -19,6 +19,7 @@ from verifier.kernel.program.registry import (
     groups,
     register,
 )
+from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import FLOATS, TensorType
 
 
@@ -44,16 +45,6 @@ def promote(site: Site, types: Sequence[TensorType]) -> str:
     return dtype
 
 
-ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
-LOGIC = ("logical_and", "logical_or", "logical_not")
-SCALED = ("mul_scalar", "add_scalar")
-ON_BOOLS = frozenset({"cast", "mul", "maximum", "minimum", *ORDER, *LOGIC})
-ON_INTEGERS = frozenset({"add", "sub", "neg", *SCALED, "abs", "sign", "floor", "relu"})
-"""With `ON_BOOLS`, the ops that integers are closed under; others give floats."""
-WRAPS = frozenset({"add", "sub", "neg", "mul", "pow", *SCALED})
-"""Ops whose results may not fit in 8 bits."""
-
-
 def is_integer(value: Fraction) -> bool:
     """Whether a constant is an integer that fits in 64 bits."""
     return value.denominator == 1 and abs(value) < 2**63
@@ -64,20 +55,23 @@ def is_natural(value: Fraction) -> bool:
     return value.denominator == 1 and value >= 0
 
 
-def map_types(arity: int, result: str | None = None) -> Callable[[Site], tuple[TensorType, ...]]:
+def map_types(
+    arity: int, traits: Traits, result: str | None = None
+) -> Callable[[Site], tuple[TensorType, ...]]:
     def rule(site: Site) -> tuple[TensorType, ...]:
         if len(site.types) != arity:
             raise site.fail(f"takes {arity} operands")
         dtype = result or site.attrs.get("dtype") or promote(site, site.types)
-        if dtype == "bool" and site.op not in ON_BOOLS:
+        if dtype == "bool" and traits.closed != "bools":
             raise site.fail("bools do not add or scale; cast them first")
-        if dtype == "u8" and site.op in WRAPS:
+        if dtype == "u8" and traits.wraps:
             raise site.fail("u8 wraps at 256; cast to i64 first")
         value = site.attrs.get("value")
         if value is not None and dtype not in FLOATS and not is_integer(Fraction(value)):
             raise site.fail(f"{value} is not an integer of 64 bits")
-        if dtype not in FLOATS and site.op not in (*ON_BOOLS, *ON_INTEGERS):
-            keeps = site.op == "pow" and is_natural(Fraction(site.attrs["exponent"]))
+        if dtype not in FLOATS and traits.closed == "floats":
+            exponent = site.attrs.get("exponent")
+            keeps = exponent is not None and is_natural(Fraction(exponent))
             dtype = dtype if keeps else "f32"
         return (TensorType(broadcast_shape(site), dtype),)
 
@@ -95,8 +89,8 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
         if len(folds) > 1:
             raise Refused(f"operands wait for different reductions over {name}", name, first)
         fold = folds.pop() or "sum"
-        keeps = op.name == "cast" or (op.name, fold) in MONOTONE
-        rises = len(holders) == 1 and (op.name, first) in RISING
+        keeps = fold in op.traits.folds
+        rises = len(holders) == 1 and first in op.traits.rises
         if fold != "sum" and not keeps and not rises:
             raise Refused(
                 f"a pending {fold} over {name} does not pass through {op.name}", name, first
@@ -127,11 +121,6 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
                 )
         out.append((name, fold))
     return tuple(out)
-
-
-MONOTONE = {("maximum", "max"), ("minimum", "min")}
-RISING = {("gt", 0), ("ge", 0), ("lt", 1), ("le", 1), ("exp", 0), ("relu", 0), ("add_scalar", 0)}
-"""Ops that never fall as an operand grows, the others held fixed: the largest gives the largest."""
 
 
 def place_map(op: Op, given: Operands) -> list[Placed]:
@@ -166,9 +155,10 @@ def place_map(op: Op, given: Operands) -> list[Placed]:
         twice = next(n for n in names if names.count(n) > 1)
         raise Refused(f"two dims of the result would be split over {twice}", twice, 0)
     layout = Layout(tuple(dims), join_partial(op, given))
-    if op.name == "cast" and given.attr("dtype") not in FLOATS and layout.partial:
+    dtype = dict(given.attrs).get("dtype")
+    if dtype is not None and dtype not in FLOATS and layout.partial:
         name = layout.partial[0][0]
-        raise Refused(f"a cast to {given.attr('dtype')} of a value that waits over {name}", name, 0)
+        raise Refused(f"a cast to {dtype} of a value that waits over {name}", name, 0)
     return [Placed((layout,), given.attrs)]
 
 
@@ -176,6 +166,7 @@ def declare(
     name: str,
     arity: int,
     meaning: Callable[..., Any],
+    traits: Traits,
     *,
     linear: Any = None,
     attrs: dict[str, Any] | None = None,
@@ -190,12 +181,13 @@ def declare(
             "map",
             signature,
             meaning,
-            map_types(arity, result),
+            map_types(arity, traits, result),
             place_map,
             linear=groups(linear, arity),
             attrs=attrs or {},
             flops=lambda types, results, _: flops * results[0].size,
             doc=doc,
+            traits=traits,
         )
     )
 

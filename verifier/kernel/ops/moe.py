@@ -27,6 +27,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits, always
 from verifier.kernel.program.types import TensorType
 
 
@@ -64,6 +65,7 @@ topk_mask = register(
         flops=lambda types, results, attrs: attrs["k"] * results[0].size,
         doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
         "be whole. The gradient is zero.",
+        traits=Traits(sign=0, bounds=always(0, 1)),
     )
 )
 

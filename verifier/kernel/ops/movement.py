@@ -25,6 +25,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits, among, reduced
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.program.where import Where, common, coordinates, joined, moved, show, within
 
@@ -242,6 +243,7 @@ def _movement(
     region: Region,
     attrs: dict[str, Any],
     doc: str,
+    traits: Traits,
     variadic: bool = False,
 ) -> Op:
     return register(
@@ -257,6 +259,7 @@ def _movement(
             flops=lambda types, results, _: 0,
             doc=doc,
             region=region,
+            traits=traits,
         )
     )
 
@@ -270,6 +273,7 @@ send = _movement(
     _sent,
     dict(_PEERS),
     "The value of coordinate `src`, on its way to coordinate `dst` of a mesh dim.",
+    Traits(analytic=True, bounds=among, source="src"),
 )
 recv = _movement(
     "recv",
@@ -279,6 +283,7 @@ recv = _movement(
     _received,
     dict(_PEERS),
     "The value that `send` put on its way, on coordinate `dst`.",
+    Traits(analytic=True, bounds=among, source="dst"),
 )
 broadcast = _movement(
     "broadcast",
@@ -288,6 +293,7 @@ broadcast = _movement(
     _everyone,
     {"mesh_dim": REQUIRED, "index": 0},
     "The value of one coordinate of a mesh dim, on all of them.",
+    Traits(analytic=True, bounds=among, meets="broadcast", levels=True, source="index"),
 )
 reduce_to = _movement(
     "reduce_to",
@@ -297,6 +303,7 @@ reduce_to = _movement(
     _to_root,
     {"mesh_dim": REQUIRED, "index": 0, "reduce": "sum"},
     "Partial to the root alone: the reduced value, on one coordinate of a mesh dim.",
+    Traits(meets="reduce", bounds=reduced),
 )
 ring_shift = _movement(
     "ring_shift",
@@ -307,6 +314,7 @@ ring_shift = _movement(
     {"mesh_dim": REQUIRED, "shift": 1},
     "Every rank gets the value of the coordinate `shift` before its own, around the ring; of one "
     "after it where `shift` is negative.",
+    Traits(analytic=True, bounds=among),
 )
 merge = _movement(
     "merge",
@@ -316,6 +324,7 @@ merge = _movement(
     _union,
     {},
     "One value from pieces that live on different ranks.",
+    Traits(analytic=True, bounds=among, alias=True),
     variadic=True,
 )
 only = _movement(
@@ -326,6 +335,7 @@ only = _movement(
     _held,
     {},
     "The same value; with `on(...)`, on fewer ranks.",
+    Traits(analytic=True, bounds=among, alias=True),
 )
 wait = _movement(
     "wait",
@@ -335,11 +345,8 @@ wait = _movement(
     _held,
     {},
     "The same value, once the `async` op that makes it is done.",
+    Traits(analytic=True, bounds=among, alias=True),
 )
-
-
-LOCAL = frozenset({"merge", "only", "wait"})
-"""Movements in which nothing is sent."""
 
 
 def _returned(

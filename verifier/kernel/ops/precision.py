@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 
 from verifier.domains.base import Array, Domain
+from verifier.domains.functions import Function, declared
 from verifier.domains.rounding import FORMATS
+from verifier.domains.rounding import round_to as rounded
 from verifier.kernel.ops.composites import composite
 from verifier.kernel.ops.map import place_map
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
+from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
 
 
@@ -26,6 +30,10 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     if site.attrs["format"] not in FORMATS:
         raise site.fail(f"format {site.attrs['format']!r}; expected one of {', '.join(FORMATS)}")
     return (x,)
+
+
+for _name in FORMATS:
+    declared(Function(f"round_to:{_name}", partial(rounded, format=_name), strict=True))
 
 
 def _round_to(d: Domain, x: Array, format: str, ste: bool) -> Array:
@@ -44,6 +52,7 @@ round_to = register(
         flops=lambda types, results, _: results[0].size,
         doc="The nearest value of a float format; not linear. With `ste` the gradient passes "
         "straight through (Bengio et al. 2013), without it there is none.",
+        traits=Traits(strict=True),
     )
 )
 

@@ -29,6 +29,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import FLOATS, Affine, TensorType
 
 
@@ -139,6 +140,7 @@ dropout_mask = register(
         flops=lambda types, results, _: 8 * results[0].size,
         doc="`1/(1-p)` with probability `1-p`, else 0, by seed, stream and index in the whole "
         "tensor. A shard takes the strides of the whole, and an offset affine in its coordinates.",
+        traits=Traits(sign=0),
     )
 )
 

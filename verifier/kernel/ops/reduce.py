@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Bounded, Bounds, Traits, among, counted
 from verifier.kernel.program.types import TensorType
 
 
@@ -78,6 +80,11 @@ def _kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(1 if i in dims else n for i, n in enumerate(shape))
 
 
+def _sum_bounds(a: Bounded) -> Bounds:
+    dims: tuple[int, ...] = a.attrs["dims"]
+    return counted(a.args[0], math.prod(a.shapes[0][d] for d in dims))
+
+
 _ATTRS = {"dims": REQUIRED, "keepdim": False}
 
 sum_ = register(
@@ -92,6 +99,7 @@ sum_ = register(
         attrs=_ATTRS,
         flops=lambda types, results, _: types[0].size,
         doc="Sum over `dims`. A split dim leaves a pending sum.",
+        traits=Traits(strict=True, analytic=True, keeps=1, adds=True, bounds=_sum_bounds),
     )
 )
 amax = register(
@@ -105,6 +113,7 @@ amax = register(
         attrs=_ATTRS,
         flops=lambda types, results, _: types[0].size,
         doc="Maximum over `dims`. A split dim leaves a pending max.",
+        traits=Traits(keeps=1, picks="entry", bounds=among),
     )
 )
 

@@ -24,6 +24,7 @@ from verifier.kernel.program.registry import (
     lookup,
     register,
 )
+from verifier.kernel.program.traits import Traits, among
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.program.where import Where, coordinates, moved, show, within
 
@@ -107,6 +108,7 @@ gather = register(
         doc="Shard to the root alone: the pieces of a group joined along `dim`, on one coordinate "
         "of a mesh dim.",
         region=to_root,
+        traits=Traits(analytic=True, meets="gather", bounds=among),
     )
 )
 scatter = register(
@@ -123,6 +125,7 @@ scatter = register(
         doc="From the root to Shard: each rank of a group gets its chunk along `dim` of the value "
         "on one coordinate of a mesh dim.",
         region=from_root,
+        traits=Traits(analytic=True, meets="scatter", source="index", bounds=among),
     )
 )
 

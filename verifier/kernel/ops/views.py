@@ -24,6 +24,7 @@ from verifier.kernel.program.registry import (
     Site,
     register,
 )
+from verifier.kernel.program.traits import Traits, among
 from verifier.kernel.program.types import Mesh, TensorType
 
 
@@ -95,6 +96,10 @@ def copy_cost(types: Sequence[TensorType], results: Sequence[TensorType], attrs:
     return 0
 
 
+MOVES = Traits(strict=True, analytic=True, keeps=1, bounds=among)
+"""Of ops of which every entry of the operand is an entry of the result."""
+
+
 def view(
     name: str,
     meaning: Callable[..., Any],
@@ -103,6 +108,7 @@ def view(
     attrs: dict[str, Any],
     doc: str,
     tags: frozenset[str] = frozenset(),
+    traits: Traits = MOVES,
 ) -> Op:
     """Declare an op that moves the entries of its operand."""
     return register(
@@ -118,6 +124,7 @@ def view(
             flops=copy_cost,
             doc=doc,
             tags=tags,
+            traits=traits,
         )
     )
 

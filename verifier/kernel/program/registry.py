@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.errors import IRError, ShapeError
+from verifier.kernel.program.traits import NO_TRAITS, Traits
 from verifier.kernel.program.types import Attr, Mesh, TensorType
 from verifier.kernel.program.where import Where
 
@@ -139,6 +140,8 @@ class Op:
     """Composites: builds the op from primitives, `expand(builder, *inputs, **attrs)`."""
     doc: str = ""
     tags: frozenset[str] = field(default_factory=frozenset[str])
+    traits: Traits = NO_TRAITS
+    """What else is known of it."""
     region: Callable[[AttrMap, Sequence[Where], Where, Mesh], Where] | None = None
     """Movements: (attrs, ranks of each operand, ranks it is limited to, mesh) -> ranks of the
     result. Raises Refused."""
@@ -177,6 +180,18 @@ def lookup(name: str) -> Op:
         near = difflib.get_close_matches(name, REGISTRY, 3)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise IRError(f"unknown op {name!r}{hint}") from None
+
+
+def traits(name: str) -> Traits:
+    """What is known of an op; nothing of what is none, as terms that no op is."""
+    op = REGISTRY.get(name)
+    return NO_TRAITS if op is None else op.traits
+
+
+def compares(name: str) -> bool:
+    """Whether an op compares its two operands, and says so."""
+    known = traits(name)
+    return known.truth and known.picks == "pair"
 
 
 def infer_types(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from verifier.kernel.program.registry import traits
 from verifier.provers.canonical.form import (
     ONE,
     ZERO,
@@ -64,16 +65,18 @@ def _positive(o: Opened, ref: Ref, depth: int = 0) -> bool:
     found = o.positive.get(ref.id)
     if found is None:
         term, deep = o.terms[ref.id], depth + 1
+        known = traits(term.op)
         if term.op == "prod":
             pairs = list(zip(term.args, term.attrs, strict=True))
         else:
             pairs = [(a, 1) for a in term.args]
         found = (
-            term.op in ("ones", "exp", "abs", "sqrt", "rsqrt")
+            term.op == "ones"
+            or known.sign is not None
             or (term.op == "addend" and term.attrs[-1])
             or rest_of_parts(o.terms.nodes, term)
             or (
-                term.op in KEEPING
+                (known.keeps is not None or term.op in ("lin", "prod"))
                 and depth < MAX_DEPTH
                 and all(power % 2 == 0 or _positive(o, a, deep) for a, power in pairs)
             )
@@ -243,24 +246,6 @@ def _where(o: Opened, term: Term, at: Places) -> Poly:
     return o.sums.add([o.sums.multiply(a, cond, True), o.sums.multiply(b, other, True)])
 
 
-KEEPING = frozenset(
-    {
-        "lin",
-        "prod",
-        "sum",
-        "amax",
-        "expand",
-        "reshape",
-        "permute",
-        "slice",
-        "pad",
-        "concat",
-        "reciprocal",
-    }
-)
-"""Ops that make nothing negative of what is not."""
-TRUTHS = frozenset({"lt", "le", "eq", "ne", "logical_and", "logical_or", "logical_not"})
-"""Ops whose results are 0 or 1."""
 RULES: dict[str, Rule] = {
     "var": _var,
     "ones": lambda o, term, at: ONE,

@@ -8,6 +8,8 @@ from fractions import Fraction
 from itertools import count
 from typing import Any
 
+from verifier.kernel.program.registry import traits
+
 Naming = Mapping[int, str]
 MAX_WRITTEN = 30_000
 """Factors that are written to find the text of one term, before it is left as it is."""
@@ -60,8 +62,6 @@ Poly = tuple[tuple[Fraction, Mono], ...]
 ZERO: Poly = ()
 ONE: Poly = ((Fraction(1), Mono()),)
 SYMMETRIC = frozenset({"maximum", "minimum"})
-PARTIAL = frozenset({"reciprocal", "log", "log1p", "sqrt", "rsqrt", "pow"})
-"""Functions that are not finite everywhere."""
 
 
 class Space:
@@ -192,7 +192,7 @@ def undefined(mono: Mono) -> bool:
     for factor in mono.factors:
         for body in factor.args:
             constant = all(not m.factors and not m.ranges for _, m in body.poly)
-            if factor.head[0] in PARTIAL and constant and sum(c for c, _ in body.poly) <= 0:
+            if traits(factor.head[0]).needs and constant and sum(c for c, _ in body.poly) <= 0:
                 return True
             if any(undefined(m) for _, m in body.poly):
                 return True

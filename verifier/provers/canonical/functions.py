@@ -7,10 +7,11 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
+from verifier.domains.functions import FUNCTIONS
+from verifier.kernel.program.registry import traits
 from verifier.provers.canonical.affine import INDICATORS, affine, comparison
 from verifier.provers.canonical.form import (
     ONE,
-    PARTIAL,
     ZERO,
     Body,
     Factor,
@@ -80,7 +81,7 @@ def _by_cases(
 
     Only where the function is finite for all values: what is masked away must be.
     """
-    mask = _mask(sums, values) if left and head[0] not in (*PARTIAL, *WHOLE) else None
+    mask = _mask(sums, values) if left and not (traits(head[0]).needs or head[0] in WHOLE) else None
     if mask is None:
         return _applied(sums, head, values, at)
     text = sums.writer.factor(mask, {}, 0)
@@ -130,9 +131,11 @@ def _applied(
         if steps is not None:
             made = comparison("level", (steps[0] + at[0].offset, steps[1]))
             return sums.of(made) if isinstance(made, Factor) else sums.constant(Fraction(int(made)))
-    law = _LAWS.get(head[0])
+    law, known = _LAWS.get(head[0]), FUNCTIONS.get(head[0])
     if law is not None and len(head) == 1:
         return law(sums, list(values))
+    if known is not None and known.by is not None and len(head) == 1:
+        return known.by(_Calculus(sums), values[0])
     return sums.of(Factor(head, at, tuple(map(Body, values))))
 
 
@@ -256,13 +259,40 @@ def _true(sums: Sums, values: list[Poly]) -> Poly:
     return sums.of(Factor(("true",), (), (Body(value),)))
 
 
-def _sigmoid(sums: Sums, values: list[Poly]) -> Poly:
-    below = _exp(sums, [_minus(sums, ZERO, values[0])])
-    return _reciprocal(sums, [sums.add([ONE, below])])
+class _Calculus:
+    """The words in which functions are defined, on expressions of one table."""
 
+    one = ONE
 
-def _softplus(sums: Sums, values: list[Poly]) -> Poly:
-    return _log(sums, [sums.add([ONE, _exp(sums, values)])])
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+
+    def add(self, a: Poly, b: Poly) -> Poly:
+        return self.sums.add([a, b])
+
+    def sub(self, a: Poly, b: Poly) -> Poly:
+        return _minus(self.sums, a, b)
+
+    def mul(self, a: Poly, b: Poly) -> Poly:
+        return self.sums.multiply(a, b)
+
+    def neg(self, a: Poly) -> Poly:
+        return _minus(self.sums, ZERO, a)
+
+    def scale(self, a: Poly, value: Fraction) -> Poly:
+        return self.sums.scale(a, value)
+
+    def reciprocal(self, a: Poly) -> Poly:
+        return _reciprocal(self.sums, [a])
+
+    def exp(self, a: Poly) -> Poly:
+        return _exp(self.sums, [a])
+
+    def log(self, a: Poly) -> Poly:
+        return _log(self.sums, [a])
+
+    def absolute(self, a: Poly) -> Poly:
+        return self.sums.of(Factor(("abs",), (), (Body(a),)))
 
 
 Law = Callable[[Sums, list[Poly]], Poly]
@@ -270,11 +300,6 @@ _LAWS: dict[str, Law] = {
     "exp": _exp,
     "log": _log,
     "reciprocal": _reciprocal,
-    "sigmoid": _sigmoid,
-    "silu": lambda sums, values: sums.multiply(values[0], _sigmoid(sums, values)),
-    "softplus": _softplus,
-    "log1p": lambda sums, values: _log(sums, [sums.add([ONE, values[0]])]),
-    "expm1": lambda sums, values: _minus(sums, _exp(sums, values), ONE),
     "le": _le,
     "lt": _lt,
     "eq": _eq,

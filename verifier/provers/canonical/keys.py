@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from verifier.kernel.program.registry import REGISTRY
-from verifier.provers.canonical.entries import RULES, TRUTHS
+from verifier.kernel.program.registry import REGISTRY, traits
+from verifier.provers.canonical.entries import RULES
 from verifier.provers.canonical.form import (
     ZERO,
     Factor,
@@ -195,7 +195,7 @@ class Opened:
 
     def truth(self, ref: Ref, value: Poly) -> Poly:
         """1 where a value is not 0, else 0."""
-        known = ref.coef == 1 and self.terms[ref.id].op in TRUTHS
+        known = ref.coef == 1 and traits(self.terms[ref.id].op).truth
         return value if known else apply(self.sums, ("true",), [value])
 
     def _is_map(self, term: Term) -> bool:

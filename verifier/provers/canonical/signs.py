@@ -15,16 +15,12 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from verifier.kernel.program.registry import traits
 from verifier.provers.canonical.affine import INDICATORS, decided
-from verifier.provers.canonical.form import PARTIAL, Body, Factor, Mono, Poly, Space, reads
+from verifier.provers.canonical.form import Body, Factor, Mono, Poly, Space, reads
 
 if TYPE_CHECKING:
     from verifier.provers.canonical.sums import Sums
-
-EVER = frozenset({"exp"})
-"""Functions whose values are above 0."""
-NEVER_BELOW = frozenset({"abs", "sqrt", "rsqrt", *INDICATORS})
-"""Functions whose values are not below 0."""
 
 
 def positive(space: Space, poly: Poly) -> bool:
@@ -41,11 +37,14 @@ def _sign(space: Space, coef: Fraction, mono: Mono) -> int | None:
     strict = all(v in mono.bound for v, _, _ in mono.ranges)
     squares: dict[Factor, int] = {}
     for f in mono.factors:
-        if f.head[0] in EVER or (f.head[0] == "reciprocal" and positive(space, f.args[0].poly)):
+        known = traits(f.head[0])
+        if (known.sign == 1 and not known.needs) or (
+            f.head[0] == "reciprocal" and positive(space, f.args[0].poly)
+        ):
             continue
         if f.head[0] in INDICATORS:
             doubtful.append(f)
-        elif f.head[0] in NEVER_BELOW:
+        elif known.sign is not None:
             strict = False
         else:
             squares[f] = squares.get(f, 0) + 1
@@ -75,7 +74,7 @@ def risky(space: Space, mono: Mono) -> bool:
     """Whether a term has a function that may have no finite value somewhere."""
     for f in mono.factors:
         for body in f.args:
-            if f.head[0] in PARTIAL and not positive(space, body.poly):
+            if traits(f.head[0]).needs and not positive(space, body.poly):
                 return True
             if any(risky(space, m) for _, m in body.poly):
                 return True

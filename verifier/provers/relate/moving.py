@@ -96,9 +96,8 @@ def landing(op: str, attrs: dict[str, object], held: Where, mesh: Mesh) -> Where
     """
     name = attrs["mesh_dim"]
     assert isinstance(name, str)
-    keys = {"send": "src", "recv": "dst", "broadcast": "index", "scatter": "index"}
-    key = keys.get(op)
-    if key is None:
+    key = lookup(op).traits.source
+    if not key:
         if name in dict(held):
             raise Refused(f"the ranks along {name} hold different values", name, 0)
         index = attrs.get("index")
@@ -108,7 +107,7 @@ def landing(op: str, attrs: dict[str, object], held: Where, mesh: Mesh) -> Where
     where = common(held, ((name, (place,)),)) if mesh[name] > 1 else held
     if where is None:
         raise Refused(f"another value lives on {name}={place}", name, 0)
-    if op in ("broadcast", "scatter"):
+    if "dst" not in attrs:
         return tuple(item for item in where if item[0] != name)
     target = attrs["dst"]
     assert isinstance(target, int)

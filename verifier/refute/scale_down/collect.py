@@ -76,8 +76,6 @@ def collect(
 
 Shared = dict[tuple[int, tuple[Origin, ...]], Sizes]
 """Bodies of repeated blocks by identity, and by what enters them."""
-INDEXED = {"take": 1, "take_along": 1, "index_add": 1, "put_along": 1}
-"""Ops that look rows up, and which operand is the index."""
 
 
 def _trace(r: Reading, out: Sizes) -> None:
@@ -92,7 +90,7 @@ def _trace(r: Reading, out: Sizes) -> None:
         among = frozenset(v for o in given for v in o.among)
         origin = Origin(ramps, any(o.data for o in given), among)
     out.origins.update(dict.fromkeys(r.node.outputs, origin))
-    at = INDEXED.get(r.node.op)
+    at = lookup(r.node.op).traits.index
     if at is None:
         return
     index = out.origins[r.node.inputs[at]]

@@ -12,27 +12,20 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.registry import compares, traits
 from verifier.kernel.program.types import FLOATS, Attr
 
-SCALARS = {
-    "mul_scalar": "value",
-    "add_scalar": "value",
-    "full": "value",
-    "pow": "exponent",
-}
 NEAR = 8
 """A larger integer that is one off an extent follows it: the last index, or one past it."""
 FEW = 4
 """Factors up to this, and one over it, count no entries."""
-COUNTING = ("sum", "cumsum", "mm", "bmm", "all_reduce", "reduce_scatter", "index_add")
 ONE_SIDED = "only one of the programs has the factors"
 """How a caveat begins, where a factor may stand for what the other program counts by its mesh."""
-ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def literal(node: Node) -> Fraction | None:
     """The number that a node has as an attribute."""
-    name = SCALARS.get(node.op)
+    name = traits(node.op).literal
     value = node.attrs.get(name) if name else None
     if isinstance(value, int | Fraction) and not isinstance(value, bool):
         return Fraction(value)
@@ -48,7 +41,7 @@ def _counts(scope: Program, node: Node) -> bool:
         return scope.types[out].dtype != "bool"
     if node.op not in ("full", "add_scalar"):
         return False
-    return any(n.op in ORDERS and out in n.inputs for n in scope.nodes)
+    return any(compares(n.op) and out in n.inputs for n in scope.nodes)
 
 
 class Literals:
@@ -63,7 +56,7 @@ class Literals:
         value = literal(node)
         if value is None or value.denominator != 1 or not _counts(scope, node):
             return dict(node.attrs)
-        return {**node.attrs, SCALARS[node.op]: Fraction(self._index(node, int(value)))}
+        return {**node.attrs, traits(node.op).literal: Fraction(self._index(node, int(value)))}
 
     def _index(self, node: Node, value: int) -> int:
         size = abs(value)
@@ -108,8 +101,8 @@ def counts_entries(program: Program) -> bool:
             if node.body is not None or any(v not in made for v in node.inputs):
                 continue
             made |= set(node.outputs)
-            cut = node.op == "floor" or (node.op == "cast" and _cuts(scope, node))
-            if cut or node.op in COUNTING:
+            known = traits(node.op)
+            if known.steps or known.adds or (node.op == "cast" and _cuts(scope, node)):
                 return True
     return False
 

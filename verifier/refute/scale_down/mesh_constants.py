@@ -15,8 +15,9 @@ from fractions import Fraction
 from itertools import combinations, islice, product
 
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import NOWHERE, Mesh
-from verifier.refute.scale_down.literals import FEW, SCALARS
+from verifier.refute.scale_down.literals import FEW
 
 MOST_WAYS = 16
 """Readings of factors that may count entries which are tried."""
@@ -124,7 +125,7 @@ def _products(given: Mesh, small: Mesh) -> Iterator[tuple[Fraction, Fraction]]:
 
 
 def _factor(node: Node) -> Fraction | None:
-    value = node.attrs.get("value") if node.op in SCALARS else None
+    value = node.attrs.get("value") if traits(node.op).literal else None
     if isinstance(value, int | Fraction) and not isinstance(value, bool):
         return Fraction(value)
     return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 
-ROOTS = frozenset({"sqrt", "rsqrt", "log"})
 THROUGH = frozenset(
     {"add", "mul", "div", "mul_scalar", "add_scalar", "cast", "reshape", "permute", "expand"}
 )
@@ -36,4 +36,5 @@ def under_roots(program: Program) -> set[str]:
 def _is_root(node: Node) -> bool:
     exponent = node.attrs.get("exponent")
     broken = isinstance(exponent, Fraction) and exponent.denominator != 1
-    return node.op in ROOTS or (node.op == "pow" and broken)
+    needs = lookup(node.op).traits.needs
+    return broken if "exponent" in node.attrs else needs in ("positive", "not negative")

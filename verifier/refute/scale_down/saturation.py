@@ -19,21 +19,11 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.dedup import BUDGET, Arrays, simulate
 from verifier.refute.scatter import scatter
-from verifier.refute.search import INDEX_OPS, TOLERANCE
+from verifier.refute.search import TOLERANCE
 
 Seed = Callable[[Node], bool]
-CHOICES = frozenset({"maximum", "minimum"})
 SHIFTS = frozenset({"all_reduce", "expand", "reshape", "merge", "only"})
 """Ops that a maximum passes on its way to what it is subtracted from."""
-_ANALYTIC = (
-    "neg mul_scalar add_scalar add sub mul div exp log log1p expm1 sqrt rsqrt sin cos tanh "
-    "sigmoid erf silu silu_grad gelu gelu_grad gelu_tanh gelu_tanh_grad softplus reciprocal "
-    "pow mean softmax softmax_backward log_softmax log_softmax_backward layer_norm rms_norm "
-    "sdpa reshape permute expand slice concat pad flip mm bmm sum all_gather shard_slice "
-    "all_to_all on_coord scan send recv broadcast ring_shift merge only wait gather scatter "
-)
-KEEPING = frozenset(_ANALYTIC.split())
-"""Ops that are analytic in their operands, or move them."""
 
 
 @dataclass
@@ -81,17 +71,24 @@ def _keeps(scope: Program, reached: set[str]) -> bool:
     shifts = {v for n in scope.nodes if n.op == "amax" for v in _shift(scope, n)}
     for node in scope.nodes:
         mine = [v in reached for v in node.inputs]
-        if not any(mine) or node.op in KEEPING or node.op in CHOICES:
+        op = lookup(node.op)
+        if not any(mine) or op.traits.analytic or _chooses(node):
             continue
-        attrs = lookup(node.op).with_defaults(node.attrs)
+        attrs, index = op.with_defaults(node.attrs), op.traits.index
         ok = node.outputs[0] in shifts
         ok |= node.op == "where" and not mine[0]
         ok |= node.op in ("all_reduce", "reduce_scatter") and attrs["reduce"] in ("sum", "avg")
-        ok |= node.op in INDEX_OPS and not mine[INDEX_OPS[node.op]]
+        ok |= index is not None and not mine[index]
         ok |= node.op == "cast" and scope.types[node.outputs[0]].is_float
         if not ok:
             return False
     return True
+
+
+def _chooses(node: Node) -> bool:
+    """Whether the result is the larger, or the smaller, of two operands."""
+    known = lookup(node.op).traits
+    return known.picks == "pair" and not known.truth
 
 
 def _shift(scope: Program, top: Node) -> set[str]:
@@ -160,7 +157,7 @@ def _chosen(program: Program, seed: Seed, place: int) -> Program | None:
                 if body is None:
                     return None
                 nodes.append(node if body is node.body else replace(node, body=body))
-            elif node.op in CHOICES and reached.intersection(node.inputs):
+            elif _chooses(node) and reached.intersection(node.inputs):
                 value = node.inputs[place]
                 if scope.types[value].shape != scope.types[node.outputs[0]].shape:
                     return None

@@ -16,11 +16,12 @@ import numpy as np
 
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.registry import traits
 from verifier.kernel.program.where import common
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.dedup import BudgetError
 from verifier.refute.scale_down.fold import folded, renamed, same, with_body
-from verifier.refute.scale_down.literals import ONE_SIDED, SCALARS, counts_entries, factors, literal
+from verifier.refute.scale_down.literals import ONE_SIDED, counts_entries, factors, literal
 from verifier.refute.scale_down.mesh_constants import counting, place
 from verifier.refute.scale_down.refuting import SmallDifference
 from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
@@ -29,8 +30,6 @@ Holds = Callable[[Program, Program, Contract], bool]
 """Whether every output of a distributed program is related to the one-device program."""
 MAX_ODD = 3
 """Numbers that are tried, and for each of them so many others in its place."""
-NOTHING = {"mul_scalar": 1, "add_scalar": 0, "pow": 1}
-"""The number with which an op gives its operand."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,8 @@ def _in_place(
     if value is None or any(n.op != first.op or literal(n) != value for n in nodes):
         return
     sign = 1 if value > 0 else -1
-    nothing = Fraction(NOTHING.get(first.op, sign))
+    nothing = traits(first.op).nothing
+    nothing = Fraction(sign) if nothing is None else nothing
     beside = _beside(*chosen[0])
     tried = dict.fromkeys((*beside, *(sign * f for f in missing), nothing))
     for other in list(tried)[:MAX_ODD]:
@@ -165,7 +165,7 @@ def _exchanged(program: Program, tried: Replacement) -> Program | None:
         if not mine(node):
             return node
         seen.add(node.outputs[0])
-        return replace(node, attrs={**node.attrs, SCALARS[node.op]: tried.other})
+        return replace(node, attrs={**node.attrs, traits(node.op).literal: tried.other})
 
     out = _each(program, changed)
     return out if seen == set(tried.names) else None
@@ -191,7 +191,7 @@ def _plain(program: Program, places: Regions, mine: Callable[[Node], bool]) -> P
         node = renamed(old, names)
         if node.body is not None:
             node = with_body(node, _plain(node.body, places.inside(old), mine))
-        elif mine(node) and NOTHING.get(node.op) == literal(node):
+        elif mine(node) and traits(node.op).nothing == literal(node):
             (out,), (value,) = node.outputs, node.inputs
             if places.values[out] == places.values[value]:
                 names[out] = value
