@@ -22,8 +22,10 @@ def cumsum(step: Step) -> Ref:
     return step.term()
 
 
-def topk_mask(step: Step) -> Ref:
+def whole(step: Step) -> Ref:
+    """Whole rows along `dim`, of which nothing is pending; every line is treated alike."""
     _same(step)
+    need(len(step.args) == 1, "rows of several operands")
     need(not step.first.partial and not step.layout.partial, "the rows are pending")
     return step.term()
 

@@ -29,6 +29,8 @@ RISING = {("gt", 0), ("ge", 0), ("lt", 1), ("le", 1), ("exp", 0), ("relu", 0), (
 """Elementwise ops through which a maximum, or a minimum, of one operand passes: where that grows,
 the result does not fall."""
 FACTORS = {"mm": ("mk", "kn", "mn"), "bmm": ("bmk", "bkn", "bmn")}
+FOLDS = {"sum": "sum", "amax": "max"}
+"""What a split dim leaves in a reduction; of others, what their declarations say to the checker."""
 BOOLEAN = frozenset({"neg", "add", "sub"})
 """Ops that mean something else on bools alone than on the reals."""
 
@@ -37,12 +39,12 @@ def derive(step: Step) -> Ref:
     """The term of the result under its claimed layout. Raises NotShownError."""
     op = step.node.op
     need(covered(op), f"the checker has no rule for {op}")
-    return _RULES.get(op, _map)(step)
+    return _RULES.get(op, _KINDS.get(lookup(op).kind, _map))(step)
 
 
 def covered(op: str) -> bool:
     """Whether a rule for the op is known here."""
-    return op in _RULES or lookup(op).kind == "map"
+    return op in _RULES or lookup(op).kind in ("map", *_KINDS)
 
 
 def real(program: Program) -> None:
@@ -99,7 +101,8 @@ def _product(step: Step) -> Ref:
 
 
 def _reduce(step: Step) -> Ref:
-    fold = "sum" if step.node.op == "sum" else "max"
+    op = step.node.op
+    fold = FOLDS.get(op, lookup(op).checked)
     dims, keep = step.ints("dims"), step.attrs["keepdim"]
     need(all(f == fold for _, f in step.first.partial), "another fold is pending")
     kept = [
@@ -107,6 +110,7 @@ def _reduce(step: Step) -> Ref:
     ]
     need(step.layout.dims == tuple(kept), "the result is split otherwise")
     folded = [(n, fold) for i in dims for n in bound(step.first.dims[i])]
+    need(bool(fold) or not folded, f"{op} of a split dim")
     pending(step, folded, step.first.partial)
     return step.term()
 
@@ -200,9 +204,10 @@ def _iota(step: Step) -> Ref:
     return step.term(shape=step.layout.global_shape, offset=offset.const)
 
 
+_KINDS: dict[str, Callable[[Step], Ref]] = {"reduce": _reduce, "rows": rows.whole}
+"""Rules for ops that none is written for: they ask for more, and are given less."""
 _RULES: dict[str, Callable[[Step], Ref]] = {
     **dict.fromkeys(FACTORS, _product),
-    **dict.fromkeys(("sum", "amax"), _reduce),
     **dict.fromkeys(("slice", "pad"), views.cut),
     "reshape": views.reshape,
     "permute": views.permute,
@@ -216,7 +221,6 @@ _RULES: dict[str, Callable[[Step], Ref]] = {
     "full": _full,
     "iota": _iota,
     "cumsum": rows.cumsum,
-    "topk_mask": rows.topk_mask,
     "topk_index": rows.topk_index,
     "dropout_mask": rows.dropout_mask,
     "all_reduce": collectives.all_reduce,

@@ -1,4 +1,4 @@
-"""Which term an op is on whole operands. A map op that is not named here is a term of itself."""
+"""Which term an op is on whole operands. An op that is not named here is a term of itself."""
 
 from __future__ import annotations
 
@@ -32,24 +32,16 @@ BUILD: dict[str, Build] = {
     "ge": arithmetic.flipped("le"),
     "mm": arithmetic.matmul,
     "bmm": arithmetic.matmul,
-    "sum": lambda t, a, k, d: t.reduce("sum", a[0], tuple(k["dims"]), k["keepdim"]),
-    "amax": lambda t, a, k, d: t.reduce("amax", a[0], tuple(k["dims"]), k["keepdim"]),
     "reshape": lambda t, a, k, d: t.reshape(a[0], tuple(k["shape"])),
     "permute": lambda t, a, k, d: t.permute(a[0], tuple(k["dims"])),
     "expand": lambda t, a, k, d: t.expand(a[0], tuple(k["shape"])),
     "slice": parts.sliced,
     "concat": parts.concat,
     "pad": parts.pad,
-    "flip": parts.flip,
-    "take": indexing.take,
-    "take_along": indexing.take_along,
     "index_add": indexing.index_add,
     "put_along": indexing.put_along,
     "full": lambda t, a, k, d: t.full(tuple(k["shape"]), Fraction(k["value"])),
     "iota": indexing.iota,
-    "cumsum": rows.cumsum,
-    "topk_mask": rows.topk_mask,
-    "topk_index": rows.topk_index,
     "dropout_mask": rows.dropout_mask,
     "round_to": rows.round_to,
 }

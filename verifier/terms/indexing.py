@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     from verifier.terms.table import Terms
 
 
-def take(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    x, idx = args
-    dim, shape = attrs["dim"], t.shape(x)
-    out = (*shape[:dim], *t.shape(idx), *shape[dim + 1 :])
-    return t.linear("take", args, (dim, attrs["offset"]), out)
-
-
-def take_along(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    return t.linear("take_along", args, (attrs["dim"], attrs["offset"]), t.shape(args[1]))
-
-
 def index_add(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     g, idx = args
     shape = (attrs["size"], *t.shape(g)[len(t.shape(idx)) :])

@@ -114,7 +114,3 @@ def pad(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[st
     shape = t.shape(x)
     shape = (*shape[:dim], shape[dim] + lo + hi, *shape[dim + 1 :])
     return t.linear("pad", args, (dim, lo, hi), shape)
-
-
-def flip(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    return t.linear("flip", args, (attrs["dim"],), t.shape(args[0]))

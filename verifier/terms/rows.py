@@ -14,20 +14,6 @@ if TYPE_CHECKING:
     from verifier.terms.table import Terms
 
 
-def cumsum(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    return t.linear("cumsum", args, (attrs["dim"], attrs["exclusive"]), t.shape(args[0]))
-
-
-def topk_mask(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    return t.intern("topk_mask", args, (attrs["dim"], attrs["k"]), t.shape(args[0]))
-
-
-def topk_index(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    shape, dim = t.shape(args[0]), attrs["dim"]
-    found = (*shape[:dim], attrs["k"], *shape[dim + 1 :])
-    return t.intern("topk_index", args, (dim, attrs["k"]), found)
-
-
 def dropout_mask(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
     """Entries follow their index in the whole: a dense mask is a reshape of the flat one."""
     shape, offset = tuple(attrs["shape"]), attrs["offset"]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.registry import ONE
+from verifier.kernel.program.registry import ONE, Site
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.terms.building import BUILD
 from verifier.terms.defined import Defined, uses_all
 from verifier.terms.refs import Ref, Shape, Term, times
@@ -90,9 +91,18 @@ class Terms:
         build = BUILD.get(op)
         if build is not None:
             return build(self, list(args), attrs, dtypes)
-        if lookup(op).kind == "map":
+        known = lookup(op)
+        if known.kind == "map":
             return self.mapped(op, list(args), _key(attrs))
-        raise KeyError(f"op {op} has no term")
+        if known.kind == "reduce":
+            return self.reduce(op, args[0], tuple(attrs["dims"]), attrs["keepdim"])
+        if known.kind not in ("rows", "view", "index"):
+            raise KeyError(f"op {op} has no term")
+        types = tuple(TensorType(self.shape(a), t) for a, t in zip(args, dtypes, strict=True))
+        attrs = known.with_defaults(attrs)
+        (result,) = known.types(Site(op, types, attrs, Mesh(())))
+        made = self.linear if frozenset({0}) in known.linear else self.intern
+        return made(op, args, tuple(attrs[k] for k in known.attrs), result.shape)
 
     # structure
 

@@ -1,7 +1,8 @@
 """Small applications of every op under many layouts: what the laws of the registry are tried on.
 
-Map and einsum ops are sampled by their signature. Any other op, and any op with attributes, says
-here how its attributes are drawn; an op that nothing here covers is an error, never a skip.
+Map and einsum ops are sampled by their signature, reductions and ops on whole lines by their kind.
+Any other op, and any op with other attributes, says here how these are drawn; an op that nothing
+here covers is an error, never a skip.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 from tests.laws.samples.form import Attrs, Form, Shape, fixed
 from tests.laws.samples.groups import GROUPS
 from tests.laws.samples.models import MODELS
-from tests.laws.samples.rows import ROWS
-from tests.laws.samples.tensors import TENSORS
+from tests.laws.samples.rows import ROWS, lines
+from tests.laws.samples.tensors import TENSORS, reduced
 from verifier.kernel.layout import Atom, Dim, Layout, normal
 from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.errors import IRError
@@ -122,6 +123,12 @@ def forms(op: Op, mesh: Mesh) -> Iterator[Form]:
     n = mesh.size
     if op.name in FORMS:
         yield from FORMS[op.name](2 * n, n)
+        return
+    if op.kind == "reduce":
+        yield from reduced(2 * n, n)
+        return
+    if op.kind == "rows" and all(k == "dim" or isinstance(v, bool) for k, v in op.attrs.items()):
+        yield from lines(op, 2 * n, n)
         return
     required = [a for a in op.attrs if a not in ATTRS.get(op.name, [{}])[0]]
     if required or op.kind not in ("map", "einsum"):

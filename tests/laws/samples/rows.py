@@ -7,13 +7,17 @@ from fractions import Fraction
 from itertools import product
 
 from tests.laws.samples.form import Attrs, Form, Forms, Shape, fixed, offsets
+from verifier.kernel.program.registry import Op
 from verifier.kernel.program.types import Affine, Mesh
 
 
-def _cumsum(a: int, b: int) -> Iterator[Form]:
-    attrs = [{"dim": d, "exclusive": e} for d, e in product((0, 1), (False, True))]
-    yield Form(((a, b),), ("f32",), fixed(*attrs))
-    yield Form(((a, b),), ("i64",), fixed(*attrs))
+def lines(op: Op, a: int, b: int) -> Iterator[Form]:
+    """Either dim, and both ways of whatever is so or not."""
+    flags = [k for k, default in op.attrs.items() if isinstance(default, bool)]
+    chosen = product((0, 1), *((False, True) for _ in flags))
+    attrs = [dict(zip(("dim", *flags), values, strict=True)) for values in chosen]
+    for dtype in ("f32", "i64"):
+        yield Form(((a, b),), (dtype,), fixed(*attrs))
 
 
 def _topk_mask(a: int, b: int) -> Iterator[Form]:
@@ -48,7 +52,6 @@ def _round_to(a: int, b: int) -> Iterator[Form]:
 
 
 ROWS: dict[str, Forms] = {
-    "cumsum": _cumsum,
     "topk_mask": _topk_mask,
     "topk_index": _topk_mask,
     "dropout_mask": _dropout_mask,

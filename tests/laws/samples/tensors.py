@@ -13,7 +13,7 @@ from verifier.kernel.program.types import Mesh
 FLOATS2 = ("f32", "f32")
 
 
-def _reduce(a: int, b: int) -> Iterator[Form]:
+def reduced(a: int, b: int) -> Iterator[Form]:
     for dims in ((0,), (1,), (0, 2), (0, 1, 2), ()):
         attrs = [{"dims": dims, "keepdim": keep} for keep in (False, True)]
         yield Form(((b, a, 2),), ("f32",), fixed(*attrs))
@@ -141,8 +141,6 @@ def _iota(a: int, b: int) -> Iterator[Form]:
 
 
 TENSORS: dict[str, Forms] = {
-    "sum": _reduce,
-    "amax": _reduce,
     "reshape": _reshape,
     "permute": _permute,
     "expand": _expand,

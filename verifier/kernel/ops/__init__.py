@@ -1,28 +1,8 @@
-"""The ops: one declaration each. Importing this package fills the registry."""
+"""The ops: one declaration each. Importing this package fills the registry with all its modules."""
 
-from verifier.kernel.ops import (
-    arithmetic,
-    attention,
-    collectives,
-    composites,
-    control,
-    create,
-    cumulative,
-    cuts,
-    functions,
-    indexing,
-    linalg,
-    losses,
-    map,
-    moe,
-    movement,
-    optim,
-    precision,
-    random,
-    reduce,
-    rooted,
-    views,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from verifier.kernel.program.registry import (
     REGISTRY,
     REQUIRED,
@@ -36,6 +16,9 @@ from verifier.kernel.program.registry import (
     register,
 )
 
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
 __all__ = [
     "REGISTRY",
     "REQUIRED",
@@ -44,28 +27,7 @@ __all__ = [
     "Placed",
     "Refused",
     "Site",
-    "arithmetic",
-    "attention",
-    "collectives",
-    "composites",
-    "control",
-    "create",
-    "cumulative",
-    "cuts",
-    "functions",
-    "indexing",
     "infer_types",
-    "linalg",
     "lookup",
-    "losses",
-    "map",
-    "moe",
-    "movement",
-    "optim",
-    "precision",
-    "random",
-    "reduce",
     "register",
-    "rooted",
-    "views",
 ]

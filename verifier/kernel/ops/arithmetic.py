@@ -42,6 +42,7 @@ neg = declare(
     _affine(bounds=applied(minus)),
     linear="each",
     doc="`-x`.",
+    aten=("neg.default",),
 )
 
 
@@ -179,6 +180,7 @@ maximum = declare(
     Traits(closed="bools", keeps=1, folds=frozenset({"max"}), picks="pair", bounds=_most(max)),
     linear=[],
     doc="`max(a, b)`.",
+    aten=("maximum.default",),
 )
 minimum = declare(
     "minimum",
@@ -187,6 +189,7 @@ minimum = declare(
     Traits(closed="bools", keeps=1, folds=frozenset({"min"}), picks="pair", bounds=_most(min)),
     linear=[],
     doc="`min(a, b)`.",
+    aten=("minimum.default",),
 )
 
 
@@ -212,11 +215,13 @@ COMPARISONS = [
 ]
 
 
-def _logic(name: str, arity: int) -> Op:
-    def meaning(d: Domain, *operands: Array) -> Array:
-        return d.logical(name, *operands)
+def _logic(word: str, arity: int) -> Op:
+    name = f"logical_{word}"
 
-    return declare(f"logical_{name}", arity, meaning, _truth(), result="bool")
+    def meaning(d: Domain, *operands: Array) -> Array:
+        return d.logical(word, *operands)
+
+    return declare(name, arity, meaning, _truth(), result="bool", aten=(f"{name}.default",))
 
 
 LOGIC = [_logic("and", 2), _logic("or", 2), _logic("not", 1)]

@@ -39,14 +39,18 @@ def function(
     by: Callable[[Calculus[Any], Any], Any] | None = None,
     algebra: Callable[[Any, Any], Any] | None = None,
     integers: Callable[[Array], Array] | None = None,
+    aten: tuple[str, ...] | None = None,
 ) -> Op:
-    """Declare a function of one real number. `integers` is what it makes of these as integers."""
+    """Declare a function of one real number. `integers` is what it makes of these as integers;
+    PyTorch has it by the same name where `aten` does not say."""
     declared(Function(name, floats, by, algebra, traits.strict, 0 in traits.rises))
 
     def meaning(d: Domain, x: Array) -> Array:
         return integers(x) if integers is not None and is_index(x) else d.unary(name, x)
 
-    op = declare(name, 1, meaning, traits, doc=f"`{name}(x)`, element by element.", flops=8)
+    aten = (f"{name}.default",) if aten is None else aten
+    doc = f"`{name}(x)`, element by element."
+    op = declare(name, 1, meaning, traits, doc=doc, flops=8, aten=aten)
 
     def vjp(
         b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
@@ -184,6 +188,7 @@ sign = function(
     np.sign,
     Traits(closed="integers", bounds=always(-1, 1)),
     algebra=lambda t, x: t.sign_of(x),
+    aten=("sign.default", "sgn.default"),
     integers=np.sign,
 )
 floor = function(
@@ -205,6 +210,7 @@ relu_grad = function(
     lambda x: (x > 0).astype(np.float64),
     Traits(),
     algebra=lambda t, x: t.relu_grad(x),
+    aten=(),
 )
 silu = function(
     "silu",
@@ -219,6 +225,7 @@ silu_grad = function(
     lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
     smooth(),
     algebra=lambda t, x: t.silu_grad(x),
+    aten=(),
 )
 gelu = function(
     "gelu",
@@ -226,17 +233,21 @@ gelu = function(
     smooth(),
     lambda b, x, y: b.add("gelu_grad", x),
     algebra=lambda t, x: t.mul(x, t.half_erf(x)),
+    aten=(),
 )
-gelu_grad = function("gelu_grad", _gelu_grad, smooth(), algebra=lambda t, x: t.gelu_grad(x))
+gelu_grad = function(
+    "gelu_grad", _gelu_grad, smooth(), algebra=lambda t, x: t.gelu_grad(x), aten=()
+)
 gelu_tanh = function(
     "gelu_tanh",
     lambda x: 0.5 * x * (1 + _gelu_tanh_inner(x)),
     smooth(),
     lambda b, x, y: b.add("gelu_tanh_grad", x),
     algebra=lambda t, x: t.gelu_tanh(x),
+    aten=(),
 )
 gelu_tanh_grad = function(
-    "gelu_tanh_grad", _gelu_tanh_grad, smooth(), algebra=lambda t, x: t.gelu_tanh_grad(x)
+    "gelu_tanh_grad", _gelu_tanh_grad, smooth(), algebra=lambda t, x: t.gelu_tanh_grad(x), aten=()
 )
 softplus = function(
     "softplus",
@@ -244,6 +255,7 @@ softplus = function(
     smooth(sign=1, bounds=always(0, math.inf)),
     lambda b, x, y: b.add("sigmoid", x),
     by=lambda c, x: c.log(c.add(c.one, c.exp(x))),
+    aten=(),
 )
 
 reciprocal = declare(
@@ -253,6 +265,7 @@ reciprocal = declare(
     smooth(needs="not zero", keeps=1, bounds=applied(inverse)),
     doc="`1/x`.",
     flops=4,
+    aten=("reciprocal.default",),
 )
 
 

@@ -173,6 +173,7 @@ def declare(
     result: str | None = None,
     doc: str = "",
     flops: int = 1,
+    aten: tuple[str, ...] = (),
 ) -> Op:
     signature = ", ".join(["..."] * arity) + " -> ..."
     return register(
@@ -188,6 +189,7 @@ def declare(
             flops=lambda types, results, _: flops * results[0].size,
             doc=doc,
             traits=traits,
+            aten=aten,
         )
     )
 

@@ -19,6 +19,7 @@ from verifier.kernel.program.registry import (
     Refused,
     Site,
     register,
+    traits,
 )
 from verifier.kernel.program.traits import Bounded, Bounds, Traits, among, counted
 from verifier.kernel.program.types import TensorType
@@ -34,8 +35,8 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     else:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in dims)
     dtype = "i64" if not x.is_float else x.dtype
-    if site.op == "amax" and any(x.shape[d] == 0 for d in dims):
-        raise site.fail("the maximum of no entries")
+    if not traits(site.op).adds and any(x.shape[d] == 0 for d in dims):
+        raise site.fail("one of no entries")
     return (TensorType(shape, dtype),)
 
 
@@ -63,20 +64,7 @@ def _place(fold: str) -> Callable[[Op, Operands], list[Placed]]:
     return rule
 
 
-def _sum(d: Domain, x: Array, dims: tuple[int, ...], keepdim: bool) -> Array:
-    if is_index(x):
-        return x.sum(axis=tuple(dims), keepdims=keepdim)
-    out = d.sum(x, tuple(dims)) if dims else x
-    return out.reshape(_kept(x.shape, dims)) if keepdim else out
-
-
-def _amax(d: Domain, x: Array, dims: tuple[int, ...], keepdim: bool) -> Array:
-    out = d.amax(x, tuple(dims)) if dims else x
-    out = out.astype(np.int64) if is_index(x) else out
-    return out.reshape(_kept(x.shape, dims)) if keepdim else out
-
-
-def _kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
+def kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(1 if i in dims else n for i, n in enumerate(shape))
 
 
@@ -85,36 +73,55 @@ def _sum_bounds(a: Bounded) -> Bounds:
     return counted(a.args[0], math.prod(a.shapes[0][d] for d in dims))
 
 
-_ATTRS = {"dims": REQUIRED, "keepdim": False}
+def reduction(
+    name: str,
+    fold: str,
+    meaning: Callable[[Domain, Array, tuple[int, ...]], Array],
+    known: Traits,
+    *,
+    linear: tuple[frozenset[int], ...] = (),
+    doc: str = "",
+    checked: str = "",
+) -> Op:
+    """Declare a reduction over dims, each at least once, that ranks fold with `fold`."""
 
-sum_ = register(
-    Op(
-        "sum",
-        "reduce",
-        "... [dims] -> ...",
-        _sum,
-        _types,
-        _place("sum"),
-        linear=(frozenset({0}),),
-        attrs=_ATTRS,
-        flops=lambda types, results, _: types[0].size,
-        doc="Sum over `dims`. A split dim leaves a pending sum.",
-        traits=Traits(strict=True, analytic=True, keeps=1, adds=True, bounds=_sum_bounds),
+    def whole(d: Domain, x: Array, dims: tuple[int, ...], keepdim: bool) -> Array:
+        out = meaning(d, x, tuple(dims)) if dims else x
+        out = out.astype(np.int64) if is_index(x) else out
+        return out.reshape(kept(x.shape, dims)) if keepdim else out
+
+    return register(
+        Op(
+            name,
+            "reduce",
+            "... [dims] -> ...",
+            whole,
+            _types,
+            _place(fold),
+            linear=linear,
+            attrs={"dims": REQUIRED, "keepdim": False},
+            flops=lambda types, results, _: types[0].size,
+            doc=doc,
+            traits=known,
+            checked=checked,
+        )
     )
+
+
+sum_ = reduction(
+    "sum",
+    "sum",
+    lambda d, x, dims: np.asarray(x.sum(axis=dims)) if is_index(x) else d.sum(x, dims),
+    Traits(strict=True, analytic=True, keeps=1, adds=True, bounds=_sum_bounds),
+    linear=(frozenset({0}),),
+    doc="Sum over `dims`. A split dim leaves a pending sum.",
 )
-amax = register(
-    Op(
-        "amax",
-        "reduce",
-        "... [dims] -> ...",
-        _amax,
-        _types,
-        _place("max"),
-        attrs=_ATTRS,
-        flops=lambda types, results, _: types[0].size,
-        doc="Maximum over `dims`. A split dim leaves a pending max.",
-        traits=Traits(keeps=1, picks="entry", bounds=among),
-    )
+amax = reduction(
+    "amax",
+    "max",
+    lambda d, x, dims: d.amax(x, dims),
+    Traits(keeps=1, picks="entry", bounds=among),
+    doc="Maximum over `dims`. A split dim leaves a pending max.",
 )
 
 
@@ -123,8 +130,8 @@ def _sum_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
     shape = b.types[ins[0]].shape
-    kept = b.add("reshape", cts[0], shape=_kept(shape, attrs["dims"]))
-    return [b.add("expand", kept, shape=shape)]
+    ct = b.add("reshape", cts[0], shape=kept(shape, attrs["dims"]))
+    return [b.add("expand", ct, shape=shape)]
 
 
 @amax.vjp
@@ -133,11 +140,11 @@ def _amax_vjp(
 ) -> list[str | None]:
     """Entries that tie for the maximum share the cotangent, as in PyTorch."""
     shape = b.types[ins[0]].shape
-    kept, dims = _kept(shape, attrs["dims"]), tuple(attrs["dims"])
+    whole, dims = kept(shape, attrs["dims"]), tuple(attrs["dims"])
     top = b.add(
         "cast",
-        b.add("eq", ins[0], b.add("reshape", outs[0], shape=kept)),
+        b.add("eq", ins[0], b.add("reshape", outs[0], shape=whole)),
         dtype=b.types[ins[0]].dtype,
     )
     share = b.add("div", top, b.add("sum", top, dims=dims, keepdim=True))
-    return [b.add("mul", b.add("reshape", cts[0], shape=kept), share)]
+    return [b.add("mul", b.add("reshape", cts[0], shape=whole), share)]

@@ -142,6 +142,10 @@ class Op:
     tags: frozenset[str] = field(default_factory=frozenset[str])
     traits: Traits = NO_TRAITS
     """What else is known of it."""
+    checked: str = ""
+    """Of a reduction, the fold that the checker lets split dims leave: it does not read `place`."""
+    aten: tuple[str, ...] = ()
+    """Ops of PyTorch that are this one, operand by operand."""
     region: Callable[[AttrMap, Sequence[Where], Where, Mesh], Where] | None = None
     """Movements: (attrs, ranks of each operand, ranks it is limited to, mesh) -> ranks of the
     result. Raises Refused."""

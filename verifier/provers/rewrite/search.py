@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from verifier.kernel.program.registry import REGISTRY
 from verifier.provers.rewrite.blocks import elementwise, matmul, rebuilt, scaled
 from verifier.provers.rewrite.laws import LAWS
 from verifier.terms import ONE, Ref, Term, Terms
@@ -131,10 +132,10 @@ def with_operands(terms: Terms, term: Term, bare: Sequence[Ref]) -> Ref:
             return terms.apply("slice", args, named, ["f32"])
         case "concat":
             return terms.apply("concat", args, {"dim": attrs[0]}, ["f32"] * len(args))
-        case "pad" | "flip" | "take" | "take_along" | "index_add" | "put_along":
-            return terms.linear(op, args, attrs, shape)
         case _ if elementwise(term):
             return terms.fit(rebuilt(terms, term, args), shape)
+        case _ if op in REGISTRY and frozenset({0}) in REGISTRY[op].linear:
+            return terms.linear(op, args, attrs, shape)
         case _:
             return Ref(ONE, terms.intern(op, args, attrs, shape).id)
 

@@ -7,24 +7,20 @@ from fractions import Fraction
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten, fraction
-
-_SAME_NAME = (
-    "neg exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh sigmoid erf abs sign floor "
-    "relu silu"
-)
+from verifier.kernel.ops import REGISTRY
 
 
-def _unary(op: str) -> Callable[..., str]:
-    def rule(e: Emit, x: str) -> str:
-        return e.add(op, x)
+def _same(op: str) -> Callable[..., str]:
+    """An op that is one of ours, operand by operand."""
+
+    def rule(e: Emit, *operands: str) -> str:
+        return e.add(op, *operands)
 
     return rule
 
 
-for _op in _SAME_NAME.split():
-    aten(f"{_op}.default")(_unary(_op))
-aten("sgn.default")(_unary("sign"))
-aten("logical_not.default")(_unary("logical_not"))
+for _op in REGISTRY.values():
+    aten(*_op.aten)(_same(_op.name))
 
 
 @aten("bitwise_not.default")
@@ -103,16 +99,6 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     aten(f"{_name}.Tensor", f"{_name}.Scalar")(_compare)
 
 
-@aten("maximum.default")
-def maximum(e: Emit, a: str, b: str) -> str:
-    return e.add("maximum", a, b)
-
-
-@aten("minimum.default")
-def minimum(e: Emit, a: str, b: str) -> str:
-    return e.add("minimum", a, b)
-
-
 @aten("clamp.default", "clamp_min.default", "clamp.Tensor", "clamp_min.Tensor")
 def clamp(
     e: Emit, x: str, low: Any = None, high: Any = None, min: Any = None, max: Any = None
@@ -125,14 +111,10 @@ def clamp(
 
 for _name in ("and", "or"):
 
-    def _logical(e: Emit, a: str, b: str, *, op: str = f"logical_{_name}") -> str:
-        return e.add(op, a, b)
-
     def _bitwise(e: Emit, a: str, b: str, *, op: str = f"logical_{_name}") -> str:
         _truths(e, a, b)
         return e.add(op, a, b)
 
-    aten(f"logical_{_name}.default")(_logical)
     aten(f"bitwise_{_name}.Tensor")(_bitwise)
 
 

@@ -1,0 +1,176 @@
+"""What declarations claim of ops holds on numbers, and nothing else in the verifier names ops."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.laws.samples import Form, forms
+from verifier.domains.base import Array
+from verifier.domains.floats import Floats
+from verifier.domains.functions import FUNCTIONS
+from verifier.kernel.layout import FOLDS
+from verifier.kernel.ops import REGISTRY
+from verifier.kernel.program import Affine, Mesh
+from verifier.kernel.program.registry import Op
+from verifier.kernel.program.traits import Bounded
+
+MESH = Mesh.of(tp=2)
+LOCAL = sorted(
+    n
+    for n, op in REGISTRY.items()
+    if op.kind in ("map", "einsum", "reduce", "view", "index", "rows")
+)
+LOWEST = {"positive": 0.1, "not zero": 0.1, "not negative": 0.0, "above -1": -0.9}
+
+
+def applications(op: Op) -> Iterator[tuple[Form, dict[str, Any]]]:
+    for form in forms(op, MESH):
+        for attrs in islice(form.attrs(form.shapes, MESH), 8):
+            if not any(isinstance(v, Affine) for v in attrs.values()):
+                yield form, op.with_defaults(attrs)
+
+
+def draw(
+    op: Op, form: Form, rng: np.random.Generator, low: float = -3, high: float = 3
+) -> list[Array]:
+    """Operands, the last of them such that there is a value."""
+    out: list[Array] = []
+    for k, (shape, dtype) in enumerate(zip(form.shapes, form.dtypes, strict=True)):
+        if dtype == "bool":
+            out.append(rng.integers(2, size=shape).astype(bool))
+        elif dtype == "i64":
+            signed = k != op.traits.index
+            out.append(rng.integers(math.ceil(low) if signed else 0, 3, size=shape))
+        else:
+            last = k == len(form.shapes) - 1
+            least = max(low, LOWEST.get(op.traits.needs, low)) if last else low
+            out.append(rng.uniform(least, high, size=shape))
+    return out
+
+
+def result(op: Op, operands: list[Array], attrs: dict[str, Any]) -> Array:
+    return np.asarray(op.meaning(Floats(), *operands, **attrs))
+
+
+def claiming(claim: str) -> list[str]:
+    return [n for n in LOCAL if getattr(REGISTRY[n].traits, claim) not in (None, "", (), False)]
+
+
+@pytest.mark.parametrize("name", claiming("sign"))
+def test_the_sign_of_results(name: str) -> None:
+    op, rng = REGISTRY[name], np.random.default_rng(0)
+    for form, attrs in applications(op):
+        made = result(op, draw(op, form, rng), attrs)
+        assert np.all(made > 0 if op.traits.sign else made >= 0)
+
+
+@pytest.mark.parametrize("name", claiming("keeps"))
+def test_the_least_sign_of_operands_is_kept(name: str) -> None:
+    op, rng = REGISTRY[name], np.random.default_rng(0)
+    for form, attrs in applications(op):
+        made = result(op, draw(op, form, rng, low=0.0), attrs)
+        assert np.all(made >= 0)
+        if op.traits.keeps == 1 and "bool" not in form.dtypes[1:] and "i64" not in form.dtypes:
+            assert np.all(result(op, draw(op, form, rng, low=0.1), attrs) > 0)
+
+
+@pytest.mark.parametrize("name", claiming("rises"))
+def test_results_rise_with_operands(name: str) -> None:
+    op, rng = REGISTRY[name], np.random.default_rng(0)
+    for (form, attrs), k in [(a, k) for a in applications(op) for k in op.traits.rises]:
+        operands = draw(op, form, rng)
+        more = list(operands)
+        more[k] = operands[k] + abs(draw(op, form, rng)[k])
+        assert np.all(result(op, more, attrs) >= result(op, operands, attrs))
+
+
+@pytest.mark.parametrize("name", claiming("folds"))
+def test_folds_are_passed_through(name: str) -> None:
+    op, rng = REGISTRY[name], np.random.default_rng(0)
+    take = {"max": np.maximum, "min": np.minimum, "sum": np.add}
+    assert set(take) == set(FOLDS)
+    for (form, attrs), fold in [(a, f) for a in applications(op) for f in op.traits.folds]:
+        a, b = draw(op, form, rng), draw(op, form, rng)
+        both = [take[fold](x, y) for x, y in zip(a, b, strict=True)]
+        assert np.array_equal(
+            result(op, both, attrs), take[fold](result(op, a, attrs), result(op, b, attrs))
+        )
+
+
+@pytest.mark.parametrize("name", claiming("bounds"))
+def test_results_lie_within_bounds(name: str) -> None:
+    op, rng = REGISTRY[name], np.random.default_rng(0)
+    assert op.traits.bounds is not None
+    for form, attrs in applications(op):
+        for low, high in ((-3.0, 3.0), (0.5, 2.0), (-2.0, -1.0)):
+            if op.traits.needs and high < 0:
+                continue
+            operands = draw(op, form, rng, low, high)
+            held = [(float(x.min()), float(x.max())) for x in operands]
+            made = result(op, operands, attrs)
+            given = Bounded(held, attrs, form.shapes, 1, False, made.dtype.kind == "f")
+            least, most = op.traits.bounds(given)
+            assert least - 1e-9 <= made.min() <= made.max() <= most + 1e-9
+
+
+@pytest.mark.parametrize("name", [n for n, op in REGISTRY.items() if op.traits.nothing is not None])
+def test_the_number_that_changes_nothing(name: str) -> None:
+    op, x = REGISTRY[name], np.random.default_rng(0).uniform(0.1, 2, size=(3, 2))
+    assert np.array_equal(result(op, [x], {op.traits.literal: op.traits.nothing}), x)
+
+
+class OnFloats:
+    """The words in which functions are defined, on numbers."""
+
+    one = np.float64(1)
+    add, sub, mul, neg = np.add, np.subtract, np.multiply, np.negative
+    reciprocal, exp, log, absolute = np.reciprocal, np.exp, np.log, np.abs
+
+    def scale(self, a: Array, value: Fraction) -> Array:
+        return a * float(value)
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.by is not None])
+def test_a_function_is_as_it_is_defined(name: str) -> None:
+    function = FUNCTIONS[name]
+    least = LOWEST.get(REGISTRY[name].traits.needs, -5.0)
+    x = np.random.default_rng(0).uniform(least, 5, size=100)
+    assert function.by is not None
+    assert function.by(OnFloats(), x) == pytest.approx(function.floats(x), rel=1e-9)
+    assert function.strict == REGISTRY[name].traits.strict
+
+
+# names
+
+ROOT = Path(__file__).parents[2] / "verifier"
+APART = ("kernel/ops", "checker")
+"""The declarations; and the checker, whose tables are its own on purpose."""
+WORDS = frozenset(
+    {*FOLDS, "reshape", "slice", "concat", "scan", "only", "full", "expand", "permute"}
+)
+"""Folds are called as sums are; and the ops that programs and terms are cut, joined and laid out
+by, which any room may write."""
+COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+"""Relations, which domains know by the names of the ops."""
+CALLS = frozenset(REGISTRY[n].traits.meets for n in REGISTRY) | {"send", "recv", "wait"}
+"""Calls in which ranks meet: the events of the room `order`."""
+ALLOWED: dict[str, str] = {}
+
+
+def named(path: Path) -> Counter[str]:
+    """Names of ops among the strings of a module."""
+    found = Counter[str]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.update([node.value] if node.value in REGISTRY else [])
+    return found

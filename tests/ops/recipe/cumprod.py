@@ -1,0 +1,69 @@
+"""An op on whole lines: the product of the entries up to each one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain
+from verifier.kernel.ops.cumulative import whole_rows
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import (
+    REQUIRED,
+    AttrMap,
+    Op,
+    Operands,
+    Placed,
+    Refused,
+    Site,
+    register,
+)
+from verifier.kernel.program.traits import Traits
+from verifier.kernel.program.types import TensorType
+
+
+def _types(site: Site) -> tuple[TensorType, ...]:
+    (x,) = site.types
+    if not 0 <= site.attrs["dim"] < len(x.shape):
+        raise site.fail(f"a running product along dim {site.attrs['dim']}")
+    return (TensorType(x.shape, x.dtype if x.is_float else "i64"),)
+
+
+def _place(op: Op, given: Operands) -> list[Placed]:
+    whole_rows(op, given)
+    for name, fold in given.layouts[0].partial:
+        raise Refused(f"multiplies a pending {fold} over {name}", name, 0)
+    return [Placed((given.layouts[0],), given.attrs)]
+
+
+def _cumprod(d: Domain, x: Array, dim: int) -> Array:
+    lines = np.moveaxis(x, dim, 0)
+    return np.moveaxis(np.stack(list(accumulate(lines, d.mul))), 0, dim) if len(lines) else x
+
+
+cumprod = register(
+    Op(
+        "cumprod",
+        "rows",
+        "... [dim] -> ... [dim]",
+        _cumprod,
+        _types,
+        _place,
+        attrs={"dim": REQUIRED},
+        flops=lambda types, results, _: results[0].size,
+        doc="Product of the entries up to each one along `dim`. The dim must be whole.",
+        traits=Traits(strict=True, analytic=True),
+    )
+)
+
+
+@cumprod.vjp
+def _vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    """Where no entry is 0."""
+    dim = attrs["dim"]
+    weighed = b.add("flip", b.add("mul", cts[0], outs[0]), dim=dim)
+    return [b.add("div", b.add("flip", b.add("cumsum", weighed, dim=dim), dim=dim), ins[0])]
