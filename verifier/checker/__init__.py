@@ -3,6 +3,12 @@
 It never searches and never asks an op how placements pass through it: each claim is checked
 against rules written here anew. Shared with the verifier are the IR with its type rules, the
 inlining of composites, layouts as data, the normal form of terms and the contract's own check.
+
+Its tables of ops (`LINEAR`, `MONOTONE`, `RISING`, `FOLDS` in `rules.py`) say again what the
+declarations say, on purpose: a wrong trait is caught where the other table has it right. An op that
+has no rule here is held to that of its kind, which asks for whole lines and nothing pending. One
+field of a declaration is written for this room, `checked`, and no rule of placement reads it. Terms
+and the signs in them are shared, and read traits: `tests/laws/test_traits.py` tries these.
 """
 
 from verifier.checker.replay import Accepted, Rejected, Result, check

@@ -56,13 +56,6 @@ def where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[
     return t.fit(Ref(pulled, made.id), shape)
 
 
-def sorted_map(name: str) -> Build:
-    def build(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-        return t.mapped(name, sorted(args, key=lambda r: (r.id, r.coef)), ())
-
-    return build
-
-
 def flipped(name: str) -> Build:
     def build(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
         return t.mapped(name, [args[1], args[0]], ())

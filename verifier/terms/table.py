@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.registry import ONE, Site
+from verifier.kernel.program.registry import ONE, Site, traits
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.terms.building import BUILD
 from verifier.terms.defined import Defined, uses_all
@@ -123,6 +123,7 @@ class Terms:
     def mapped(self, op: str, args: list[Ref], attrs: tuple[Any, ...]) -> Ref:
         shape = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
         small = [self.strip(a) for a in args]
+        small = sorted(small, key=lambda r: (r.id, r.coef)) if traits(op).symmetric else small
         inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in small)))
         return self.fit(self.intern(op, small, attrs, inner), shape)
 

@@ -139,7 +139,7 @@ add = declare(
     "add",
     2,
     two(lambda d, a, b: d.add(a, b)),
-    _affine(keeps=1, bounds=applied(plus)),
+    _affine(symmetric=True, keeps=1, bounds=applied(plus)),
     linear="joint",
     doc="`a + b`.",
 )
@@ -155,7 +155,15 @@ mul = declare(
     "mul",
     2,
     two(lambda d, a, b: d.mul(a, b)),
-    Traits(strict=True, analytic=True, closed="bools", wraps=True, keeps=1, bounds=_product),
+    Traits(
+        strict=True,
+        analytic=True,
+        symmetric=True,
+        closed="bools",
+        wraps=True,
+        keeps=1,
+        bounds=_product,
+    ),
     linear="each",
     doc="`a * b`.",
 )
@@ -177,7 +185,14 @@ maximum = declare(
     "maximum",
     2,
     two(lambda d, a, b: d.maximum(a, b)),
-    Traits(closed="bools", keeps=1, folds=frozenset({"max"}), picks="pair", bounds=_most(max)),
+    Traits(
+        symmetric=True,
+        closed="bools",
+        keeps=1,
+        folds=frozenset({"max"}),
+        picks="pair",
+        bounds=_most(max),
+    ),
     linear=[],
     doc="`max(a, b)`.",
     aten=("maximum.default",),
@@ -186,7 +201,14 @@ minimum = declare(
     "minimum",
     2,
     two(lambda d, a, b: d.minimum(a, b)),
-    Traits(closed="bools", keeps=1, folds=frozenset({"min"}), picks="pair", bounds=_most(min)),
+    Traits(
+        symmetric=True,
+        closed="bools",
+        keeps=1,
+        folds=frozenset({"min"}),
+        picks="pair",
+        bounds=_most(min),
+    ),
     linear=[],
     doc="`min(a, b)`.",
     aten=("minimum.default",),
@@ -202,7 +224,7 @@ def _compare(name: str, rises: tuple[int, ...] = ()) -> Op:
         name,
         2,
         two(lambda d, a, b: d.compare(name, a, b)),
-        _truth(picks="pair", rises=rises),
+        _truth(picks="pair", rises=rises, symmetric=not rises),
         result="bool",
         doc=f"`a {name} b`.",
     )
@@ -221,7 +243,9 @@ def _logic(word: str, arity: int) -> Op:
     def meaning(d: Domain, *operands: Array) -> Array:
         return d.logical(word, *operands)
 
-    return declare(name, arity, meaning, _truth(), result="bool", aten=(f"{name}.default",))
+    return declare(
+        name, arity, meaning, _truth(symmetric=arity == 2), result="bool", aten=(f"{name}.default",)
+    )
 
 
 LOGIC = [_logic("and", 2), _logic("or", 2), _logic("not", 1)]

@@ -58,6 +58,9 @@ class Traits:
     truth: bool = False
     """Whether results are truth values."""
 
+    symmetric: bool = False
+    """Whether the order of the operands is of no account."""
+
     # folds that wait
     folds: frozenset[str] = frozenset()
     """Reductions of whole tensors that it commutes with, all operands reduced alike."""

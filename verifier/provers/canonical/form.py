@@ -61,7 +61,6 @@ class Mono:
 Poly = tuple[tuple[Fraction, Mono], ...]
 ZERO: Poly = ()
 ONE: Poly = ((Fraction(1), Mono()),)
-SYMMETRIC = frozenset({"maximum", "minimum"})
 
 
 class Space:
@@ -262,7 +261,7 @@ class Writer:
             args = [self._scaled(body.poly, naming, depth, signed=name == "le0")]
         else:
             args = [self._body(b, naming, depth) for b in factor.args]
-        if name in SYMMETRIC:
+        if traits(name).symmetric:
             args.sort()
         return f"{factor.head!r}<{at}|{'|'.join(args)}>"
 

@@ -115,7 +115,7 @@ def rebuilt(t: Terms, term: Term, args: Sequence[Ref]) -> Ref:
         return t.product([a for a, k in zip(args, term.attrs, strict=True) for _ in range(k)])
     if term.op == "reciprocal":
         return t.reciprocal(args[0])
-    if term.op in ("where", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"):
+    if term.op == "where":
         return t.apply(term.op, list(args), {}, ["f32"] * len(args))
     return t.mapped(term.op, list(args), term.attrs)
 

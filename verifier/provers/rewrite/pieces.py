@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from verifier.kernel.program.registry import traits
 from verifier.provers.rewrite.blocks import (
     elementwise,
     joined,
@@ -44,14 +45,14 @@ def _join_alike(t: Terms, term: Term) -> Ref | None:
         return None
     if first.op == "matmul":
         return _join_products(t, term, dim)
-    if not elementwise(first) or (first.op not in COMMUTE and not _alike(heads)):
+    if not elementwise(first) or (not _symmetric(first.op) and not _alike(heads)):
         return None
     if first.op != "lin" and any(p.coef != term.args[0].coef for p in term.args):
         return None
     left = [_operands(h, p.coef) for h, p in zip(heads, term.args, strict=True)]
     columns: list[Ref] = []
     for operand in left[0]:
-        column = _column(t, operand, left[1:], len(term.shape), dim, first.op in COMMUTE)
+        column = _column(t, operand, left[1:], len(term.shape), dim, _symmetric(first.op))
         if column is None:
             return None
         columns.append(column)
@@ -63,7 +64,8 @@ def _join_alike(t: Terms, term: Term) -> Ref | None:
     return scaled(t.fit(made, term.shape), coef)
 
 
-COMMUTE = ("lin", "prod", "maximum", "minimum")
+def _symmetric(op: str) -> bool:
+    return op in ("lin", "prod") or traits(op).symmetric
 
 
 def _alike(heads: Sequence[Term]) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from synthesis.frontends.torch.aten.table import Emit, aten
 from synthesis.frontends.torch.aten.views import slice_scatter
+from verifier.kernel.program.registry import traits
 
 
 def _rows_in_order(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
@@ -75,12 +76,6 @@ def _constant_lines(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
     return _rows_in_order(e, ids, size)
 
 
-PICKS = frozenset({"reshape", "permute", "expand", "slice", "concat", "flip", "take", "cast"})
-"""Ops whose results hold entries of their first operand, or 0."""
-GROWS = frozenset({"add", "mul", "sum", "cumsum", "minimum", "index_add", "put_along"})
-"""Ops that make no negative number of numbers from 0 on."""
-
-
 def from_start(e: Emit, ids: str, size: int) -> str:
     """An index whose negative entries, which count from the end, are counted from the start."""
     held = e.consts.get(ids)
@@ -110,11 +105,11 @@ def _not_negative(e: Emit, x: str) -> bool:
         return False
     if made.op == "maximum":
         return any(_not_negative(e, v) for v in made.inputs)
-    count = len(made.inputs) if made.op in GROWS or made.op == "concat" else 1
     if made.op == "where":
         return all(_not_negative(e, v) for v in made.inputs[1:])
-    known = made.op in PICKS or made.op in GROWS
-    return known and all(_not_negative(e, v) for v in made.inputs[:count])
+    known = traits(made.op)
+    kept = made.inputs[: known.index]
+    return known.keeps is not None and all(_not_negative(e, v) for v in kept)
 
 
 @aten("topk.default")
