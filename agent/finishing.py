@@ -27,6 +27,7 @@ from synthesis.planner import Synthesis
 from verifier.checker import Accepted, Rejected, check
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.text.jsonio import dumps
 from verifier.verdict import Proof, Unknown, Verdict
 
@@ -115,7 +116,9 @@ def _judged(made: Synthesis, written: Written | None) -> Judged:
 def _check(run: Run, judged: Judged, proof: Proof, found: summary.Findings) -> None:
     """The second opinion. A certificate that it rejects is no proof."""
     with run.phase("check") as phase:
-        result = check(proof.certificate, judged.sequential, judged.distributed, judged.contract)
+        result = check(
+            proof.certificate, Problem(judged.sequential, judged.distributed, judged.contract)
+        )
         match result:
             case Accepted(claims=claims):
                 phase.summary = f"certificate accepted, {claims} claims"

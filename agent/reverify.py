@@ -20,6 +20,7 @@ from synthesis import plan as plans
 from verifier.checker import Accepted, Rejected, check
 from verifier.kernel.contract import Contract
 from verifier.order.legality import stopped
+from verifier.problem import Problem
 from verifier.text.contract import compose, load_contract
 from verifier.text.files import load
 from verifier.verdict import Counterexample, Proof
@@ -106,7 +107,7 @@ def examined(
         certificate = _read(directory / CERTIFICATE, _object)
         phase.summary = f"{len(sequential.nodes)} and {len(distributed.nodes)} ops"
     with run.phase("check") as phase:
-        result = check(certificate, sequential, distributed, contract)
+        result = check(certificate, Problem(sequential, distributed, contract))
         late = stopped(distributed, contract) if isinstance(result, Accepted) else None
         if isinstance(result, Accepted) and late is None:
             phase.summary = f"certificate accepted, {result.claims} claims; its order in time holds"
@@ -212,7 +213,6 @@ def programs(
     """
     from agent import remembered
     from synthesis.repair.diagnosis import verify
-    from verifier.problem import Problem
 
     files = remembered.read(sequential, distributed, contract) if cache else None
     if files is not None and not relations:
@@ -234,7 +234,7 @@ def programs(
         phase.facts.update(verdict.stats)
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:
-            result = check(verdict.certificate, one, many, asked)
+            result = check(verdict.certificate, Problem(one, many, asked))
             if isinstance(result, Rejected):
                 return _open(run, f"certificate rejected: {result.reason}", result.where)
             phase.summary = f"certificate accepted, {result.claims} claims"

@@ -89,7 +89,9 @@ def prove(run: Run, job: Job) -> Outcome:
                 verdict = Unknown(f"the schedule: {faults[0]}")
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:
-            said = check(verdict.certificate, step.sequential, step.distributed, step.contract)
+            said = check(
+                verdict.certificate, Problem(step.sequential, step.distributed, step.contract)
+            )
             if isinstance(said, Rejected):
                 verdict = Unknown(f"certificate rejected: {said.reason}")
             else:

@@ -128,7 +128,7 @@ def judged(
     shown, good = "", isinstance(said, Counterexample) == wrong
     match said:
         case Proof(certificate=certificate):
-            accepted = check(certificate, step.sequential, step.distributed, step.contract)
+            accepted = check(certificate, Problem(step.sequential, step.distributed, step.contract))
             good &= isinstance(accepted, Accepted) and not wrong
             ops = sum(1 for _ in step.distributed.walk())
             shown = f"{step.distributed.mesh}, {ops} ops, certificate accepted: {good}"

@@ -31,7 +31,9 @@ def main() -> None:
             verdict = verify(Problem(step.sequential, step.distributed, step.contract))
             seconds.append(time.perf_counter() - begin)
         assert isinstance(verdict, Proof), verdict
-        replayed = check(verdict.certificate, step.sequential, step.distributed, step.contract)
+        replayed = check(
+            verdict.certificate, Problem(step.sequential, step.distributed, step.contract)
+        )
         assert isinstance(replayed, Accepted), replayed
         print(
             f"{name}: one layer with embedding, loss, all gradients, clipping and AdamW, tp=8: "

@@ -47,7 +47,9 @@ def main() -> int:
         marks.append(time.process_time())
         proved = isinstance(verdict, Proof)
         if isinstance(verdict, Proof):
-            checked = check(verdict.certificate, made.sequential, lowered.program, lowered.contract)
+            checked = check(
+                verdict.certificate, Problem(made.sequential, lowered.program, lowered.contract)
+            )
             proved = isinstance(checked, Accepted)
         marks.append(time.process_time())
         spent = [b - a for a, b in pairwise(marks)]

@@ -87,7 +87,7 @@ def measured(chosen: Plan, checked: bool) -> Row:
     proved = time.process_time()
     good = isinstance(found, Proof)
     if isinstance(found, Proof) and checked:
-        again = check(found.certificate, step.sequential, step.distributed, step.contract)
+        again = check(found.certificate, Problem(step.sequential, step.distributed, step.contract))
         good = isinstance(again, Accepted)
     done = time.process_time()
     return Row(

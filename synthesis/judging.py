@@ -84,7 +84,9 @@ class Judge:
                 return Judgement("unproved", verdict.reason, verdict)
             case Proof(certificate=certificate):
                 lowered = candidate.lowered
-                result = check(certificate, made.sequential, lowered.program, lowered.contract)
+                result = check(
+                    certificate, Problem(made.sequential, lowered.program, lowered.contract)
+                )
         if isinstance(result, Rejected):
             return Judgement("unproved", f"the checker rejects the certificate: {result.reason}")
         obstacle = self.obstacle(candidate)

@@ -5,14 +5,13 @@ Each answer is a verdict's worth, or a sentence that says why there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from verifier.domains.base import Array
 from verifier.explain import place
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.provers.relate import Rules, Sequential, initial, relate, relate_peeled, satisfied
 from verifier.refute.search import Difference
 from verifier.verdict import Proof
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
 class Unrelated:
     """Two programs in primitive ops, and the outputs for which no relation was found."""
 
-    sequential: Program
-    distributed: Program
-    contract: Contract
-    consts: Mapping[str, Array]
+    problem: Problem
     outputs: tuple[str, ...]
     related: tuple[str, ...] = ()
     """The outputs for which one was found."""
@@ -39,14 +35,14 @@ class Unrelated:
 
     def relates(self, one: Program, many: Program, contract: Contract) -> frozenset[str]:
         """The values of a distributed program for which there is a relation."""
-        if many is self.distributed:
+        if many is self.problem.distributed:
             return self.values
         facts = relate_peeled(one, many, contract, Rules(many.mesh))[1].facts
         return frozenset(name for name, found in facts.items() if found)
 
     def holds(self, one: Program, many: Program, contract: Contract) -> bool:
         """Whether every output is related."""
-        if one is self.sequential and self.walked is not None:
+        if one is self.problem.sequential and self.walked is not None:
             terms, rules = self.walked
             rules.peeling = False
             related = relate(terms, many, initial(contract, terms, many), contract, rules)
@@ -60,18 +56,17 @@ def decide_small(given: Unrelated) -> Proof | Difference | str:
     from verifier.checker.scalars import certify
     from verifier.provers.scalars import Differs, Equal, Undecided
 
-    if given.contract.balanced:
+    if given.problem.contract.balanced:
         return "what the contract assumes cannot be used element by element"
-    triple = given.sequential, given.distributed, given.contract
-    found, document = certify(*triple)
+    found, document = certify(given.problem)
     if isinstance(found, Undecided):
-        masked, stated = certify(*triple, masks=True)
+        masked, stated = certify(given.problem, masks=True)
         if isinstance(masked, Equal):
             found, document = masked, stated
     match found:
         case Equal(scope=scope, assumptions=assumed):
             assert document is not None
-            return Proof(scope, (*given.contract.assumptions, *assumed), document)
+            return Proof(scope, (*given.problem.contract.assumptions, *assumed), document)
         case Differs(output=output, witness=witness):
             return Difference(witness, (output,))
         case Undecided(reason=reason):
@@ -83,13 +78,14 @@ def refute_large(given: Unrelated) -> Difference | str:
     from verifier.refute.scale_down import Declined, refute_resized
     from verifier.refute.scale_down.substitution import proved_otherwise, shows_too
 
-    triple = given.sequential, given.distributed, given.contract
+    p = given.problem
+    triple = p.sequential, p.distributed, p.contract
     other = proved_otherwise(*triple, given.holds)
     why = ""
     for counting in dict.fromkeys(((), other.counting)) if other else ((),):
         found = refute_resized(
             *triple,
-            given.consts or None,
+            p.consts or None,
             relates=None if other else given.relates,
             proved=given.related,
             counting=counting,

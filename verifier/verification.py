@@ -298,10 +298,7 @@ def _decided(run: Examination) -> Verdict | None:
         keys = {output_key(o) for o in p.distributed.outputs} - set(by.wrong)
         held = frozenset(name for name, facts in by.related.facts.items() if facts)
         open_ = Unrelated(
-            p.sequential,
-            p.distributed,
-            p.contract,
-            p.consts,
+            p,
             tuple(by.wrong),
             tuple(sorted(keys)),
             held,

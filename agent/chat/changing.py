@@ -154,7 +154,7 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
     if not isinstance(verdict, Proof):
         raise InputError("the repaired program is not proved", where="/apply", got=word(verdict))
     with session.run.phase("check") as phase:
-        checked = check(verdict.certificate, pair.sequential, many, contract)
+        checked = check(verdict.certificate, Problem(pair.sequential, many, contract))
         if not isinstance(checked, Accepted):
             raise InputError("the checker rejects the certificate", got=checked.reason)
         phase.summary = f"certificate accepted, {checked.claims} claims"

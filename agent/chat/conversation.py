@@ -194,7 +194,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     verdict = verify(Problem(one, lowered.program, lowered.contract, consts=captured.consts))
     word = verdicts.word(verdict)
     if isinstance(verdict, Proof):
-        checked = check(verdict.certificate, one, lowered.program, lowered.contract)
+        checked = check(verdict.certificate, Problem(one, lowered.program, lowered.contract))
         if not isinstance(checked, Accepted):
             return "unknown", f"the checker rejects the certificate: {checked.reason}"
     else:

@@ -24,6 +24,7 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NOWHERE, Source
+from verifier.problem import Problem
 from verifier.text import source_note
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
@@ -116,7 +117,7 @@ def check(
 
 def _replayed(proof: Proof, question: Question, assumed: tuple[str, ...]) -> Verdict:
     """The proof, after the checker has gone through its certificate."""
-    result = replay(proof.certificate, question.one, question.many, question.contract)
+    result = replay(proof.certificate, Problem(question.one, question.many, question.contract))
     if isinstance(result, Rejected):
         return Unknown(f"certificate rejected: {result.reason}", stats=proof.stats)
     return replace(proof, assumptions=(*proof.assumptions, *assumed))

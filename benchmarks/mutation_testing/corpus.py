@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.mutation_testing.cases import Case, Judged, judge, read_case
 from verifier.checker import Accepted, check
+from verifier.problem import Problem
 from verifier.verdict import Proof
 
 ROOT = Path(__file__).resolve().parents[2] / "tests" / "corpus"
@@ -59,7 +60,7 @@ def replays(judged: Judged) -> bool:
     verdict = judged.verdict
     if not isinstance(verdict, Proof):
         return True
-    found = check(verdict.certificate, *judged.case.programs(judged.side))
+    found = check(verdict.certificate, Problem(*judged.case.programs(judged.side)))
     same = verdict.scope, verdict.assumptions
     return isinstance(found, Accepted) and (found.scope, found.assumptions) == same
 

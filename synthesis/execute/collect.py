@@ -6,7 +6,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -87,7 +87,7 @@ def _run_once(path: str, blocks: Any, seen: dict[str, Any]) -> None:
         block.forward = once(f"{path}.{index}", block)
 
 
-def _made_like(block: torch.nn.Module) -> tuple[Any, ...]:
+def _made_like(block: Any) -> tuple[Any, ...]:
     """Classes, parameters and plain numbers of a block, of all modules in it."""
     return tuple(
         (
@@ -111,7 +111,7 @@ def _shapes(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return tuple(values.shape), values.dtype
     if isinstance(values, (tuple, list)):
-        return tuple(_shapes(v) for v in values)
+        return tuple(map(_shapes, cast(tuple[Any, ...], values)))
     return values if isinstance(values, (bool, int, float, str, type(None))) else id(values)
 
 
@@ -146,12 +146,13 @@ def collect(request: CaptureRequest) -> ModelFacts:
         model(**make_inputs(found, 0, torch.float32))
     modules: list[ModuleFact] = []
     forwards: dict[str, ForwardFact] = {}
-    known: set[type] = set()
+    known: set[Any] = set()
     module: Any
     for path, module in model.named_modules():
         arguments, positional, kind, shape = seen.get(path, ((), 0, "", ()))
-        if type(module) not in known:
-            known.add(type(module))
+        made = module.__class__
+        if made not in known:
+            known.add(made)
             if (forward := _forward(module)) is not None:
                 forwards.setdefault(type(module).__name__, forward)
         ints = {k: v for k, v in module.__dict__.items() if type(v) is int}

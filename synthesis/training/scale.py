@@ -178,7 +178,7 @@ def measured(point: Point, *, again: bool = True, checked: bool = True) -> Row:
         warm = max(warm_seconds(step).values(), default=None)
     if checked and isinstance(found, Proof):
         start = time.perf_counter()
-        said = check(found.certificate, step.sequential, step.distributed, step.contract)
+        said = check(found.certificate, Problem(step.sequential, step.distributed, step.contract))
         again_s, accepted = time.perf_counter() - start, isinstance(said, Accepted)
     stats = found.stats
     unit = 2**30 if sys.platform == "darwin" else 2**20

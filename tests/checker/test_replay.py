@@ -70,7 +70,7 @@ def forged(document: dict[str, Any], distributed: Program) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [*PAIRS, *BASES])
 def test_proved_program_replays(name: str) -> None:
-    assert isinstance(check(certificate(name), *pair(name)), Accepted)
+    assert isinstance(check(certificate(name), Problem(*pair(name))), Accepted)
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -82,7 +82,7 @@ def test_proof_of_a_rewritten_program_replays(name: str) -> None:
             continue
         verdict = verify(Problem(base.sequential, program, base.contract))
         if isinstance(verdict, Proof):
-            got = check(verdict.certificate, base.sequential, program, base.contract)
+            got = check(verdict.certificate, Problem(base.sequential, program, base.contract))
             assert isinstance(got, Accepted), f"{kind}: {got}"
 
 
@@ -96,9 +96,11 @@ def test_certificate_of_another_program_is_rejected(name: str) -> None:
         program = mutation.edit()
         if program is None or digest(inline(program)) == digest(known):
             continue
-        stale = check(certificate(name), base.sequential, program, base.contract)
+        stale = check(certificate(name), Problem(base.sequential, program, base.contract))
         assert isinstance(stale, Rejected)
-        got = check(forged(certificate(name), program), base.sequential, program, base.contract)
+        got = check(
+            forged(certificate(name), program), Problem(base.sequential, program, base.contract)
+        )
         assert isinstance(got, Rejected) or equal(base, program), mutation.text
 
 
@@ -166,9 +168,9 @@ def test_any_change_of_a_certificate_is_rejected(name: str) -> None:
     """Also where the one who changed it sealed it anew."""
     original = certificate(name)
     for path, document in tampered(original, random.Random(3), 25):
-        assert isinstance(check(document, *pair(name)), Rejected)
+        assert isinstance(check(document, Problem(*pair(name))), Rejected)
         if path != ("seal",) and path[:5] != ZERO:
-            got = check(sealed(document), *pair(name))
+            got = check(sealed(document), Problem(*pair(name)))
             assert isinstance(got, Rejected), (path, document)
 
 
@@ -184,7 +186,7 @@ def test_any_changed_byte_is_rejected(name: str) -> None:
         except MalformedError:
             continue
         if document != json.loads(text):
-            assert isinstance(check(document, *pair(name)), Rejected)
+            assert isinstance(check(document, Problem(*pair(name))), Rejected)
 
 
 def contracts(contract: Contract) -> Iterator[Contract]:
@@ -208,11 +210,11 @@ def test_certificate_under_another_contract_is_rejected(name: str) -> None:
     for other in contracts(contract):
         if other == contract:
             continue
-        got = check(certificate(name), sequential, distributed, other)
+        got = check(certificate(name), Problem(sequential, distributed, other))
         assert isinstance(got, Rejected)
         if other.assumptions == contract.assumptions:
             document = sealed({**certificate(name), "contract": other.to_json()})
-            got = check(document, sequential, distributed, other)
+            got = check(document, Problem(sequential, distributed, other))
             assert isinstance(got, Rejected), other
 
 
@@ -223,16 +225,20 @@ def test_rejection_says_where() -> None:
     cases: list[tuple[Result, str, str]] = []
     document = certificate("mlp")
     claim(document)["factor"] = "2/1"
-    cases.append((check(sealed(document), *pair("mlp")), "is not 2 \\* %1", "%1"))
+    cases.append((check(sealed(document), Problem(*pair("mlp"))), "is not 2 \\* %1", "%1"))
     document = certificate("mlp")
     claim(document)["layout"]["partial"] = [["tp", "sum"]]
-    cases.append((check(sealed(document), *pair("mlp")), "used twice", "%1"))
+    cases.append((check(sealed(document), Problem(*pair("mlp"))), "used twice", "%1"))
     document = certificate("mlp")
     document["outputs"]["output:y"] = 7
-    cases.append((check(sealed(document), *pair("mlp")), "no such claim", "output:y"))
+    cases.append((check(sealed(document), Problem(*pair("mlp"))), "no such claim", "output:y"))
     sequential, _, contract = pair("mlp")
     cases.append(
-        (check(document, sequential, sequential, contract), "does not fit the mesh", "contract")
+        (
+            check(document, Problem(sequential, sequential, contract)),
+            "does not fit the mesh",
+            "contract",
+        )
     )
     for got, reason, where in cases:
         assert isinstance(got, Rejected)
@@ -245,7 +251,7 @@ def test_one_device_program_that_communicates_is_rejected() -> None:
     b = Builder("p", Mesh.of(tp=1))
     b.output(b.add("all_reduce", b.input("x", TensorType((2,))), mesh_dim="tp"), path="y")
     program, layout = b.build(), Layout.replicate((2,))
-    got = check({}, program, program, Contract({"x": layout}, {"output:y": layout}))
+    got = check({}, Problem(program, program, Contract({"x": layout}, {"output:y": layout})))
     assert isinstance(got, Rejected)
     assert "calls all_reduce" in got.reason
 
@@ -271,11 +277,13 @@ def test_bools_for_integers_are_rejected() -> None:
         return b.build()
 
     layout = Layout.replicate((2,))
-    got = check({}, program("i64"), program("bool"), Contract({"x": layout}, {"output:y": layout}))
+    got = check(
+        {}, Problem(program("i64"), program("bool"), Contract({"x": layout}, {"output:y": layout}))
+    )
     assert isinstance(got, Rejected)
     assert "other numbers" in got.reason or "takes" in got.reason
 
 
 @pytest.mark.parametrize("document", [{}, {"version": 1}, [], None, 3, "x", {"claims": {}}])
 def test_what_is_no_certificate_is_rejected(document: Any) -> None:
-    assert isinstance(check(document, *pair("mlp")), Rejected)
+    assert isinstance(check(document, Problem(*pair("mlp"))), Rejected)

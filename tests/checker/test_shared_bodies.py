@@ -45,7 +45,7 @@ def test_each_block_keeps_its_own_carries() -> None:
     one, right = program("one", "", 2), program("many", "mesh(tp=2)", 2)
     proof = verify(Problem(one, right, CONTRACT))
     assert isinstance(proof, Proof)
-    assert isinstance(check(proof.certificate, one, right, CONTRACT), Accepted)
+    assert isinstance(check(proof.certificate, Problem(one, right, CONTRACT)), Accepted)
     wrong = program("many", "mesh(tp=2)", 3)
     assert isinstance(verify(Problem(one, wrong, CONTRACT)), Counterexample)
     forged = deepcopy(proof.certificate)
@@ -56,6 +56,6 @@ def test_each_block_keeps_its_own_carries() -> None:
     for block in claims["bodies"].values():
         block["values"]["d"] = [{**block["values"]["d"][0], "of": None, "factor": None}]
     forged["seal"] = seal(forged)
-    found = check(forged, one, wrong, CONTRACT)
+    found = check(forged, Problem(one, wrong, CONTRACT))
     assert isinstance(found, Rejected)
     assert "keep" in found.reason

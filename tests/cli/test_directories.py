@@ -261,7 +261,7 @@ def test_the_order_in_time_is_judged_again(tmp_path: Path, side: str, word: str)
     one, many = (inline(well_formed(p)) for p in (sequential, distributed))
     terms, related, peels = relate_peeled(one, many, contract, Rules(many.mesh))
     claims = certificate(one, many, contract, terms, related, peels)
-    assert isinstance(check(claims, sequential, distributed, contract), Accepted)
+    assert isinstance(check(claims, Problem(sequential, distributed, contract)), Accepted)
     assert isinstance(stopped(distributed, contract), Counterexample) is (side == "wrong")
     placed = {"w": {"tp": "S(0)"}}
     with outdir.staged(tmp_path / "out") as staged:

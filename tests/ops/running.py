@@ -50,7 +50,7 @@ def judged(
     """
     verdict = verify(Problem(sequential, distributed, contract))
     if isinstance(verdict, Proof):
-        replayed = check(verdict.certificate, sequential, distributed, contract)
+        replayed = check(verdict.certificate, Problem(sequential, distributed, contract))
         assert isinstance(replayed, Accepted), replayed
         if not elements:
             return verdict

@@ -68,7 +68,7 @@ def mended(name: str, wrong: Program, most: int) -> Repaired:
     assert isinstance(found, Repaired), found
     assert equal(base, inline(found.program))
     programs = base.sequential, found.program, base.contract
-    assert isinstance(check(found.verdict.certificate, *programs), Accepted)
+    assert isinstance(check(found.verdict.certificate, Problem(*programs)), Accepted)
     return found
 
 

@@ -48,7 +48,7 @@ def judged(spelling: Spelling) -> str:
             return "" if str(spelling) in OPEN else f"a wrong program is {found}"
         return "" if at_fault(given[1], found) else f"another op is blamed: {found.location}"
     if isinstance(found, Proof):
-        replayed = check(found.certificate, *given)
+        replayed = check(found.certificate, Problem(*given))
         if str(spelling) in OPEN:
             return "proved: it is open no more"
         return "" if isinstance(replayed, Accepted) else f"the checker rejects it: {replayed}"
@@ -74,4 +74,4 @@ def test_copies_are_spread_along_dims_of_one_entry_only() -> None:
     for other in ("joined:spread:kv:1", "joined:spread:rep:0", "joined:spread:kv:9"):
         changed = json.loads(text.replace("joined:spread:kv:0", other))
         changed["seal"] = seal(changed)
-        assert not isinstance(check(changed, *given), Accepted), other
+        assert not isinstance(check(changed, Problem(*given)), Accepted), other

@@ -39,7 +39,7 @@ def test_every_tactic_is_proved_and_simulates_equal(mesh: Mesh, tactic: str, kv:
         verdict = verify(Problem(program, lowered.program, lowered.contract))
         assert isinstance(verdict, Proof), verdict
         assert decoder.largest_difference(program, lowered, mesh) < 1e-12
-    accepted = check(verdict.certificate, program, lowered.program, lowered.contract)
+    accepted = check(verdict.certificate, Problem(program, lowered.program, lowered.contract))
     assert isinstance(accepted, Accepted)
 
 

@@ -11,6 +11,7 @@ import pytest
 from shardproof.compat.tir_lifter import Collective, TirError, shard, verify_lifted
 from verifier.checker import Accepted, check
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "tir"
@@ -84,7 +85,9 @@ def test_the_verdict(case: Case) -> None:
     if right:
         assert isinstance(verdict, Proof), verdict
         both = shard(text, Mesh.of(tp=2), placements, outputs, **given)
-        assert isinstance(check(verdict.certificate, *both.programs, both.contract), Accepted)
+        assert isinstance(
+            check(verdict.certificate, Problem(*both.programs, both.contract)), Accepted
+        )
     else:
         assert isinstance(verdict, Counterexample), verdict
         assert verdict.location is not None

@@ -53,7 +53,7 @@ def test_a_planned_step_is_proved(dp: int, tp: int, micro_batches: int) -> None:
     made = step(dp, tp, micro_batches)
     verdict = verify(Problem(made.sequential, made.distributed, made.contract))
     assert isinstance(verdict, Proof)
-    said = check(verdict.certificate, made.sequential, made.distributed, made.contract)
+    said = check(verdict.certificate, Problem(made.sequential, made.distributed, made.contract))
     assert isinstance(said, Accepted)
     assert agrees(made, trials=1)
 

@@ -16,6 +16,7 @@ from tests.training.steps import judged
 from verifier.checker import Accepted, check
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr
+from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
 
 V2, V3 = "tiny-deepseek-v2", "tiny-deepseek-v3"
@@ -52,7 +53,7 @@ def test_step_is_proved_and_every_rank_computes_it(plan: str) -> None:
     assert max(gap(step, seed=seed) for seed in (1, 2)) < 1e-10
     proof = judged(step)
     assert isinstance(proof, Proof)
-    again = check(proof.certificate, step.sequential, step.distributed, step.contract)
+    again = check(proof.certificate, Problem(step.sequential, step.distributed, step.contract))
     assert isinstance(again, Accepted)
 
 

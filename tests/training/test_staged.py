@@ -87,7 +87,7 @@ def test_a_step_on_stages_is_proved(
     assert agrees(made, trials=1)
     verdict = verify(Problem(made.sequential, made.distributed, made.contract))
     assert isinstance(verdict, Proof), verdict
-    said = check(verdict.certificate, made.sequential, made.distributed, made.contract)
+    said = check(verdict.certificate, Problem(made.sequential, made.distributed, made.contract))
     assert isinstance(said, Accepted), said
 
 

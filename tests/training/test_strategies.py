@@ -8,6 +8,7 @@ from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
 from synthesis.training.truth import gap
 from tests.training.steps import judged, step_of
 from verifier.checker import Accepted, check
+from verifier.problem import Problem
 from verifier.verdict import Proof, Unknown
 
 
@@ -17,7 +18,7 @@ def test_strategy_is_proved(strategy: Strategy) -> None:
     assert gap(step) < 1e-9
     proof = judged(step)
     assert isinstance(proof, Proof)
-    again = check(proof.certificate, step.sequential, step.distributed, step.contract)
+    again = check(proof.certificate, Problem(step.sequential, step.distributed, step.contract))
     assert isinstance(again, Accepted)
 
 

@@ -129,7 +129,9 @@ def test_a_right_reply_is_bound_and_its_plan_proved(name: str, asked: Asked) -> 
             Problem(made.sequential, lowered.program, lowered.contract, consts=bound.consts)
         )
         assert isinstance(verdict, Proof), verdict
-        found = check(verdict.certificate, made.sequential, lowered.program, lowered.contract)
+        found = check(
+            verdict.certificate, Problem(made.sequential, lowered.program, lowered.contract)
+        )
         assert isinstance(found, Accepted)
         proved.append(str(mesh))
     assert "dp=2" in proved

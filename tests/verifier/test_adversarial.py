@@ -228,10 +228,10 @@ program many mesh(tp=2)
     assert isinstance(proof, Proof)
     document = deepcopy(proof.certificate)
     (row,) = [r for r in document["claims"]["values"]["c"] if r["rule"].startswith("joined")]
-    assert isinstance(check(document, one, many, asked), Accepted)
+    assert isinstance(check(document, Problem(one, many, asked)), Accepted)
     row["rule"] = rule
     document["seal"] = seal(document)
-    assert isinstance(check(document, one, many, asked), Rejected)
+    assert isinstance(check(document, Problem(one, many, asked)), Rejected)
 
 
 def test_a_mask_that_a_condition_lifts_is_no_mask() -> None:

@@ -47,7 +47,7 @@ def test_the_mean_of_means_of_one_stage(assumed: bool) -> None:
     found = verify(Problem(one, many, contract))
     assert isinstance(found, Proof) == assumed, found
     if isinstance(found, Proof):
-        assert isinstance(check(found.certificate, one, many, contract), Accepted)
+        assert isinstance(check(found.certificate, Problem(one, many, contract)), Accepted)
 
 
 @pytest.mark.parametrize(

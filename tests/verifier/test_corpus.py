@@ -7,6 +7,7 @@ import pytest
 from benchmarks.mutation_testing.cases import Case, judge
 from benchmarks.mutation_testing.corpus import cases, replays
 from verifier.checker import Rejected, check
+from verifier.problem import Problem
 from verifier.verdict import Proof
 
 CASES = list(cases())
@@ -27,7 +28,7 @@ def test_case_is_judged_as_it_says(case: Case, side: str) -> None:
     if isinstance(judged.verdict, Proof):
         text = dict(judged.verdict.certificate)
         text["seal"] = "0" + str(text["seal"])[1:] if text["seal"][0] != "0" else "1"
-        assert isinstance(check(text, *case.programs(side)), Rejected)
+        assert isinstance(check(text, Problem(*case.programs(side))), Rejected)
 
 
 def test_every_case_says_what_it_is() -> None:

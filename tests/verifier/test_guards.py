@@ -202,8 +202,12 @@ def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) ->
             stack.enter_context(patch(place, everything))
         found = verify(Problem(sequential, distributed, contract))
         assert isinstance(found, Proof)
-        assert isinstance(check(found.certificate, sequential, distributed, contract), Accepted)
-    assert isinstance(check(found.certificate, sequential, distributed, contract), Rejected)
+        assert isinstance(
+            check(found.certificate, Problem(sequential, distributed, contract)), Accepted
+        )
+    assert isinstance(
+        check(found.certificate, Problem(sequential, distributed, contract)), Rejected
+    )
 
 
 def everything(program: Program, outputs: Iterable[str]) -> Needed:

@@ -80,11 +80,11 @@ def test_proof_says_what_it_assumes_of_labels() -> None:
     verdict = verify(Problem(*programs))
     assert isinstance(verdict, Proof)
     assert verdict.assumptions == (LABELS,)
-    assert isinstance(check(verdict.certificate, *programs), Accepted)
+    assert isinstance(check(verdict.certificate, Problem(*programs)), Accepted)
     for key, value in (("opened", None), ("opened", "0" * 64)):
         changed = {k: v for k, v in verdict.certificate.items() if k != key}
         changed |= {key: value} if value else {}
-        assert isinstance(check({**changed, "seal": seal(changed)}, *programs), Rejected)
+        assert isinstance(check({**changed, "seal": seal(changed)}, Problem(*programs)), Rejected)
 
 
 def test_window_of_the_first_rank_on_every_rank_is_refuted() -> None:

@@ -67,9 +67,9 @@ def test_proof_by_laws_is_accepted_and_says_so(many: str) -> None:
     verdict = verify(Problem(*programs))
     assert isinstance(verdict, Proof)
     assert verdict.certificate["laws"] == ["output:y"]
-    assert isinstance(check(verdict.certificate, *programs), Accepted)
+    assert isinstance(check(verdict.certificate, Problem(*programs)), Accepted)
     silent = {k: v for k, v in verdict.certificate.items() if k != "laws"}
-    assert isinstance(check({**silent, "seal": seal(silent)}, *programs), Rejected)
+    assert isinstance(check({**silent, "seal": seal(silent)}, Problem(*programs)), Rejected)
 
 
 def test_laws_do_not_take_another_part_for_the_one_asked() -> None:
@@ -84,6 +84,6 @@ def test_laws_do_not_take_another_part_for_the_one_asked() -> None:
 
     held = digest(inline(well_formed(shared(wrong[1]))))
     moved = {**proof.certificate, "distributed": {"name": "many", "digest": held}}
-    found = check({**moved, "seal": seal(moved)}, *wrong)
+    found = check({**moved, "seal": seal(moved)}, Problem(*wrong))
     assert isinstance(found, Rejected)
     assert "another value" in found.reason

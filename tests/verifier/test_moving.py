@@ -30,7 +30,7 @@ def judged(one: str, moves: str, held: str, wanted: str) -> Verdict:
     pair = compose(distributed, read_contract(asked, sequential, distributed))
     verdict = verify(Problem(sequential, *pair))
     if isinstance(verdict, Proof):
-        assert isinstance(check(verdict.certificate, sequential, *pair), Accepted)
+        assert isinstance(check(verdict.certificate, Problem(sequential, *pair)), Accepted)
     return verdict
 
 

@@ -126,7 +126,7 @@ def test_steps_written_out_are_proved_and_checked(
     said = verify(Problem(given_.sequential, many, given_.contract, consts=given_.preconditions))
     assert isinstance(said, Proof)
     assert len(said.certificate["peels"]) == (1 if layer is None else 3)
-    found = check(said.certificate, given_.sequential, many, given_.contract)
+    found = check(said.certificate, Problem(given_.sequential, many, given_.contract))
     assert isinstance(found, Accepted)
 
 
@@ -166,7 +166,7 @@ def test_certificate_cut_otherwise_is_rejected() -> None:
     said = verify(Problem(one, many, contract))
     assert isinstance(said, Proof)
     assert said.certificate["peels"] == [["y", [[0, 2], [3, 6]]]]
-    assert isinstance(check(said.certificate, one, many, contract), Accepted)
+    assert isinstance(check(said.certificate, Problem(one, many, contract)), Accepted)
     wrong: tuple[object, ...] = (
         [], [["y", [[0, 3], [4, 6]]]], [["z", [[0, 2], [3, 6]]]], [["y", [[0, 2], [3, 7]]]],
         [["y", [[0, 2], [1, 6]]]], [["y"]], [["y", [[0]]]], "y", [[0, [[0, 2]]]],
@@ -174,7 +174,7 @@ def test_certificate_cut_otherwise_is_rejected() -> None:
     for peels in wrong:
         document = {**said.certificate, "peels": peels}
         document["seal"] = seal(document)
-        assert isinstance(check(document, one, many, contract), Rejected), peels
+        assert isinstance(check(document, Problem(one, many, contract)), Rejected), peels
 
 
 @pytest.mark.parametrize(("value", "other"), [("tanh", "exp"), ("add", "mul")])

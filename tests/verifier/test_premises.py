@@ -118,7 +118,7 @@ def test_mean_of_local_means_is_proved_where_counts_are_equal(what: str) -> None
     found = verify(Problem(*given))
     assert isinstance(found, Proof), found
     assert found.stats["refuter_samples"] >= 2
-    assert isinstance(check(found.certificate, *given), Accepted)
+    assert isinstance(check(found.certificate, Problem(*given)), Accepted)
     tried = Tried()
     assert refute(*given, seed=5, trials=6, tried=tried) is None
     assert tried.samples >= 6

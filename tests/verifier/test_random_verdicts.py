@@ -86,7 +86,7 @@ def proved(seed: int) -> bool:
         verdict = verify(Problem(one, many, contract))
     if not isinstance(verdict, Proof):
         return False
-    assert isinstance(check(verdict.certificate, one, many, contract), Accepted)
+    assert isinstance(check(verdict.certificate, Problem(one, many, contract)), Accepted)
     whole = values(one, rng)
     with np.errstate(all="ignore"):
         want = evaluate(one, whole)[one.outputs[0].value]

@@ -92,7 +92,7 @@ def test_a_copy_beside_a_mean_over_ranks_is_its_share() -> None:
     verdict = verify(Problem(one, many, contract))
     assert isinstance(verdict, Proof), verdict
     assert "decide_s" not in verdict.stats  # not element by element
-    assert isinstance(check(verdict.certificate, one, many, contract), Accepted)
+    assert isinstance(check(verdict.certificate, Problem(one, many, contract)), Accepted)
     other = verify(Problem(one, averaged(MESH, 500, Fraction(1, 20)), contract))
     assert isinstance(other, Counterexample)
 

@@ -151,7 +151,7 @@ def test_idioms_are_proved_at_large_extents(name: str) -> None:
     verdict, programs = judged(*PROVED[name])
     assert isinstance(verdict, Proof)
     assert "claims" in verdict.certificate
-    assert isinstance(check(verdict.certificate, *programs), Accepted)
+    assert isinstance(check(verdict.certificate, Problem(*programs)), Accepted)
 
 
 @pytest.mark.parametrize("name", REFUTED)

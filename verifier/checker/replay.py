@@ -37,6 +37,7 @@ from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import mesh_dims
 from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.problem import Problem
 from verifier.provers.relate import Sequential, as_terms
 from verifier.provers.rewrite import same_terms
 from verifier.scope import scope_of
@@ -76,19 +77,15 @@ class _BrokenError(Exception):
         self.rejected = Rejected(reason, where)
 
 
-def check(
-    certificate: Mapping[str, Any],
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-) -> Result:
+def check(certificate: Mapping[str, Any], problem: Problem) -> Result:
     """Whether the certificate shows that the distributed program meets the contract."""
+    contract = problem.contract
     try:
-        sequential, distributed = _prepared(sequential), _prepared(distributed)
+        sequential, distributed = _prepared(problem.sequential), _prepared(problem.distributed)
         check_contract(sequential, distributed, contract)
         _comparable(sequential, distributed)
         if _by_elements(certificate):
-            return _again(certificate, sequential, distributed, contract)
+            return _again(certificate, Problem(sequential, distributed, contract))
         at = Cursor(certificate, "certificate")
         _header(at, sequential, distributed, contract)
         opened, labels = _opened(at, sequential)
@@ -111,22 +108,18 @@ def check(
         return Rejected(str(error), "the programs")
 
 
-def _again(
-    certificate: Mapping[str, Any],
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-) -> Result:
+def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:
     """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
     from verifier.checker.scalars import ReplayError, replay
 
     if certificate.get("indices") != {}:
         return Rejected("it is about some values of the integer inputs only", "indices")
     try:
-        found = replay(certificate, sequential, distributed, contract)
+        found = replay(certificate, problem)
     except ReplayError as error:
         return Rejected(str(error), "the comparison")
-    return Accepted(len(found.forms), found.scope, (*_assumed(contract), *found.assumptions))
+    assumed = (*_assumed(problem.contract), *found.assumptions)
+    return Accepted(len(found.forms), found.scope, assumed)
 
 
 def _assumed(contract: Contract) -> tuple[str, ...]:

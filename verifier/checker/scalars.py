@@ -14,8 +14,8 @@ import numpy as np
 from verifier.checker.certificate import ELEMENTWISE, seal
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.program.program import Program
+from verifier.kernel.contract import ContractError
+from verifier.problem import Problem
 from verifier.provers.scalars import Decision, Equal, decide
 from verifier.text.jsonio import digest
 
@@ -28,9 +28,7 @@ class ReplayError(ValueError):
 
 
 def certify(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
+    problem: Problem,
     indices: Mapping[str, Array] | None = None,
     *,
     budget: Budget | None = None,
@@ -41,27 +39,29 @@ def certify(
     Raises:
         ContractError: a contract that does not fit the programs.
     """
-    decision = decide(sequential, distributed, contract, indices, budget=budget, masks=masks)
+    decision = decide(
+        problem.sequential,
+        problem.distributed,
+        problem.contract,
+        indices,
+        budget=budget,
+        masks=masks,
+    )
     if not isinstance(decision, Equal):
         return decision, None
-    return decision, document(sequential, distributed, contract, decision, indices or {})
+    return decision, document(problem, decision, indices or {})
 
 
-def document(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    decision: Equal,
-    indices: Mapping[str, Array],
-) -> dict[str, Any]:
+def document(problem: Problem, decision: Equal, indices: Mapping[str, Array]) -> dict[str, Any]:
     """The certificate of a decision."""
+    sequential, distributed = problem.sequential, problem.distributed
     body: dict[str, Any] = {
         "version": VERSION,
         "kind": KIND,
         "sequential": {"name": sequential.name, "digest": digest(sequential)},
         "distributed": {"name": distributed.name, "digest": digest(distributed)},
         "mesh": [list(d) for d in distributed.mesh.dims],
-        "contract": contract.to_json(),
+        "contract": problem.contract.to_json(),
         "extents": {i.name: [i.type.dtype, list(i.type.shape)] for i in sequential.inputs},
         "indices": {name: np.asarray(a).tolist() for name, a in sorted(indices.items())},
         "cases": decision.cases,
@@ -73,12 +73,7 @@ def document(
 
 
 def replay(
-    certificate: Mapping[str, Any],
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    *,
-    budget: Budget | None = None,
+    certificate: Mapping[str, Any], problem: Problem, *, budget: Budget | None = None
 ) -> Equal:
     """Compare again, and hold every entry of the certificate against what is found.
 
@@ -93,12 +88,15 @@ def replay(
     indices = {str(k): np.asarray(v) for k, v in cast(dict[str, Any], given).items()}
     try:
         masks = bool(certificate.get("assumptions"))
-        decision = decide(sequential, distributed, contract, indices, budget=budget, masks=masks)
+        p = problem
+        decision = decide(
+            p.sequential, p.distributed, p.contract, indices, budget=budget, masks=masks
+        )
     except (ContractError, ValueError, TypeError) as error:
         raise ReplayError(f"the comparison cannot be made: {error}") from error
     if not isinstance(decision, Equal):
         raise ReplayError(f"the programs are not found equal: {decision}")
-    expected = document(sequential, distributed, contract, decision, indices)
+    expected = document(problem, decision, indices)
     for key in sorted({*expected, *certificate}):
         if key not in expected or certificate.get(key) != expected[key]:
             want = expected.get(key, "no such entry")

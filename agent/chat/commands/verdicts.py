@@ -42,11 +42,14 @@ def _next(session: Session, outcome: Outcome) -> Outcome:
 
 def _report(session: Session, verdict: Verdict) -> Outcome:
     from verifier.checker import Accepted, check
+    from verifier.problem import Problem
 
     pair = session.desk.pair()
     if isinstance(verdict, Proof):
         with session.run.phase("check") as phase:
-            found = check(verdict.certificate, pair.sequential, pair.distributed, pair.contract)
+            found = check(
+                verdict.certificate, Problem(pair.sequential, pair.distributed, pair.contract)
+            )
             if isinstance(found, Accepted):
                 phase.summary = f"certificate accepted, {found.claims} claims"
             else:

@@ -47,7 +47,9 @@ def pair(given: Layout, made: Layout, one: Body, many: Body) -> Problem:
 def proved(problem: Problem) -> None:
     verdict = verify(problem)
     assert isinstance(verdict, Proof), verdict
-    found = check(verdict.certificate, problem.sequential, problem.distributed, problem.contract)
+    found = check(
+        verdict.certificate, Problem(problem.sequential, problem.distributed, problem.contract)
+    )
     assert isinstance(found, Accepted), found
     assert verdict.certificate.get("kind") != "elements"
 
