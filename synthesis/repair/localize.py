@@ -26,7 +26,16 @@ from verifier.kernel.program.program import Node, Program
 from verifier.refute.evaluate import Ranks, Values, evaluate, process_groups, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.scatter import scatter
-from verifier.refute.search import DRAWS, Pair, compare, elements, held_elements, sample, sized
+from verifier.refute.search import (
+    DRAWS,
+    Judged,
+    Pair,
+    compare,
+    elements,
+    held_elements,
+    sample,
+    sized,
+)
 from verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000
@@ -138,22 +147,26 @@ def _differing(
     seen: list[tuple[Values, Ranks]] = []
 
     def run(
-        one: Program,
-        many: Program,
-        asked: Contract,
+        sequential: Program,
+        distributed: Program,
+        contract: Contract,
         inputs: Mapping[str, Array],
         domain: Domain,
-        draws: np.random.Generator,
+        rng: np.random.Generator,
+        judged: Judged | None = None,
     ) -> dict[str, Pair]:
-        names, mesh = [i.name for i in many.inputs], many.mesh
-        whole = evaluate(one, inputs, domain)
-        pieces = {n: scatter(inputs[n], asked.inputs[n], mesh, domain, draws) for n in names}
-        ranks = simulate(many, [{n: pieces[n][r] for n in names} for r in range(mesh.size)], domain)
+        names, mesh = [i.name for i in distributed.inputs], distributed.mesh
+        whole = evaluate(sequential, inputs, domain)
+        values = {output_key(o): whole[o.value] for o in sequential.outputs}
+        if judged is not None and not judged(values):
+            return {}
+        pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
+        given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
+        ranks = simulate(distributed, given, domain)
         seen.append((whole, ranks))
-        values = {output_key(o): whole[o.value] for o in one.outputs}
         return {
             key: (values[key], [local.get(o.value) for local in ranks])
-            for o in many.outputs
+            for o in distributed.outputs
             if (key := output_key(o)) in values
         }
 

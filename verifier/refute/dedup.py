@@ -26,7 +26,7 @@ from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.evaluate import at
 from verifier.refute.scatter import scatter
-from verifier.refute.search import Pair
+from verifier.refute.search import Judged, Pair
 
 Ids = NDArray[np.int64]
 """For each rank the number of its array, -1 where it has none."""
@@ -126,6 +126,7 @@ def run_both(
     inputs: Mapping[str, Array],
     domain: Domain,
     rng: np.random.Generator,
+    judged: Judged | None = None,
 ) -> dict[str, Pair]:
     """As `search.run_both`: by output key, the value of one device and of every rank.
 
@@ -134,10 +135,12 @@ def run_both(
     """
     mesh, names = distributed.mesh, [i.name for i in distributed.inputs]
     whole = simulate(sequential, [inputs], Arrays(domain, BUDGET))[0]
+    values = {output_key(o): whole[o.value] for o in sequential.outputs}
+    if judged is not None and not judged(values):
+        return {}
     pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
     given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
     ranks = simulate(distributed, given, Arrays(domain, BUDGET))
-    values = {output_key(o): whole[o.value] for o in sequential.outputs}
     return {
         output_key(o): (values[output_key(o)], [local.get(o.value) for local in ranks])
         for o in distributed.outputs

@@ -1,8 +1,13 @@
-"""Runs programs on a domain: one device, or every rank of a mesh in lock step."""
+"""Runs programs on a domain: one device, or every rank of a mesh in lock step.
+
+What ranks compute from the very same arrays is computed once. Arrays are never written to.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -11,7 +16,7 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.kernel.inline import inline
-from verifier.kernel.ops import lookup
+from verifier.kernel.ops import Op, lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
@@ -21,11 +26,16 @@ from verifier.kernel.rank_sets import Regions, regions
 
 Values = dict[str, Array]
 Ranks = list[Values]
+Coords = Sequence[Mapping[str, int]]
 Exchange = Callable[
     [Node, Sequence[Array | None], Sequence[int], Mapping[str, Any]], Sequence[Array | None]
 ]
 """What the ranks of a group hold after a node: node, their values (None where one has none), the
 ranks, attributes."""
+Run = Callable[[Ranks, Domain, Exchange | None], None]
+"""Runs one node on all ranks, adding its results."""
+PREPARED = 8
+"""Programs that are kept ready to be run once more."""
 
 
 def evaluate(program: Program, values: Mapping[str, Array], domain: Domain | None = None) -> Values:
@@ -53,20 +63,14 @@ def simulate(
     Raises:
         IRError: a node that some rank cannot run.
     """
-    domain = domain or Floats()
-    names: dict[int, dict[str, str]] = {}
-    given_as = id(program)
-    program = inline(program, names=names)
-    coords = program.mesh.coords()
-    places = regions(program)
-    for fault in places.faults():
-        raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
+    ready = _prepared(_Same(program))
+    domain, coords = domain or Floats(), ready.coords
     if len(ranks) != len(coords):
         raise ValueError(f"{len(ranks)} sets of inputs for a mesh of {len(coords)} ranks")
     state: Ranks = []
     for given, where in zip(ranks, coords, strict=True):
         local: Values = {}
-        for item in program.inputs:
+        for item in ready.program.inputs:
             if not contains(item.where, where):
                 continue
             array = np.asarray(given[item.name])
@@ -74,13 +78,48 @@ def simulate(
                 raise ValueError(f"%{item.name} is {item.type}, got shape {list(array.shape)}")
             local[item.name] = array
         state.append(local)
-    for node in program.nodes:
-        run_node(node, state, program.mesh, coords, domain, places, exchange)
-    for composite, value in names.get(given_as, {}).items():
+    for run in ready.runs:
+        run(state, domain, exchange)
+    for composite, value in ready.renamed.items():
         for local in state:
             if value in local:
                 local[composite] = local[value]
     return state
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A program in primitive ops, with what runs each of its nodes."""
+
+    program: Program
+    coords: Coords
+    runs: tuple[Run, ...]
+    renamed: Mapping[str, str]
+    """What results of composite ops are called in it."""
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A program, told from others by identity."""
+
+    program: Program = field(compare=False)
+    id: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", id(self.program))
+
+
+@lru_cache(PREPARED)
+def _prepared(given: _Same) -> _Ready:
+    """Raises IRError: a node that some rank cannot run."""
+    names: dict[int, dict[str, str]] = {}
+    program = inline(given.program, names=names)
+    places = regions(program)
+    for fault in places.faults():
+        raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
+    make = _Maker(program.mesh, program.mesh.coords())
+    renamed = names.get(id(given.program), {})
+    return _Ready(program, make.coords, make.runs(program, places), renamed)
 
 
 def at(attrs: Mapping[str, Any], coords: Mapping[str, int]) -> dict[str, Any]:
@@ -107,93 +146,172 @@ def run_node(
     node: Node,
     state: Ranks,
     mesh: Mesh,
-    coords: Sequence[Mapping[str, int]],
+    coords: Coords,
     domain: Domain,
     places: Regions | None = None,
     exchange: Exchange | None = None,
 ) -> None:
     """Run one node on all ranks, adding its results to `state`."""
-    op = lookup(node.op)
-    attrs = op.with_defaults(node.attrs)
-    if op.kind == "control":
-        _scan(node, state, mesh, coords, domain, places, exchange)
-    elif op.kind == "collective" or (op.kind == "movement" and "mesh_dim" in attrs):
-        (name,), (out,) = node.inputs, node.outputs
-        for group in process_groups(mesh, mesh_dims(attrs["mesh_dim"])):
-            given = [state[r].get(name) for r in group]
-            if all(x is None for x in given):
-                continue
-            if exchange is None:
-                results = op.meaning(domain, given, **attrs)
-            else:
-                results = exchange(node, given, group, attrs)
-            for rank, value in zip(group, results, strict=True):
-                if value is not None and contains(_place(places, out), coords[rank]):
-                    state[rank][out] = value
-    else:
-        varying = any(isinstance(v, Affine) for v in attrs.values())
-        region = _place(places, node.outputs[0])
-        for local, where in zip(state, coords, strict=True):
-            if not contains(region, where):
-                continue
-            if op.kind == "movement":
-                local[node.outputs[0]] = next(local[v] for v in node.inputs if v in local)
-                continue
-            here = at(attrs, where) if varying else attrs
-            value = op.meaning(domain, *(local[v] for v in node.inputs), **here)
-            local[node.outputs[0]] = np.asarray(value)
+    _Maker(mesh, coords).run(node, places)(state, domain, exchange)
+
+
+class _Maker:
+    """Makes what runs nodes on the ranks of a mesh: all that is the same for all numbers is worked
+    out once."""
+
+    def __init__(self, mesh: Mesh, coords: Coords) -> None:
+        self.mesh, self.coords = mesh, coords
+        self.groups: dict[tuple[str, ...], list[list[int]]] = {}
+        self.held: dict[Where, tuple[int, ...]] = {}
+        self.bodies: dict[tuple[int, int], tuple[Program, Regions | None, tuple[Run, ...]]] = {}
+        """By identity of a body and of its regions, which stay alive here."""
+
+    def members(self, where: Where) -> tuple[int, ...]:
+        """The ranks of a region."""
+        if where not in self.held:
+            found = (r for r, c in enumerate(self.coords) if contains(where, c))
+            self.held[where] = tuple(found)
+        return self.held[where]
+
+    def runs(self, program: Program, places: Regions | None) -> tuple[Run, ...]:
+        key = id(program), id(places)
+        if key not in self.bodies:
+            made = tuple(self.run(node, places) for node in program.nodes)
+            self.bodies[key] = program, places, made
+        return self.bodies[key][2]
+
+    def run(self, node: Node, places: Regions | None) -> Run:
+        op = lookup(node.op)
+        attrs = op.with_defaults(node.attrs)
+        if op.kind == "control":
+            return self._scan(node, places)
+        here = self.members(_place(places, node.outputs[0]))
+        if op.kind == "collective" or (op.kind == "movement" and "mesh_dim" in attrs):
+            return self._together(node, op, attrs, here)
+        if op.kind == "movement":
+            return _moved(node, here)
+        if any(isinstance(v, Affine) for v in attrs.values()):
+            return self._by_rank(node, op, attrs, here)
+        return _local(node, op, attrs, here)
+
+    def _together(self, node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
+        (name,), (out,), names = node.inputs, node.outputs, mesh_dims(attrs["mesh_dim"])
+        if names not in self.groups:
+            self.groups[names] = process_groups(self.mesh, names)
+        groups, held = self.groups[names], frozenset(here)
+
+        def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+            known: dict[tuple[int, ...], Sequence[Array | None]] = {}
+            for group in groups:
+                given = [state[r].get(name) for r in group]
+                if all(x is None for x in given):
+                    continue
+                if exchange is None:
+                    key = tuple(map(id, given))
+                    if key not in known:
+                        known[key] = op.meaning(domain, given, **attrs)
+                    results = known[key]
+                else:
+                    results = exchange(node, given, group, attrs)
+                for rank, value in zip(group, results, strict=True):
+                    if value is not None and rank in held:
+                        state[rank][out] = value
+
+        return run
+
+    def _by_rank(self, node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
+        chosen = [(rank, at(attrs, self.coords[rank])) for rank in here]
+        out, names = node.outputs[0], node.inputs
+
+        def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+            for rank, mine in chosen:
+                local = state[rank]
+                local[out] = np.asarray(op.meaning(domain, *(local[v] for v in names), **mine))
+
+        return run
+
+    def _scan(self, node: Node, places: Regions | None) -> Run:
+        body = node.body
+        assert body is not None
+        length, carries = node.attrs["length"], node.attrs["carry"]
+        assert isinstance(length, int)
+        assert isinstance(carries, int)
+        xs = range(len(node.inputs))[scan_parts(node.attrs, len(node.inputs))[1]]
+        inside = places.inside(node) if places else None
+        enter: list[tuple[int, str, str, tuple[int, ...]]] = []
+        for k, (item, value) in enumerate(zip(body.inputs, node.inputs, strict=True)):
+            enter.append((k, item.name, value, self.members(_place(inside, item.name))))
+        steps = range(length - 1, -1, -1) if node.attrs.get("reverse") else range(length)
+        runs, ends = self.runs(body, inside), [o.value for o in body.outputs]
+        stacked = list(zip(node.outputs[carries:], ends[carries:], strict=True))
+
+        def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+            carried = {k: [state[r][v] for r in held] for k, _, v, held in enter[:carries]}
+            made: list[list[Values]] = []
+            for step in steps:
+                inner: Ranks = [{} for _ in state]
+                for k, name, value, held in enter:
+                    given = carried[k] if k < carries else [state[r][value] for r in held]
+                    parts: dict[int, Array] = {}
+                    for rank, array in zip(held, given, strict=True):
+                        if k in xs:
+                            if id(array) not in parts:
+                                parts[id(array)] = array[step]
+                            array = parts[id(array)]
+                        inner[rank][name] = array
+                for child in runs:
+                    child(inner, domain, exchange)
+                for k, _, _, held in enter[:carries]:
+                    carried[k] = [inner[r][ends[k]] for r in held]
+                made.append([{v: local[v] for _, v in stacked if v in local} for local in inner])
+            for k, _, _, held in enter[:carries]:
+                for rank, array in zip(held, carried[k], strict=True):
+                    state[rank][node.outputs[k]] = array
+            for name, value in stacked:
+                _stack(name, value, made[:: steps.step], state)
+
+        return run
+
+
+def _stack(name: str, value: str, made: Sequence[Ranks], state: Ranks) -> None:
+    """Gives each rank that has a value at every step all of them as one array."""
+    known: dict[tuple[int, ...], Array] = {}
+    for rank, local in enumerate(state):
+        rows = [step[rank][value] for step in made if value in step[rank]]
+        if len(rows) == len(made):
+            key = tuple(map(id, rows))
+            if key not in known:
+                known[key] = np.stack(rows)
+            local[name] = known[key]
+
+
+def _local(node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
+    out, names = node.outputs[0], node.inputs
+
+    def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+        known: dict[tuple[int, ...], Array] = {}
+        for rank in here:
+            local = state[rank]
+            given = [local[v] for v in names]
+            key = tuple(map(id, given))
+            found = known.get(key)
+            if found is None:
+                found = known[key] = np.asarray(op.meaning(domain, *given, **attrs))
+            local[out] = found
+
+    return run
+
+
+def _moved(node: Node, here: tuple[int, ...]) -> Run:
+    out, names = node.outputs[0], node.inputs
+
+    def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+        for rank in here:
+            local = state[rank]
+            local[out] = next(local[v] for v in names if v in local)
+
+    return run
 
 
 def _place(places: Regions | None, value: str) -> Where:
     return places.values[value] if places is not None else EVERYWHERE
-
-
-def _scan(
-    node: Node,
-    state: Ranks,
-    mesh: Mesh,
-    coords: Sequence[Mapping[str, int]],
-    domain: Domain,
-    places: Regions | None,
-    exchange: Exchange | None,
-) -> None:
-    body = node.body
-    assert body is not None
-    length, carries = node.attrs["length"], node.attrs["carry"]
-    assert isinstance(length, int)
-    assert isinstance(carries, int)
-    carry_part, xs_part, _ = scan_parts(node.attrs, len(node.inputs))
-    inside = places.inside(node) if places else None
-    items = body.inputs
-    holds = [[contains(_place(inside, i.name), where) for i in items] for where in coords]
-    carry = [
-        {k: outer[v] for k, v in enumerate(node.inputs[carry_part]) if held[k]}
-        for outer, held in zip(state, holds, strict=True)
-    ]
-    made: list[list[dict[int, Array]]] = [[{} for _ in node.outputs[carries:]] for _ in state]
-    steps = range(length - 1, -1, -1) if node.attrs.get("reverse") else range(length)
-    for step in steps:
-        inner: Ranks = []
-        for rank, outer in enumerate(state):
-            local: Values = {}
-            for k, (item, value) in enumerate(zip(items, node.inputs, strict=True)):
-                if k < carries and k in carry[rank]:
-                    local[item.name] = carry[rank][k]
-                elif k >= carries and holds[rank][k]:
-                    sliced = k in range(len(node.inputs))[xs_part]
-                    local[item.name] = outer[value][step] if sliced else outer[value]
-            inner.append(local)
-        for child in body.nodes:
-            run_node(child, inner, mesh, coords, domain, inside, exchange)
-        for rank, local in enumerate(inner):
-            carry[rank] = {k: local[body.outputs[k].value] for k in carry[rank]}
-            for slot, result in zip(made[rank], body.outputs[carries:], strict=True):
-                if result.value in local:
-                    slot[step] = local[result.value]
-    for rank, outer in enumerate(state):
-        for k, name in enumerate(node.outputs[:carries]):
-            if k in carry[rank]:
-                outer[name] = carry[rank][k]
-        for name, slot in zip(node.outputs[carries:], made[rank], strict=True):
-            if len(slot) == length:
-                outer[name] = np.stack([slot[i] for i in range(length)])

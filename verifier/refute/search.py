@@ -8,10 +8,10 @@ inputs are replaced by zeros or ones as long as the difference stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field, P, apart
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.inline import live
 from verifier.kernel.program.attrs import KINDS, RATIONAL
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.registry import compares, traits
@@ -33,6 +34,9 @@ from verifier.verdict import Location, Witness
 
 Pair = tuple[Array, list[Array | None]]
 """What one device computes, and what each rank holds (None: nothing)."""
+Judged = Callable[[Mapping[str, Array]], Collection[str]]
+"""The outputs that are compared, by what one device computes: those of ranks are worked out where
+there is one."""
 MAX_ELEMENTS = 3_000_000
 TOLERANCE = 1e-6
 NUDGE = 2.0**-46
@@ -217,16 +221,22 @@ def run_both(
     inputs: Mapping[str, Array],
     domain: Domain,
     rng: np.random.Generator,
+    judged: Judged | None = None,
 ) -> dict[str, Pair]:
-    """For each output key: the one-device value and the value on every rank."""
+    """For each output key: the one-device value and the value on every rank.
+
+    With `judged`, nothing where it asks for none of what one device computes.
+    """
     mesh = distributed.mesh
     whole = evaluate(sequential, inputs, domain)
+    values = {output_key(o): whole[o.value] for o in sequential.outputs}
+    if judged is not None and not judged(values):
+        return {}
     names = [i.name for i in distributed.inputs]
     pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
     ranks = simulate(
         distributed, [{n: pieces[n][r] for n in names} for r in range(mesh.size)], domain
     )
-    values = {output_key(o): whole[o.value] for o in sequential.outputs}
     return {
         output_key(o): (values[output_key(o)], [local.get(o.value) for local in ranks])
         for o in distributed.outputs
@@ -234,10 +244,19 @@ def run_both(
     }
 
 
-Run = Callable[
-    [Program, Program, Contract, Mapping[str, Array], Domain, np.random.Generator], dict[str, Pair]
-]
-"""Runs both programs, as `run_both` does."""
+class Run(Protocol):
+    """Runs both programs, as `run_both` does."""
+
+    def __call__(
+        self,
+        sequential: Program,
+        distributed: Program,
+        contract: Contract,
+        inputs: Mapping[str, Array],
+        domain: Domain,
+        rng: np.random.Generator,
+        judged: Judged | None = None,
+    ) -> dict[str, Pair]: ...
 
 
 def _differs(
@@ -473,48 +492,58 @@ def compare(
     inputs: Mapping[str, Array],
     run: Run = run_both,
     alike: bool = False,
+    only: str | None = None,
 ) -> Difference | None:
     """Where the programs differ on these inputs in float64, by more than rounding.
 
     How much rounding matters is seen on inputs that are moved a little; with `alike`, equal numbers
-    of one input by the same, so that slices that repeat still do. None too where the contract does
-    not speak of these inputs.
+    of one input by the same, so that slices that repeat still do. With `only` no other output is
+    compared. None too where the contract does not speak of these inputs.
     """
     floats = Floats()
     if not Premises(sequential, contract, distributed.mesh).hold(inputs, floats):
         return None
-    pairs = run(sequential, distributed, contract, inputs, floats, np.random.default_rng(0))
-    wrong: list[str] = []
-    witness: Witness | None = None
+    keys, scope = {output_key(o) for o in distributed.outputs}, set[str]()
+
+    def judged(values: Mapping[str, Array]) -> set[str]:
+        scope.update(_in_scope(sequential, values, keys) & (keys if only is None else {only}))
+        return scope
+
+    many = distributed if only is None else narrowed(distributed, {only})
+    rng = np.random.default_rng(0)
+    pairs = run(sequential, many, contract, inputs, floats, rng, judged)
     coords = distributed.mesh.coords()
-    scope = _in_scope(sequential, pairs)
-    differ = {
-        k: _differs(p, k, contract, distributed, floats) if k in scope else None
-        for k, p in pairs.items()
+    found = {
+        k: _differs(p, k, contract, distributed, floats) for k, p in pairs.items() if k in scope
     }
-    near = sequential, distributed, contract, inputs, run, alike
-    moved = _nearby(*near) if any(differ.values()) else {}
-    for key, found in differ.items():
-        if found is None or _is_rounding(found, pairs[key], moved[key]):
-            continue
-        wrong.append(key)
-        if witness is None:
-            rank, want, have = found
-            witness = _witness(key, coords[rank], want, have, inputs)
-    if witness is None:
+    differ = {k: at for k, at in found.items() if at is not None}
+    if not differ:
         return None
-    return Difference(witness, tuple(wrong), inputs)
+    both = narrowed(sequential, differ), narrowed(many, differ)
+    moved = _nearby(*both, contract, inputs, run, alike)
+    wrong = {k: at for k, at in differ.items() if not _is_rounding(at, pairs[k], moved[k])}
+    if not wrong:
+        return None
+    key, (rank, want, have) = next(iter(wrong.items()))
+    return Difference(_witness(key, coords[rank], want, have, inputs), tuple(wrong), inputs)
 
 
-def _in_scope(sequential: Program, pairs: Mapping[str, Pair]) -> set[str]:
-    """The outputs that one device must have on these inputs: those judged where all are defined."""
-    keys = {output_key(o): o for o in sequential.outputs}
-    finite = {keys[k].value for k, (whole, _) in pairs.items() if np.isfinite(whole).all()} | {
-        o.value for k, o in keys.items() if k not in pairs
-    }
+def narrowed(program: Program, keys: Collection[str]) -> Program:
+    """The program with only those of its outputs that have these keys."""
+    outputs = tuple(o for o in program.outputs if output_key(o) in keys)
+    return program if outputs == program.outputs else live(replace(program, outputs=outputs))
+
+
+def _in_scope(sequential: Program, values: Mapping[str, Array], keys: Collection[str]) -> set[str]:
+    """The outputs that one device must have on these inputs: those judged where all are defined.
+
+    `keys` are those of the distributed program; `values` are what one device computes of them.
+    """
+    ours = {output_key(o): o for o in sequential.outputs}
+    finite = {o.value for k, o in ours.items() if k not in keys or np.isfinite(values[k]).all()}
     return {
         k
-        for k, o in keys.items()
+        for k, o in ours.items()
         if finite.issuperset(in_scope(sequential, gradients=o.role == "grad"))
     }
 

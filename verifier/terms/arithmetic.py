@@ -24,8 +24,7 @@ def matmul(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     a, b = args
     shape = (*t.shape(a)[:-1], t.shape(b)[-1])
     coef = a.coef * b.coef
-    loose = t.loose(a.id) or t.loose(b.id)
-    if coef == 0 and not loose:
+    if coef == 0 and not (t.loose(a.id) or t.loose(b.id)):
         return t.full(shape, Fraction(0))
     a, b = Ref(ONE, a.id), Ref(ONE, b.id)
     if coef == 0:

@@ -147,15 +147,8 @@ def refute_resized(
 
 def _counted(found: Difference, small: Resized, mesh: Mesh) -> list[str]:
     """A caveat where a factor that may count the ranks of the given mesh makes the difference."""
-    large = too_large(small.sequential, small.distributed)
     for factor, other in rescaled(small.distributed, mesh):
-        given = small.sequential, other, small.contract, found.inputs
-        try:
-            with np.errstate(all="ignore"):
-                left = compare(*given, run_both, alike=True) if large else compare(*given)
-        except BudgetError:
-            left = None
-        if left is None or found.witness.output not in left.outputs:
+        if not _shows_there(found, replace(small, distributed=other)):
             return [f"the factor {factor} may count ranks, and the mesh is smaller"]
     return []
 
@@ -165,14 +158,35 @@ def _entries(found: Difference, small: Resized, seed: int) -> list[str]:
     the small programs: a mean is no mean where its factor counts more entries than it adds up."""
     for ways in entries(small.extents, small.sequential, small.distributed):
         one, many = (rescaled_all(p, ways) for p in (small.sequential, small.distributed))
-        try:
-            left = _refuted(replace(small, sequential=one, distributed=many), seed, False)
-        except BudgetError:
-            left = None
-        if left is None or found.witness.output not in left.outputs:
+        other = replace(small, sequential=one, distributed=many)
+        if not _shows_there(found, other) and not _shows(found, other, seed):
             shown = ", ".join(map(str, ways))
             return [f"the factors {shown} may count entries, and there are fewer"]
     return []
+
+
+def _shows_there(found: Difference, other: Resized) -> bool:
+    """Whether the output of the witness differs in other programs on the inputs of the witness."""
+    triple = other.sequential, other.distributed, other.contract
+    large, only = too_large(*triple[:2]), found.witness.output
+    try:
+        with np.errstate(all="ignore"):
+            if large:
+                left = compare(*triple, found.inputs, run_both, alike=True, only=only)
+            else:
+                left = compare(*triple, found.inputs, only=only)
+    except BudgetError:
+        left = None
+    return left is not None
+
+
+def _shows(found: Difference, other: Resized, seed: int) -> bool:
+    """Whether the output of the witness differs in other programs where they are seen to differ."""
+    try:
+        left = _refuted(other, seed, False)
+    except BudgetError:
+        left = None
+    return left is not None and found.witness.output in left.outputs
 
 
 def _refuted(
