@@ -12,7 +12,7 @@ rule admits is still named where nothing between it and the first wrong number i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.evaluate import Ranks, Values, evaluate, process_groups, simulate
 from verifier.refute.premises import Premises
+from verifier.refute.roots import under_roots
 from verifier.refute.scatter import scatter
 from verifier.refute.search import (
     DRAWS,
@@ -33,6 +34,7 @@ from verifier.refute.search import (
     compare,
     elements,
     held_elements,
+    rooted,
     sample,
     sized,
 )
@@ -171,9 +173,13 @@ def _differing(
         }
 
     premises = Premises(sequential, contract, distributed.mesh, consts)
-    for size, special, positive in DRAWS:
-        drawn = sample(sequential, Floats(), rng, consts, special)
-        inputs = premises.met(sized(drawn, size, positive, consts), Floats(), rng)
+    plain = (
+        sized(sample(sequential, Floats(), rng, consts, special), size, positive, consts)
+        for size, special, positive in DRAWS
+    )
+    first = rooted(sequential, consts, 0) if under_roots(sequential) else ()
+    for drawn in chain(first, plain):
+        inputs = premises.met(drawn, Floats(), rng)
         if inputs is None:
             continue
         seen.clear()

@@ -8,7 +8,7 @@ inputs are replaced by zeros or ones as long as the difference stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from verifier.kernel.program.where import EVERYWHERE, Where, members
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.premises import Premises
+from verifier.refute.roots import under_roots
 from verifier.refute.scatter import copies, gather, piece, scatter
 from verifier.verdict import Location, Witness
 
@@ -52,6 +53,10 @@ DRAWS = (
 """Random inputs of a replay: their size (large ones saturate, or are clipped to one norm), whether
 some are constants that the program compares them with, whether all floats are positive (roots and
 logarithms of others are undefined)."""
+ROOTED = ((1.0, True), (0.25, True), (0.25, False), (1.0, False))
+"""First inputs of a replay where one device takes roots of inputs, as of second moments, which are
+not negative then: their size, and whether what is shaped like a parameter, as moments are, starts
+from 0. Beside large moments and saturated functions, what a gradient adds is lost."""
 LARGE_DRAWS = ((16.0, False, True), (16.0, True, False))
 """Further inputs on which an output may have a value that has none on those."""
 SEEN = 3
@@ -336,6 +341,16 @@ def refute(
     if not suspicious:
         return None
     floats = Floats()
+    for drawn in rooted(sequential, consts, seed) if under_roots(sequential) else ():
+        inputs = premises.met(drawn, floats, rng)
+        if inputs is None:
+            continue
+        tried.samples += 1
+        with np.errstate(all="ignore"):
+            found = compare(sequential, distributed, contract, inputs)
+        if found is not None:
+            simple = sequential, distributed, contract, inputs, found
+            return _shrink(*simple) if simpler else found
     limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]
     sizes = [n / share for n in limits for share in (1, 1, 2, 2)]
     close = CLOSE if _compares(sequential) or _compares(distributed) else 0
@@ -363,12 +378,44 @@ def refute(
 
 
 def sized(
-    inputs: Mapping[str, Array], size: float, positive: bool, consts: Mapping[str, Array]
+    inputs: Mapping[str, Array],
+    size: float,
+    positive: bool | Collection[str],
+    consts: Mapping[str, Array],
 ) -> dict[str, Array]:
-    """Random inputs of one of `DRAWS`; constants are left as they are."""
+    """Random inputs of this size, none negative or none of those named; constants are left as they
+    are."""
+
+    def changed(name: str, array: Array) -> Array:
+        if array.dtype.kind != "f" or name in consts:
+            return array
+        above = positive if isinstance(positive, bool) else name in positive
+        return (np.abs(array) if above else array) * size
+
+    return {n: changed(n, a) for n, a in inputs.items()}
+
+
+def rooted(
+    program: Program,
+    consts: Mapping[str, Array],
+    seed: int,
+    draws: Sequence[tuple[float, bool]] = ROOTED,
+) -> Iterator[dict[str, Array]]:
+    """Random inputs of which those that a root is taken of are not negative."""
+    rng, roots, moments = np.random.default_rng((seed, 1)), under_roots(program), states(program)
+    for size, fresh in draws:
+        drawn = sized(sample(program, Floats(), rng, consts, False), size, roots, consts)
+        zeros = (moments - consts.keys()) if fresh else ()
+        yield {n: np.zeros_like(a) if n in zeros else a for n, a in drawn.items()}
+
+
+def states(program: Program) -> set[str]:
+    """Floats among the inputs that are shaped like a parameter and are none, as moments are."""
+    shapes = {i.type.shape for i in program.inputs if i.role == "param"}
     return {
-        n: (np.abs(a) if positive else a) * size if a.dtype.kind == "f" and n not in consts else a
-        for n, a in inputs.items()
+        i.name
+        for i in program.inputs
+        if i.role == "input" and i.type.is_float and i.type.shape in shapes
     }
 
 

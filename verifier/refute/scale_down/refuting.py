@@ -20,10 +20,10 @@ from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.refute.dedup import BudgetError, run_both
 from verifier.refute.premises import Premises
+from verifier.refute.roots import under_roots
 from verifier.refute.scale_down.mesh_constants import counting as counted
 from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
 from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
-from verifier.refute.scale_down.roots import under_roots
 from verifier.refute.scale_down.system import Declined
 from verifier.refute.search import (
     Difference,
@@ -34,6 +34,8 @@ from verifier.refute.search import (
     index_bounds,
     refute,
     sample,
+    sized,
+    states,
     to_edge,
     too_large,
 )
@@ -218,7 +220,7 @@ def _repeating(
     """
     rng, roots = np.random.default_rng(seed), under_roots(sequential)
     premises = Premises(sequential, contract, distributed.mesh, consts or {})
-    shapes = {i.type.shape for i in sequential.inputs if i.role == "param"}
+    zeros = states(sequential) - (consts or {}).keys()
     edges = edge_draws(sequential, distributed)
     for count, (size, special, positive, fresh) in enumerate(
         (*LARGE_DRAWS, *(LARGE_DRAWS[0],) * min(edges, MAX_EDGES))
@@ -228,16 +230,11 @@ def _repeating(
             to_edge(drawn, consts or {}, rng, count - len(LARGE_DRAWS))
         for item in sequential.inputs:
             array: Array = drawn[item.name]
-            if item.name in (consts or {}):
-                continue
-            if item.role == "input":
+            if item.role == "input" and item.name not in (consts or {}):
                 for axis, extent in enumerate(array.shape[:-1]):
                     array = array.take([i % 2 for i in range(extent)], axis=axis)
-            if array.dtype.kind == "f":
-                array = (np.abs(array) if positive or item.name in roots else array) * size
-                if fresh and item.role == "input" and item.type.shape in shapes:
-                    array = np.zeros_like(array)
-            drawn[item.name] = array
+            drawn[item.name] = np.zeros_like(array) if fresh and item.name in zeros else array
+        drawn = sized(drawn, size, positive or roots, consts or {})
         inputs = premises.met(drawn, Floats(), rng)
         if inputs is None:
             continue

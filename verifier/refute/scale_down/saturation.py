@@ -7,7 +7,7 @@ with either operand in its place, and what chooses in another way is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.dedup import BUDGET, Arrays, simulate
+from verifier.refute.evaluate import Ranks
 from verifier.refute.scatter import scatter
 from verifier.refute.search import TOLERANCE
 
@@ -110,31 +111,44 @@ def shows_in_both(
     right: Program,
     seeds: tuple[Seed, Seed],
     contract: Contract,
-    inputs: Mapping[str, Array],
+    inputs: Iterable[Mapping[str, Array]],
 ) -> bool:
     """Whether two programs of all ranks differ on numbers whichever operand every choice takes that
-    follows from their seeds."""
-    mesh, domain, rng = wrong.mesh, Floats(), np.random.default_rng(0)
-    names = [i.name for i in wrong.inputs]
-    pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
-    given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
-    known = Arrays(domain, 4 * BUDGET)
+    follows from their seeds: on some of the inputs with the first, on some with the second."""
+    left: list[tuple[Program, Program]] = []
     for place in (0, 1):
         a, b = (_chosen(p, s, place) for p, s in zip((wrong, right), seeds, strict=True))
         if a is None or b is None:
             return False
         if a is wrong and b is right:
             return True
-        found = [simulate(p, given, known) for p in (a, b)]
-        paths = [{(o.role, o.path): o.value for o in p.outputs} for p in (a, b)]
-        pairs = (
-            (x.get(paths[0][key]), y.get(paths[1][key]))
-            for x, y in zip(*found, strict=True)
-            for key in paths[0]
-        )
-        if not any(x is not None and y is not None and _unlike(x, y) for x, y in pairs):
-            return False
-    return True
+        left.append((a, b))
+    for given in inputs:
+        pieces = _pieces(wrong, contract, given)
+        known = Arrays(Floats(), 4 * BUDGET)
+        left = [pair for pair in left if not _unlike_on(*pair, pieces, known)]
+        if not left:
+            return True
+    return False
+
+
+def _pieces(many: Program, contract: Contract, inputs: Mapping[str, Array]) -> Ranks:
+    mesh, domain, rng = many.mesh, Floats(), np.random.default_rng(0)
+    names = [i.name for i in many.inputs]
+    pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
+    return [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
+
+
+def _unlike_on(one: Program, other: Program, given: Ranks, known: Arrays) -> bool:
+    """Whether some output of two programs is not alike on some rank."""
+    found = [simulate(p, given, known) for p in (one, other)]
+    paths = [{(o.role, o.path): o.value for o in p.outputs} for p in (one, other)]
+    pairs = (
+        (x.get(paths[0][key]), y.get(paths[1][key]))
+        for x, y in zip(*found, strict=True)
+        for key in paths[0]
+    )
+    return any(x is not None and y is not None and _unlike(x, y) for x, y in pairs)
 
 
 def _unlike(a: Array, b: Array) -> bool:

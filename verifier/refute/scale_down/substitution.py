@@ -11,25 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
+from verifier.domains.base import Array
+from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.registry import traits
 from verifier.kernel.program.where import common
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.dedup import BudgetError
+from verifier.refute.premises import Premises
 from verifier.refute.scale_down.fold import folded, renamed, same, with_body
 from verifier.refute.scale_down.literals import ONE_SIDED, counts_entries, factors, literal
 from verifier.refute.scale_down.mesh_constants import counting, place
 from verifier.refute.scale_down.refuting import SmallDifference
+from verifier.refute.scale_down.resized import Resized
 from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
+from verifier.refute.search import rooted
 
 Holds = Callable[[Program, Program, Contract], bool]
 """Whether every output of a distributed program is related to the one-device program."""
 MAX_ODD = 3
 """Numbers that are tried, and for each of them so many others in its place."""
+LITTLE = ((2.0**-10, True), (2.0**-20, True))
+"""Sizes of further inputs on which both choices are looked at, as in `search.ROOTED`."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +105,21 @@ def shows_too(found: SmallDifference, tried: Replacement, holds: Holds) -> bool:
     seeds = _having(tried.names, tried.odd), _having(tried.names, tried.other)
     try:
         with np.errstate(all="ignore"):
-            inputs = found.difference.inputs
+            inputs = chain((found.difference.inputs,), _little(small))
             return shows_in_both(small.distributed, right, seeds, small.contract, inputs)
     except BudgetError:
         return False
+
+
+def _little(small: Resized) -> Iterator[dict[str, Array]]:
+    """Further inputs of small programs, so small that what is added to a sum of squares, or to a
+    norm that is divided by, counts beside it."""
+    rng = np.random.default_rng(0)
+    premises = Premises(small.sequential, small.contract, small.distributed.mesh)
+    for drawn in rooted(small.sequential, {}, 0, LITTLE):
+        inputs = premises.met(drawn, Floats(), rng)
+        if inputs is not None:
+            yield inputs
 
 
 def _others(one: Program, many: Program) -> Iterator[Replacement]:
