@@ -312,8 +312,11 @@ def refute(
     trials: int = 2,
     simpler: bool = True,
     tried: Tried | None = None,
+    only: str | None = None,
 ) -> Difference | None:
     """A replayed difference between the programs, or None where none was found.
+
+    With `only` no other output is compared.
 
     With `simpler`, whole inputs of the witness are replaced by zeros, ones or rounded numbers as
     long as the difference stays; that takes several runs for each input. `tried` is told what was
@@ -326,6 +329,7 @@ def refute(
     suspicious = any(traits(n.op).steps for p in (sequential, distributed) for _, n in p.walk())
     fields = apart(_constants(sequential, distributed), 2)
     edges = edge_draws(sequential, distributed)
+    many = distributed if only is None else narrowed(distributed, {only})
     suspicious = suspicious or bool(edges and _equates(sequential, distributed))
     for trial in range(trials):
         domain = Field(seed + trial, fields[trial % len(fields)])
@@ -334,7 +338,7 @@ def refute(
         if inputs is None:
             continue
         tried.samples += 1
-        pairs = run_both(sequential, distributed, contract, inputs, domain, rng)
+        pairs = run_both(sequential, many, contract, inputs, domain, rng)
         if any(_differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
             suspicious = True
             break
@@ -347,7 +351,7 @@ def refute(
             continue
         tried.samples += 1
         with np.errstate(all="ignore"):
-            found = compare(sequential, distributed, contract, inputs)
+            found = compare(sequential, distributed, contract, inputs, only=only)
         if found is not None:
             simple = sequential, distributed, contract, inputs, found
             return _shrink(*simple) if simpler else found
@@ -369,7 +373,7 @@ def refute(
             continue
         tried.samples += 1
         with np.errstate(all="ignore"):
-            found = compare(sequential, distributed, contract, inputs)
+            found = compare(sequential, distributed, contract, inputs, only=only)
         if found is not None and (size <= 1 or math.isfinite(found.witness.got)):
             if not simpler:
                 return found

@@ -31,6 +31,8 @@ HEAVY = 100
 """Terms that take more factors than this to write down stand for themselves in others."""
 MAX_TABLE = 500_000
 """Factors that are written for all terms of a table, before further ones are left as they are."""
+MAX_ASKED = 10_000
+"""How many of these are written to see whether entries are above 0."""
 MAX_WORK = 20_000
 """Terms that are opened for one key, before the rest is left as it is."""
 Places = tuple[Index, ...]
@@ -41,7 +43,7 @@ class Keys:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.left = MAX_TABLE
+        self.left, self.asked = MAX_TABLE, MAX_ASKED
         self._found: dict[int, tuple[Fraction, str, bool]] = {}
         terms.defined.above = self.above
 
@@ -63,7 +65,10 @@ class Keys:
 
     def above(self, id: int) -> bool:
         """Whether every entry of a term is above 0, as its expression shows."""
-        if self.heavy(id) or self.left <= 0:
+        before, floor = self.left, max(0, self.left - self.asked)
+        known = self._reached(id, floor)
+        self.asked -= before - self.left
+        if not known or self.heavy(id) or self.left <= 0:
             return False
         opened = Opened(self)
         try:
@@ -76,7 +81,12 @@ class Keys:
         return self._read(id)[2]
 
     def _read(self, id: int) -> tuple[Fraction, str, bool]:
-        """The factor, the text, and whether the term is heavy: operands first."""
+        """The factor, the text, and whether the term is heavy."""
+        self._reached(id)
+        return self._found[id]
+
+    def _reached(self, id: int, floor: int = -1) -> bool:
+        """Whether a term was read, operands first, before no more than `floor` factors are left."""
         todo = [id]
         while todo:
             last = todo[-1]
@@ -87,12 +97,14 @@ class Keys:
             if missing:
                 todo += missing
                 continue
+            if self.left <= floor:
+                return False
             opened = Opened(self)
             before = opened.sums.writer.left = min(self.left, opened.sums.writer.left)
             self._found[last] = opened.read(last)
             self.left -= before - max(0, opened.sums.writer.left)
             todo.pop()
-        return self._found[id]
+        return True
 
 
 class Opened:

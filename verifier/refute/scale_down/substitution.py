@@ -30,14 +30,14 @@ from verifier.refute.scale_down.mesh_constants import counting, place
 from verifier.refute.scale_down.refuting import SmallDifference
 from verifier.refute.scale_down.resized import Resized
 from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
-from verifier.refute.search import rooted
+from verifier.refute.search import ROOTED, rooted
 
 Holds = Callable[[Program, Program, Contract], bool]
 """Whether every output of a distributed program is related to the one-device program."""
 MAX_ODD = 3
 """Numbers that are tried, and for each of them so many others in its place."""
 LITTLE = ((2.0**-10, True), (2.0**-20, True))
-"""Sizes of further inputs on which both choices are looked at, as in `search.ROOTED`."""
+"""Further inputs on which both choices are looked at, besides those of `search.ROOTED`."""
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,18 @@ def shows_too(found: SmallDifference, tried: Replacement, holds: Holds) -> bool:
     seeds = _having(tried.names, tried.odd), _having(tried.names, tried.other)
     try:
         with np.errstate(all="ignore"):
-            inputs = chain((found.difference.inputs,), _little(small))
+            inputs = chain((found.difference.inputs,), _further(small))
             return shows_in_both(small.distributed, right, seeds, small.contract, inputs)
     except BudgetError:
         return False
 
 
-def _little(small: Resized) -> Iterator[dict[str, Array]]:
-    """Further inputs of small programs, so small that what is added to a sum of squares, or to a
-    norm that is divided by, counts beside it."""
+def _further(small: Resized) -> Iterator[dict[str, Array]]:
+    """Further inputs of small programs, some so small that what is added to a norm
+    that is divided by counts beside it."""
     rng = np.random.default_rng(0)
     premises = Premises(small.sequential, small.contract, small.distributed.mesh)
-    for drawn in rooted(small.sequential, {}, 0, LITTLE):
+    for drawn in rooted(small.sequential, {}, 0, (*ROOTED, *LITTLE)):
         inputs = premises.met(drawn, Floats(), rng)
         if inputs is not None:
             yield inputs
