@@ -131,6 +131,10 @@ bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof 
 	$(BIN)/python -m benchmarks.expert
 	$(BIN)/python -m benchmarks.scale_layers
 
+.PHONY: ledger
+ledger: $(OK)  ## short benchmarks, held against the speeds of benchmarks/results/ledger.json
+	$(BIN)/python -m benchmarks.ledger
+
 .PHONY: check
 check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/ruff check .

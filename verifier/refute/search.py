@@ -352,7 +352,7 @@ def refute(
         tried.samples += 1
         with np.errstate(all="ignore"):
             found = compare(sequential, distributed, contract, inputs, only=only)
-        if found is not None:
+        if found is not None and math.isfinite(found.witness.got):
             simple = sequential, distributed, contract, inputs, found
             return _shrink(*simple) if simpler else found
     limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]

@@ -116,7 +116,7 @@ def _further(small: Resized) -> Iterator[dict[str, Array]]:
     that is divided by counts beside it."""
     rng = np.random.default_rng(0)
     premises = Premises(small.sequential, small.contract, small.distributed.mesh)
-    for drawn in rooted(small.sequential, {}, 0, (*ROOTED, *LITTLE)):
+    for drawn in rooted(small.sequential, {}, 0, (*LITTLE, *ROOTED)):
         inputs = premises.met(drawn, Floats(), rng)
         if inputs is not None:
             yield inputs
