@@ -14,7 +14,6 @@ import io
 import json
 import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
@@ -31,14 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "benchmarks" / "results" / "ledger.json"
 WORSE = 1.5
 """From this many times the ratio of the file on, a row is worse."""
-FLOOR = 0.1
+FLOOR = 0.5
 """Rows of fewer loops than this are measured with too little of the clock to be held against it."""
-RUNS = 7
-"""Runs of what takes less than a second; the fastest counts."""
-LOOPS = 3
-"""Runs of the loop before a group, and after it; the one in the middle counts."""
-Seconds = Mapping[str, float]
-"""Seconds of the processor by row."""
+MANY = 5
+"""Runs of what takes a tenth of a second; the fastest counts."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +63,56 @@ def loop() -> float:
     return time.process_time() - begin
 
 
-def fastest(work: Callable[[], object], runs: int = RUNS) -> float:
-    """Seconds of the processor of the fastest run."""
-    taken: list[float] = []
-    for _ in range(runs):
-        begin = time.process_time()
-        work()
-        taken.append(time.process_time() - begin)
-    return min(taken)
+class Clock:
+    """Measures the rows of one group, each between two runs of the loop."""
+
+    def __init__(self, group: str) -> None:
+        self.group, self.rows = group, dict[str, Row]()
+        self.before = min(loop(), loop())
+
+    def row(self, name: str, work: Callable[[], object], runs: int = 2) -> None:
+        """Of some runs of one piece of work, what the fastest took."""
+        for _ in range(runs):
+            before = times()
+            work()
+            self.add(name, times() - before)
+
+    def add(self, name: str, seconds: float) -> None:
+        """What was measured since the last row; of two of a name the faster counts."""
+        after = loop()
+        row = Row(seconds, 2 * seconds / (self.before + after))
+        name, self.before = f"{self.group}: {name}", after
+        self.rows[name] = min(row, self.rows.get(name, row), key=lambda r: r.ratio)
+
+
+def times() -> float:
+    """Seconds of the processor so far, with those of other processes that were started here: on
+    Linux those that still run are counted too."""
+    return sum(os.times()[:4]) + sum(map(_spent, _children(os.getpid())))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        lists = [p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for one in lists for child in one.split()]
+
+
+def _spent(pid: int) -> float:
+    """Seconds of a process that runs, of those that it started and of those that ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    ticks = sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_spent, _children(pid)))
 
 
 # The groups
 
 
-def layer() -> Seconds:
+def layer(clock: Clock) -> None:
     """One layer at full size, proved, and its certificate replayed."""
     from synthesis.repair.diagnosis import verify
     from synthesis.training.model import MODELS, Degrees
@@ -91,7 +121,6 @@ def layer() -> Seconds:
     from verifier.problem import Problem
     from verifier.verdict import Proof
 
-    out: dict[str, float] = {}
     for name in ("llama3-8b", "llama3-405b"):
         step = training_step(replace(MODELS[name], layers=1, batch=1), Degrees(tp=8))
         programs = step.sequential, step.distributed, step.contract
@@ -99,84 +128,76 @@ def layer() -> Seconds:
         assert isinstance(said, Proof), said
         certificate = said.certificate
         assert isinstance(check(certificate, *programs), Accepted)
-        out[f"{name} proved"] = fastest(lambda p=programs: verify(Problem(*p)))
-        out[f"{name} checked"] = fastest(lambda p=programs, c=certificate: check(c, *p))
-    return out
+        clock.row(f"{name} proved", lambda p=programs: verify(Problem(*p)), MANY)
+        clock.row(f"{name} checked", lambda p=programs, c=certificate: check(c, *p), MANY)
 
 
-def bugs() -> Seconds:
+def bugs(clock: Clock) -> None:
     """The plan as it was written, and bugs of several kinds."""
-    from benchmarks.artifact_bugs import ALL, run
+    from benchmarks.artifact_bugs import ALL, Bug, run
     from synthesis.training.model import MODELS
 
     chosen = [b for b in ALL if b.number in (1, 9, 12)]
-    out: dict[str, float] = {}
-    for bug in (None, *chosen):
+
+    def judged(bug: Bug | None) -> None:
         said = run(bug, MODELS["llama3-8b"])
         assert said.found if bug else said.verdict == "proved", said
-        out[said.name] = said.cpu
-    return out
+
+    for bug in (None, *chosen):
+        clock.row(str(bug or "the plan as written"), lambda b=bug: judged(b))
 
 
-def corpus() -> Seconds:
+def corpus(clock: Clock) -> None:
     """All of the corpus, and its proofs replayed."""
+    from benchmarks.mutation_testing.corpus import ROOT as FOLDER
     from benchmarks.mutation_testing.corpus import main
 
-    with contextlib.redirect_stdout(io.StringIO()) as told:
-        begin = time.process_time()
-        code = main([])
-        taken = time.process_time() - begin
-    assert code == 0, told.getvalue()
-    return {"all of it": taken}
+    def judged(kind: str) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as told:
+            assert main([kind]) == 0, told.getvalue()
+
+    for folder in sorted(p for p in FOLDER.iterdir() if p.is_dir()):
+        clock.row(folder.name, lambda k=folder.name: judged(k), runs=1)
 
 
-def frontier() -> Seconds:
+def frontier(clock: Clock) -> None:
     """Published plans, written and proved once."""
-    from synthesis.training.scale import PLANS, measured
+    from synthesis.training.scale import PLANS, Point, measured
 
-    out: dict[str, float] = {}
-    for point in (p for p in PLANS if p.name in ("L1", "L3", "D1")):
+    def proved(point: Point) -> None:
         row = measured(point, again=False, checked=False)
         assert row.verdict == "proved", row
-        out[point.name] = row.cpu_s
-    return out
+
+    for point in (p for p in PLANS if p.name in ("L1", "L3", "D1")):
+        clock.row(point.name, lambda p=point: proved(p))
 
 
-def imports() -> Seconds:
+def imports(clock: Clock) -> None:
     """What a fresh interpreter takes for a module, its own start included."""
-    out: dict[str, float] = {}
     for module in ("verifier", "agent.cli"):
         command = [sys.executable, "-c", f"import {module}"]
-        taken: list[float] = []
-        for _ in range(RUNS + 1):  # the first one writes bytecode
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(command, check=True, cwd=ROOT)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            user = after.ru_utime - before.ru_utime
-            taken.append(user + after.ru_stime - before.ru_stime)
-        out[module] = min(taken[1:])
-    return out
+        subprocess.run(command, check=True, cwd=ROOT)  # writes bytecode
+        clock.row(module, lambda c=command: subprocess.run(c, check=True, cwd=ROOT), MANY)
 
 
-def demo() -> Seconds:
+def demo(clock: Clock) -> None:
     """The phases of `parallelize` on a user file, with what other processes do in them."""
     from agent import cli, events
     from agent.run import Run
 
     begun: dict[str, float] = {}
-    out: dict[str, float] = {}
     plain = Run.emit
 
     def emit(self: Run, event: events.Event) -> None:
         if isinstance(event, events.PhaseStarted):
-            begun[event.phase] = sum(os.times()[:4])
+            begun[event.phase] = times()
         elif isinstance(event, events.PhaseCompleted):
-            out[event.phase] = sum(os.times()[:4]) - begun[event.phase]
+            clock.add(event.phase, times() - begun[event.phase])
         plain(self, event)
 
     Run.emit = emit
     with tempfile.TemporaryDirectory() as folder:
-        words = "parallelize examples/nanogpt.py:GPT --mesh dp=2,tp=2 --force --json --out"
+        words = f"parallelize {ROOT}/examples/nanogpt.py:GPT --mesh dp=2,tp=2 --force --json --out"
         sys.argv = ["shardproof", *words.split(), folder]
         code: object = None
         with contextlib.redirect_stdout(io.StringIO()) as told:
@@ -185,21 +206,18 @@ def demo() -> Seconds:
             except SystemExit as end:
                 code = end.code
     assert code == 0, told.getvalue()
-    return out
 
 
-GROUPS: dict[str, Callable[[], Seconds]] = {
+GROUPS: dict[str, Callable[[Clock], None]] = {
     g.__name__: g for g in (imports, layer, bugs, frontier, demo, corpus)
 }
 
 
 def rows(group: str) -> dict[str, Row]:
     """One group, measured in this process."""
-    loop()
-    loops = [loop() for _ in range(LOOPS)]
-    found = GROUPS[group]()
-    by = median([*loops, *(loop() for _ in range(LOOPS))])
-    return {f"{group}: {name}": Row(s, s / by) for name, s in found.items()}
+    clock = Clock(group)
+    GROUPS[group](clock)
+    return clock.rows
 
 
 def measured(group: str) -> dict[str, Row]:
