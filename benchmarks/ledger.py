@@ -123,13 +123,13 @@ def layer(clock: Clock) -> None:
 
     for name in ("llama3-8b", "llama3-405b"):
         step = training_step(replace(MODELS[name], layers=1, batch=1), Degrees(tp=8))
-        programs = step.sequential, step.distributed, step.contract
-        said = verify(Problem(*programs))
+        problem = Problem(step.sequential, step.distributed, step.contract)
+        said = verify(problem)
         assert isinstance(said, Proof), said
         certificate = said.certificate
-        assert isinstance(check(certificate, *programs), Accepted)
-        clock.row(f"{name} proved", lambda p=programs: verify(Problem(*p)), MANY)
-        clock.row(f"{name} checked", lambda p=programs, c=certificate: check(c, *p), MANY)
+        assert isinstance(check(certificate, problem), Accepted)
+        clock.row(f"{name} proved", lambda p=problem: verify(p), MANY)
+        clock.row(f"{name} checked", lambda p=problem, c=certificate: check(c, p), MANY)
 
 
 def bugs(clock: Clock) -> None:

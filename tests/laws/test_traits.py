@@ -221,7 +221,7 @@ ALLOWED: dict[str, str] = {
     "refute/scale_down/fold.py": "merge",
     "refute/scale_down/literals.py": "add_scalar cast pow",
     "refute/scale_down/mesh_constants.py": "add_scalar mul_scalar",
-    "refute/scale_down/roots.py": "add add_scalar cast div mul mul_scalar",
+    "refute/roots.py": "add add_scalar cast div mul mul_scalar",
     "refute/scale_down/rules.py": (
         "all_gather all_to_all gather index_add iota merge pad put_along reduce_scatter "
         "scatter shard_slice take take_along topk_index topk_mask"
