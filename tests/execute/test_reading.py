@@ -454,6 +454,16 @@ TWICE = "model.up.weight.data.mul_(2)"
             ),
             "changes the values of down.bias",
         ),
+        (
+            (
+                "from torch.distributed.tensor import DTensor",
+                'sums = DTensor.from_local(model.up.bias.data, mesh["tp"], [Partial()])',
+                "sums = sums.redistribute(placements=[Replicate()])",
+                "model.up.bias = nn.Parameter(sums.to_local())",
+                *APART,
+            ),
+            "calls DTensor.from_local",
+        ),
         (("model.up.bias = None", ROW), "takes up.bias away"),
         (("model.extra = nn.Parameter(model.up.bias.data)", ROW), "adds extra"),
     ],

@@ -31,6 +31,8 @@ _PLACING = tuple(
     for name in ("tensor/", "fsdp/", "_composable/", "device_mesh.py", "_mesh_layout.py")
 )
 """Where PyTorch splits tensors over ranks and leaves their values."""
+_SAYING = ("from_local", "redistribute")
+"""Methods of DTensor by which a piece comes to mean another part of a tensor, or of a sum."""
 _ITSELF = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
@@ -73,6 +75,29 @@ class Placing(TorchDispatchMode):
             key = self._storage(value)
             self.origin[key] = self.origin.get(key, frozenset()) | names
         return result
+
+    def __enter__(self) -> Any:
+        """PyTorch's own ways to say anew what a piece is, or to add pieces up, are refused too."""
+        tensor: Any = DTensor
+        self.ways = {name: vars(tensor)[name] for name in _SAYING}
+        for name in _SAYING:
+            setattr(tensor, name, self._refusing(name))
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for name, way in self.ways.items():
+            setattr(DTensor, name, way)
+        super().__exit__(*error)
+
+    def _refusing(self, name: str) -> Any:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise CaptureError(
+                f"`parallelize` calls DTensor.{name}: what the pieces hold is then not known",
+                **self._line(),
+                hint="place parameters with distribute_tensor, parallelize_module or fully_shard",
+            )
+
+        return refuse
 
     def _refuse_unless_itself(self, func: Any) -> None:
         if func in _ITSELF:
