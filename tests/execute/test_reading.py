@@ -416,7 +416,43 @@ def test_twins_that_are_placed_alone_are_proved(twins: Model) -> None:
     assert isinstance(twins.judged(of_twins(ROW, *APART), on(BOTH)), Proof)
 
 
+SPEC = "model.down.weight.data._spec"
 TWICE = "model.up.weight.data.mul_(2)"
+
+
+NORMED = """import torch
+from torch import nn
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.head(self.norm(self.down(torch.relu(self.up(x))))).square().mean()
+"""
+STYLED = """
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import SequenceParallel
+down = RowwiseParallel(output_layouts=Shard(0))
+head = ColwiseParallel(output_layouts=Replicate())
+norm = SequenceParallel(sequence_dim=0)
+styles = {"up": ColwiseParallel(), "down": down, "norm": norm, "head": head}
+parallelize_module(model, mesh["tp"], styles)
+"""
+
+
+def test_a_norm_of_split_rows_whose_weights_stay_whole_is_proved(tmp_path: Path) -> None:
+    path = tmp_path / "normed.py"
+    path.write_text(NORMED)
+    request = CaptureRequest(f"{path}:M", {}, inputs=(InputSpec("x", (8, 8)),))
+    model = Model(request, capture(request))
+    lines = (*STYLED.strip().splitlines(), *APART, "return model")
+    text = HEAD + "".join(f"    {line}\n" for line in lines)
+    patch = make_patch({"normed.py": (NORMED, NORMED + text)}, (), "")
+    assert isinstance(model.judged(patch, on(BOTH)), Proof)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +488,7 @@ TWICE = "model.up.weight.data.mul_(2)"
                 ROW,
                 "model.down.bias = nn.Parameter(fresh)",
             ),
-            "changes the values of down.bias",
+            "makes or changes",
         ),
         (
             (
@@ -462,7 +498,33 @@ TWICE = "model.up.weight.data.mul_(2)"
                 "model.up.bias = nn.Parameter(sums.to_local())",
                 *APART,
             ),
-            "calls DTensor.from_local",
+            "makes or changes DTensor.from_local",
+        ),
+        ((ROW, f"{SPEC}.placements = (Replicate(),)"), "makes or changes a DTensorSpec"),
+        ((ROW, "w = model.down.weight", "w._spec = model.up.weight._spec"), "DTensor._spec"),
+        ((ROW, "w = model.down.weight.data", "w._local_tensor = w._local_tensor"), "_local_tensor"),
+        (
+            (
+                "from torch.distributed.tensor import DTensor",
+                ROW,
+                "w = model.down.weight.data",
+                "w = DTensor(w._local_tensor, w._spec, requires_grad=False)",
+                "model.down.weight = nn.Parameter(w)",
+            ),
+            "makes or changes DTensor by itself",
+        ),
+        (
+            (ROW, "model.down.weight = nn.Parameter(model.down.weight.to_local())"),
+            "puts a piece in place of down.weight",
+        ),
+        (
+            (
+                "from torch.distributed.tensor import distribute_tensor",
+                'half = distribute_tensor(model.up.bias.data, mesh["tp"], [Partial()])',
+                "model.up.bias = nn.Parameter(half.to_local())",
+                *APART,
+            ),
+            "makes or changes DTensor by itself",
         ),
         (("model.up.bias = None", ROW), "takes up.bias away"),
         (("model.extra = nn.Parameter(model.up.bias.data)", ROW), "adds extra"),

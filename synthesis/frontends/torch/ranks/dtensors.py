@@ -60,7 +60,7 @@ def layout_of(value: Any, mesh: Mesh, rank: int, name: str) -> Layout:
         if placed:
             layout = layout.with_dim(dim, _atoms(extent, placed, f"{name}, dim {dim}"))
     for n, p in zip(names, value.placements, strict=True):
-        if not isinstance(p, (Shard, _StridedShard, Replicate)):
+        if type(p) not in (Shard, _StridedShard, Replicate):
             raise CaptureError(f"{name} is {p} over {n}, which no parameter can be")
     return layout
 

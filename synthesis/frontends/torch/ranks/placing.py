@@ -13,11 +13,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -31,8 +33,8 @@ _PLACING = tuple(
     for name in ("tensor/", "fsdp/", "_composable/", "device_mesh.py", "_mesh_layout.py")
 )
 """Where PyTorch splits tensors over ranks and leaves their values."""
-_SAYING = ("from_local", "redistribute")
-"""Methods of DTensor by which a piece comes to mean another part of a tensor, or of a sum."""
+_ENTRIES = ("distribute_tensor", "distribute_module", "parallelize_module", "fully_shard", "_apply")
+"""PyTorch's functions that give each rank the piece that the placements say."""
 _ITSELF = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
@@ -53,6 +55,8 @@ class Placing(TorchDispatchMode):
         for name, value in _held(model):
             here = self.origin.setdefault(self._storage(value), frozenset((name,)))
             self.names[name] = next(iter(here))
+        self.whole = frozenset(self.origin)
+        self.shapes = {name: tuple(value.shape) for name, value in _held(model)}
 
     def _storage(self, value: Any) -> int:
         """The storage of a tensor, which is kept: another may not get its number."""
@@ -77,27 +81,68 @@ class Placing(TorchDispatchMode):
         return result
 
     def __enter__(self) -> Any:
-        """PyTorch's own ways to say anew what a piece is, or to add pieces up, are refused too."""
+        """What a piece is, only PyTorch's own placement functions say, for as long as this runs."""
         tensor: Any = DTensor
-        self.ways = {name: vars(tensor)[name] for name in _SAYING}
-        for name in _SAYING:
-            setattr(tensor, name, self._refusing(name))
+        self.ways = [
+            (tensor, "__new__", self._making(tensor.__new__)),
+            (tensor, "from_local", self._from_local(tensor.from_local)),
+            (tensor, "redistribute", self._by_torch(tensor.redistribute, "DTensor.redistribute")),
+            (DTensorSpec, "__setattr__", self._by_torch(DTensorSpec.__setattr__, "a DTensorSpec")),
+        ]
+        for name in ("_spec", "_local_tensor"):
+            slot = vars(tensor)[name]
+            way = property(slot.__get__, self._by_torch(slot.__set__, f"DTensor.{name}"))
+            self.ways.append((tensor, name, way))
+        self.before = [(owner, name, vars(owner)[name]) for owner, name, _ in self.ways]
+        for owner, name, way in self.ways:
+            setattr(owner, name, way)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        for name, way in self.ways.items():
-            setattr(DTensor, name, way)
+        for owner, name, way in self.before:
+            setattr(owner, name, way)
         super().__exit__(*error)
 
-    def _refusing(self, name: str) -> Any:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise CaptureError(
-                f"`parallelize` calls DTensor.{name}: what the pieces hold is then not known",
-                **self._line(),
-                hint="place parameters with distribute_tensor, parallelize_module or fully_shard",
-            )
+    def _by_torch(self, function: Any, what: str) -> Any:
+        """The function, for PyTorch's placement code alone."""
 
-        return refuse
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not _asked():
+                self._refuse_saying(what)
+            return function(*args, **kwargs)
+
+        return call
+
+    def _making(self, function: Any) -> Any:
+        def make(kind: Any, local_tensor: Any, spec: Any, **kwargs: Any) -> Any:
+            if not _asked() or any(p.is_partial() for p in spec.placements):
+                self._refuse_saying("DTensor")
+            return function(kind, local_tensor, spec, **kwargs)
+
+        return staticmethod(make)
+
+    def _from_local(self, function: Any) -> Any:
+        """A whole parameter is a replicated DTensor, as the styles of PyTorch say of those that
+        they do not split."""
+
+        def make(tensor: Any, mesh: Any = None, placements: Any = None, **kwargs: Any) -> Any:
+            same = all(p.is_replicate() for p in placements or (Replicate(),))
+            if not (same and _asked() and self._whole(tensor)):
+                self._refuse_saying("DTensor.from_local")
+            return function(tensor, mesh, placements, **kwargs)
+
+        return staticmethod(make)
+
+    def _refuse_saying(self, what: str) -> None:
+        raise CaptureError(
+            f"`parallelize` makes or changes {what} by itself: what the pieces hold is not known",
+            **self._line(),
+            hint="place parameters with distribute_tensor, parallelize_module or fully_shard",
+        )
+
+    def _whole(self, value: Any) -> bool:
+        """Whether a plain tensor is one of the model's, as the owner made it."""
+        return not isinstance(value, DTensor) and self._storage(value) in self.whole
 
     def _refuse_unless_itself(self, func: Any) -> None:
         if func in _ITSELF:
@@ -123,6 +168,9 @@ class Placing(TorchDispatchMode):
                 raise CaptureError(f"parallelize adds {name}, which the model has not", file=file)
             if self.origin.get(self._storage(now[name])) != {known}:
                 raise CaptureError(f"parallelize changes the values of {name}", file=file)
+            placed = isinstance(now[name], DTensor) or self._whole(now[name])
+            if not placed or tuple(now[name].shape) != self.shapes[name]:
+                raise CaptureError(f"parallelize puts a piece in place of {name}", file=file)
         for name, buffer in model.named_buffers(remove_duplicate=False):
             if isinstance(buffer, DTensor) and not all(p.is_replicate() for p in buffer.placements):
                 raise CaptureError(f"parallelize splits the buffer {name}", file=file)
@@ -145,3 +193,26 @@ def _places() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _asked() -> bool:
+    """Whether one of the functions that place tensors is at work, and none but PyTorch's code.
+
+    What an op does within itself is asked for as well: the op is looked at by itself.
+    """
+    frame = sys._getframe(2)
+    while frame is not None and (_torch_frame(frame) or frame.f_code.co_filename == __file__):
+        code = frame.f_code
+        if code is Placing.__torch_dispatch__.__code__:
+            return True
+        if code.co_name in _ENTRIES and code.co_filename.startswith(_PLACING):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _torch_frame(frame: FrameType) -> bool:
+    """Whether a frame is of PyTorch, as the methods are that it writes for its dataclasses."""
+    file = frame.f_code.co_filename
+    module = str(frame.f_globals.get("__name__"))
+    return file.startswith(_TORCH) or (file == "<string>" and module.startswith("torch."))
