@@ -65,6 +65,10 @@ class Search:
     limit: float = 0.0
     """Bytes of memory per rank beyond which a score is penalised."""
     memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    priced: dict[Any, tuple[Lowered, Estimate]] = field(
+        default_factory=dict[Any, "tuple[Lowered, Estimate]"]
+    )
+    """Points that were lowered, also by earlier searches of the same program."""
     least: float = float("inf")
     """The best score so far."""
     seen: dict[Point, Candidate | Refusal] = field(
@@ -115,13 +119,19 @@ class Search:
         Raises:
             LoweringError: an op for which no distribution was found.
         """
+        key = (point, paid, self.loss_parallel)
+        if key not in self.priced:
+            self.priced[key] = self._priced(point, paid)
+        lowered, cost = self.priced[key]
+        over = max(0.0, cost.memory_bytes / self.limit - 1.0)
+        return Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
+
+    def _priced(self, point: Point, paid: frozenset[Move]) -> tuple[Lowered, Estimate]:
         picked = choices(
             self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
         )
         lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo, paid)
-        cost = estimate(lowered.program, self.cluster)
-        over = max(0.0, cost.memory_bytes / self.limit - 1.0)
-        return Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
+        return lowered, estimate(lowered.program, self.cluster)
 
 
 def axes(mesh: Mesh) -> tuple[str | None, str | None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar, cast
 
 from synthesis.emit.patch import EmitError
 from synthesis.emit.source import Edit, SourceText
@@ -12,6 +14,7 @@ from synthesis.plan import LocalExtent
 
 SHAPED = frozenset({"view", "reshape", "expand", "repeat", "unflatten"})
 SPLITS = frozenset({"split", "split_with_sizes"})
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ def sites(tree: ast.AST, line: int, rank: int = 0) -> list[Site]:
     a shape stands for as many extents as are missing.
     """
     out: list[Site] = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.lineno <= line <= (node.end_lineno or line):
+    for node in of_kind(tree, ast.Call):
+        if not node.lineno <= line <= (node.end_lineno or line):
             continue
         site = site_of(node)
         if site is None:
@@ -71,11 +74,9 @@ def sites(tree: ast.AST, line: int, rank: int = 0) -> list[Site]:
 def _assigned(tree: ast.AST, line: int, name: str) -> tuple[ast.expr, ...] | None:
     """The elements of the tuple last assigned to `name` above `line` in the same function."""
     found: tuple[ast.expr, ...] | None = None
-    for node in ast.walk(function_at(tree, line) or tree):
-        if (
-            isinstance(node, ast.Assign)
-            and node.lineno <= line
-            and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+    for node in of_kind(function_at(tree, line) or tree, ast.Assign):
+        if node.lineno <= line and any(
+            isinstance(t, ast.Name) and t.id == name for t in node.targets
         ):
             found = _elements(node.value) or found
     return found
@@ -213,7 +214,20 @@ def reads_shape(node: ast.expr) -> bool:
 
 def function_at(tree: ast.AST, line: int) -> ast.FunctionDef | None:
     found: ast.FunctionDef | None = None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or line):
+    for node in of_kind(tree, ast.FunctionDef):
+        if node.lineno <= line <= (node.end_lineno or line):
             found = node
+    return found
+
+
+def of_kind(tree: ast.AST, kind: type[_Node]) -> list[_Node]:
+    """The nodes of a class in a tree that nobody changes."""
+    return cast(list[_Node], _by_kind(tree).get(kind, []))
+
+
+@lru_cache(256)
+def _by_kind(tree: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
     return found

@@ -107,6 +107,23 @@ def _plain(module: torch.nn.Module) -> tuple[Any, ...]:
     return tuple((k, v) for k, v in items if isinstance(v, kept) and k not in INDEX)
 
 
+def _to_fake(model: Any) -> None:
+    """Parameters and buffers as fake tensors, one for all that are of one kind: nothing that is
+    collected depends on which is which."""
+    made: dict[Any, Any] = {}
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, t in held.items():
+                if t is not None:
+                    key = type(t), tuple(t.shape), t.stride(), t.dtype
+                    if key not in made:
+                        fake = torch.empty_strided(*key[1:3], dtype=t.dtype, device="cpu")
+                        made[key] = fake
+                        if isinstance(t, torch.nn.Parameter):
+                            made[key] = torch.nn.Parameter(fake, t.requires_grad)
+                    held[name] = made[key]
+
+
 def _shapes(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return tuple(values.shape), values.dtype
@@ -138,7 +155,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
     found = find_inputs(request, target, model)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, torch.no_grad():
-        model = model.to_empty(device="cpu")
+        _to_fake(model)
         for path, module in model.named_modules():
             module.register_forward_hook(watch(path), with_kwargs=True)
         for path in block_lists(model):
@@ -156,7 +173,8 @@ def collect(request: CaptureRequest) -> ModelFacts:
             if (forward := _forward(module)) is not None:
                 forwards.setdefault(type(module).__name__, forward)
         ints = {k: v for k, v in module.__dict__.items() if type(v) is int}
-        params = {k: tuple(p.shape) for k, p in module.named_parameters(recurse=False)}
+        held = module.named_parameters(recurse=False, remove_duplicate=False)
+        params = {k: tuple(p.shape) for k, p in held}
         dropout = isinstance(module, torch.nn.Dropout) and module.p > 0
         modules.append(
             ModuleFact(

@@ -161,7 +161,9 @@ def compress(value: torch.Tensor) -> torch.Tensor:
     smaller = value
     for dim in range(value.ndim):
         if smaller.shape[dim] > 1:
-            first = smaller.narrow(dim, 0, 1)
-            if smaller.stride(dim) == 0 or torch.equal(first.expand_as(smaller), smaller):
+            first, last = smaller.narrow(dim, 0, 1), smaller.narrow(dim, smaller.shape[dim] - 1, 1)
+            if smaller.stride(dim) == 0 or (
+                torch.equal(first, last) and torch.equal(first.expand_as(smaller), smaller)
+            ):
                 smaller = first
     return smaller.clone().expand(shape) if smaller.numel() < value.numel() else value
