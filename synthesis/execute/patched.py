@@ -8,6 +8,7 @@ local shapes. Runs in the worker: the user's code is imported here.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,7 +62,8 @@ from verifier.text.jsonio import dumps, loads
 
 ALL_OF = 4
 """Every rank of a mesh of up to so many is traced."""
-AT_ONCE = 2
+AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+"""Ranks that are traced side by side: two threads of one core are no faster than one."""
 BACKWARD = "back."
 """Before the names of values that the backward makes."""
 

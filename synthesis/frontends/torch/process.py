@@ -35,7 +35,7 @@ KEPT_OUTPUT = 64 * 1024
 """Bytes of the user's output that are kept, from its end."""
 NUMBER = struct.Struct("=i")
 """What the server says of a job: its process, then the status it ended with."""
-_POLL_S = 0.2
+_POLL_S = 0.5
 _PATIENCE_S = 10.0
 """Seconds for the server to end a job, or itself."""
 _VIRTUAL_SLACK = 96 << 30
