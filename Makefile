@@ -9,6 +9,7 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 OK     := $(VENV)/.ok
 export OMP_NUM_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, which read what one compiled
 
 .PHONY: help
 help:  ## this list
@@ -36,15 +37,15 @@ demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user
 
 .PHONY: test
 test: $(OK)  ## the tests
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not campaign"
+	$(BIN)/pytest -q -n 2 --dist worksteal --tier=test
 
 .PHONY: test-fast
 test-fast: $(OK)  ## those of milliseconds: the inner loop
-	$(BIN)/pytest -q -n 2 -m "not campaign and not slow and not torch and not gloo and not browser"
+	$(BIN)/pytest -q -n 2 --dist worksteal --tier=fast
 
 .PHONY: test-all
 test-all: $(OK)  ## the tests, and all of what `test` takes some of
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(BIN)/pytest -q -n 2 --dist worksteal
 
 .PHONY: test-llm
 test-llm: $(OK)  ## a small model behind a real server: one question of every role
@@ -140,7 +141,7 @@ ledger: $(OK)  ## short benchmarks, held against the speeds of benchmarks/result
 check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/shardproof ops --markdown | diff -u docs/ops.md - || { echo "docs/ops.md is out of date: make docs"; exit 1; }
 

@@ -210,23 +210,23 @@ def _copy(road: tuple[Path, Done], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["patch.diff", "certificate.json", "contract.json", "report.md"])
 def test_verify_notices_a_changed_file(
-    road: tuple[Path, Done], command: Command, tmp_path: Path, name: str
+    road: tuple[Path, Done], here: Command, tmp_path: Path, name: str
 ) -> None:
     out = _copy(road, tmp_path)
     (out / name).write_bytes((out / name).read_bytes() + b" ")
-    done = command("verify", str(out), "--json")
+    done = here("verify", str(out), "--json")
     assert done.code == 1
     assert done.last["verdict"] == "rejected"
     assert name in done.out
 
 
 def test_verify_notices_a_missing_and_an_added_file(
-    road: tuple[Path, Done], command: Command, tmp_path: Path
+    road: tuple[Path, Done], here: Command, tmp_path: Path
 ) -> None:
     out = _copy(road, tmp_path)
     (out / "plan.json").unlink()
     (out / "more.txt").write_text("")
-    done = command("verify", str(out))
+    done = here("verify", str(out))
     assert done.code == 1
     assert "more.txt, plan.json" in done.err
 
@@ -248,14 +248,14 @@ def _reseal(out: Path) -> None:
     ],
 )
 def test_verify_rejects_a_forged_directory(
-    road: tuple[Path, Done], command: Command, tmp_path: Path, name: str, old: str, new: str
+    road: tuple[Path, Done], here: Command, tmp_path: Path, name: str, old: str, new: str
 ) -> None:
     out = _copy(road, tmp_path)
     text = (out / name).read_text()
     assert old in text
     (out / name).write_text(text.replace(old, new, 1))
     _reseal(out)
-    done = command("verify", str(out))
+    done = here("verify", str(out))
     assert (done.code, done.out) == (1, "rejected\n"), done.err
 
 
@@ -272,14 +272,14 @@ def test_force_replaces_an_earlier_run_but_no_changed_file(
     assert (out / "patch.diff").read_text() == "edited by hand"
 
 
-def test_verify_of_a_directory_that_is_not_ours(command: Command, tmp_path: Path) -> None:
-    done = command("verify", str(tmp_path), "--json")
+def test_verify_of_a_directory_that_is_not_ours(here: Command, tmp_path: Path) -> None:
+    done = here("verify", str(tmp_path), "--json")
     assert done.code == 2
     assert done.last["exit_code"] == 2
 
 
-def test_verify_of_nothing(command: Command) -> None:
-    assert command("verify").code == 2
+def test_verify_of_nothing(here: Command) -> None:
+    assert here("verify").code == 2
 
 
 def test_two_programs_under_a_contract(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ torch = pytest.importorskip("torch")
 ours: Any = pytest.importorskip("synthesis.guard.fingerprint_torch")
 pytestmark = pytest.mark.torch
 
-BACKENDS = ["numpy", "eager", pytest.param("compile", marks=pytest.mark.slow)]
 VIEWS = {"bfloat16": ("int16", "u2"), "float8_e4m3fn": ("uint8", "u1")}
 DTYPES = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "complex64", "bool", "int8"]
+COMPILED = [
+    pytest.param("compile", d, marks=[] if d in ("float64", "bfloat16") else pytest.mark.campaign)
+    for d in DTYPES
+]
+"""Seconds of a compiler each."""
 
 
 def pair(dtype: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -26,8 +31,7 @@ def pair(dtype: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return t, t.view(getattr(torch, name)).numpy().view(view) if name else t.numpy()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "dtype"), [*product(("numpy", "eager"), DTYPES), *COMPILED])
 def test_the_same_to_the_bit(backend: str, dtype: str) -> None:
     if backend == "compile" and not ours.compiles("cpu"):
         pytest.skip("torch.compile has no compiler here")

@@ -31,7 +31,7 @@ LIBRARY = {
     "BertForMaskedLM": BERT,
     "BertModel": BERT,
 }
-FAST = ("LlamaForCausalLM", "BertModel")
+EVERY_RUN = ("LlamaForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM", "BertModel")
 
 
 def agrees(request, tolerance=1e-9):
@@ -52,7 +52,8 @@ def agrees(request, tolerance=1e-9):
 
 @hf
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in FAST else [slow]) for n in LIBRARY]
+    "name",
+    [pytest.param(n, marks=[] if n in EVERY_RUN else [pytest.mark.campaign]) for n in LIBRARY],
 )
 def test_library_models_agree_with_pytorch(name):
     request = CaptureRequest(f"hf:{name}", LIBRARY[name], batch=2, seq=8, dtype="f64")

@@ -19,6 +19,8 @@ from verifier.kernel.program import Attr, Builder, TensorType
 from verifier.kernel.program import attrs as kinds
 from verifier.refute.evaluate import evaluate
 
+pytestmark = pytest.mark.torch
+
 HALF = Fraction(1, 2)
 STEP = 1e-6
 

@@ -23,7 +23,11 @@ def test_strategy_is_proved(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", OPEN, ids=str)
-def test_open_strategy_computes_the_step_and_is_not_refuted(strategy: Strategy) -> None:
-    step = step_of(strategy.name)
-    assert gap(step) < 1e-9
-    assert isinstance(judged(step), Unknown | Proof)
+def test_open_strategy_computes_the_step(strategy: Strategy) -> None:
+    assert gap(step_of(strategy.name)) < 1e-9
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("strategy", OPEN, ids=str)
+def test_open_strategy_is_not_refuted(strategy: Strategy) -> None:
+    assert isinstance(judged(step_of(strategy.name)), Unknown | Proof)

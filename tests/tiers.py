@@ -1,0 +1,128 @@
+"""The tiers of `make test-fast`, `test` and `test-all`: which tests are in which.
+
+`pytest --record` measures the fast tier with the tests in `slow.txt`, and writes into that file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PROVED = "test_step_is_proved_and_every_rank_computes_it"
+CAMPAIGNS = (
+    f"test_deepseek.py::{PROVED}[stages]",
+    f"test_deepseek.py::{PROVED}[stages in repeated micro-batches]",
+    f"test_deepseek.py::{PROVED}[a first stage without experts]",
+    "test_deepseek.py::test_wrong_variant_is_refuted[gates without their factor]",
+    "test_deepseek.py::test_wrong_variant_is_refuted[one expert a token]",
+    "test_deepseek.py::test_wrong_variant_is_refuted[one group of experts]",
+    "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[5]",
+    "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[12]",
+    "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[14]",
+    "test_again.py::test_mutants_are_proved_again_only_where_they_are_proved[written out]",
+    "test_malformed.py::test_ten_megabytes_parse_in_seconds",
+)
+"""Ends of names of tests that take long, and of which others of the same kind are in every run."""
+SLOW = frozenset(
+    {
+        *("batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
+        *("incremental", "laws", "patches", "patching", "planning", "repair", "report"),
+        *("resize", "right", "training", "untraceable"),
+    }
+)
+"""Folders that the fast tier does not even read."""
+RECORDED = TESTS / "slow.txt"
+"""Names of tests elsewhere that the fast tier leaves out, with every case or with one."""
+LIMIT = 0.3
+"""Seconds of the processor that a test of the fast tier may take; those of processes count."""
+LEFT_OUT = {
+    "fast": frozenset({"campaign", "slow", "torch", "gloo", "browser"}),
+    "test": frozenset({"campaign"}),
+    "all": frozenset[str](),
+}
+"""The markers that a tier leaves out."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=sorted(LEFT_OUT), default="all", help="which tests run")
+    parser.addoption("--record", action="store_true", help=f"measure tests into {RECORDED.name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("record"):
+        if config.getoption("numprocesses", None):
+            raise pytest.UsageError("--record measures tests of one process: leave out -n")
+        config.option.tier = "fast"
+        config.pluginmanager.register(Recorder(), "recorder")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What the fast tier leaves out whole is not imported: PyTorch alone takes seconds."""
+    if config.getoption("tier") != "fast":
+        return None
+    if collection_path.parent == TESTS and collection_path.name in SLOW:
+        return True
+    if collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.torch\n" in collection_path.read_text() or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    recorded = frozenset[str]() if config.getoption("record") else names_recorded()
+    for item in items:
+        if item.nodeid.endswith(CAMPAIGNS):
+            item.add_marker(pytest.mark.campaign)
+        in_slow_folder = item.path.relative_to(TESTS).parts[0] in SLOW
+        if in_slow_folder or item.nodeid in recorded or every_case(item.nodeid) in recorded:
+            item.add_marker(pytest.mark.slow)
+    left_out = LEFT_OUT[config.getoption("tier")]
+    out = {item for item in items if any(m.name in left_out for m in item.iter_markers())}
+    config.hook.pytest_deselected(items=list(out))
+    items[:] = [item for item in items if item not in out]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("tier") == "fast" and "torch" in sys.modules:
+        raise pytest.UsageError("a file of the fast tier imports torch: mark it, or import later")
+
+
+def names_recorded() -> frozenset[str]:
+    return frozenset(RECORDED.read_text().splitlines())
+
+
+def every_case(name: str) -> str:
+    return name.partition("[")[0]
+
+
+class Recorder:
+    """Measures every test of one process."""
+
+    def __init__(self) -> None:
+        self.slow: set[str] = set()
+        self.quick: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        before = processor_seconds()
+        result = yield
+        names = self.slow if processor_seconds() - before > LIMIT else self.quick
+        names.add(item.nodeid)
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        """Names of tests that did not run stay."""
+        mixed = {every_case(name) for name in self.quick}
+        slow = {name if every_case(name) in mixed else every_case(name) for name in self.slow}
+        measured = mixed | {every_case(name) for name in self.slow}
+        kept = {name for name in names_recorded() if every_case(name) not in measured}
+        RECORDED.write_text("".join(f"{name}\n" for name in sorted(slow | kept)))
+
+
+def processor_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
