@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """What the fast tier leaves out whole is not imported: PyTorch alone takes seconds."""
-    if config.getoption("tier") != "fast":
+    if tier(config) != "fast":
         return None
     if collection_path.parent == TESTS and collection_path.name in SLOW:
         return True
@@ -80,15 +80,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         in_slow_folder = item.path.relative_to(TESTS).parts[0] in SLOW
         if in_slow_folder or item.nodeid in recorded or every_case(item.nodeid) in recorded:
             item.add_marker(pytest.mark.slow)
-    left_out = LEFT_OUT[config.getoption("tier")]
+    left_out = LEFT_OUT[tier(config)]
     out = {item for item in items if any(m.name in left_out for m in item.iter_markers())}
     config.hook.pytest_deselected(items=list(out))
     items[:] = [item for item in items if item not in out]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.getoption("tier") == "fast" and "torch" in sys.modules:
+    if tier(session.config) == "fast" and "torch" in sys.modules:
         raise pytest.UsageError("a file of the fast tier imports torch: mark it, or import later")
+
+
+def tier(config: pytest.Config) -> str:
+    return str(config.getoption("tier"))
 
 
 def names_recorded() -> frozenset[str]:
@@ -107,7 +111,7 @@ class Recorder:
         self.quick: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         before = processor_seconds()
         result = yield
         names = self.slow if processor_seconds() - before > LIMIT else self.quick
