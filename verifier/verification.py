@@ -20,6 +20,7 @@ from verifier.order.legality import illegal, late
 from verifier.problem import Problem
 from verifier.provers.relate import (
     Fact,
+    Lawful,
     Related,
     Rules,
     Sequential,
@@ -114,7 +115,7 @@ class Walk:
     rules: Rules
     wrong: dict[str, list[Fact]]
     """By output that is not as the contract asks, what was found of it."""
-    equal: dict[str, int]
+    equal: dict[str, Lawful]
     """Outputs that the laws alone relate."""
 
     @property

@@ -66,10 +66,17 @@ def test_proof_by_laws_is_accepted_and_says_so(many: str) -> None:
     programs = triple(many)
     verdict = verify(Problem(*programs))
     assert isinstance(verdict, Proof)
-    assert verdict.certificate["laws"] == ["output:y"]
+    laws = verdict.certificate["laws"]
+    assert list(laws) == ["output:y"]
     assert isinstance(check(verdict.certificate, Problem(*programs)), Accepted)
     silent = {k: v for k, v in verdict.certificate.items() if k != "laws"}
     assert isinstance(check({**silent, "seal": seal(silent)}, Problem(*programs)), Rejected)
+    steps = laws["output:y"]
+    for at in range(len(steps)):
+        for wrong in ([], [steps[at][0], 10**6], ["no-such-law", *steps[at][1:]]):
+            other = {"output:y": [*steps[:at], wrong, *steps[at + 1 :]]}
+            edited = {**verdict.certificate, "laws": other}
+            assert isinstance(check({**edited, "seal": seal(edited)}, Problem(*programs)), Rejected)
 
 
 def test_laws_do_not_take_another_part_for_the_one_asked() -> None:

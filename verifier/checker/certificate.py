@@ -3,10 +3,10 @@
 JSON-able. `claims` lists for each value of the distributed program its facts: the value of the
 one-device program and the exact factor it is a multiple by (neither for a term of its own), the
 layout, and which facts of the operands it came from. Bodies of repeated blocks have claims of
-their own. Facts that no output rests on are left out. `laws` names outputs whose term is the one
-asked for by laws of tensor algebra; the checker applies them anew. `opened` says that the claims
-are about the one-device program with its cross entropies opened up (`entropy.py`). `seal` is a
-digest of the rest.
+their own. Facts that no output rests on are left out. `laws` says of outputs whose term is another
+one than asked for by which laws of tensor algebra, step by step, it is that one. `opened` says that
+the claims are about the one-device program with its cross entropies opened up (`entropy.py`).
+`seal` is a digest of the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.provers.relate import Fact, Related, Sequential
+from verifier.provers.relate import Fact, Lawful, Related, Sequential
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
 
@@ -37,7 +37,7 @@ def certificate(
     one: Sequential,
     related: Related,
     peels: Sequence[Peel] = (),
-    equal: Mapping[str, int] | None = None,
+    equal: Mapping[str, Lawful] | None = None,
     opened: Program | None = None,
 ) -> dict[str, Any]:
     """The certificate of a proof. The programs are in primitive ops.
@@ -55,8 +55,9 @@ def certificate(
         facts = related.facts[values[key]]
         wanted, layout = one.values[out.value], contract.outputs[key]
         where = contract.wanted.get(key, EVERYWHERE)
-        index = equal.get(key, -1)
-        if index < 0:
+        if key in equal:
+            index = equal[key].index
+        else:
             index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
         used[values[key]].add(index)
         proved[key] = (values[key], index)
@@ -73,7 +74,9 @@ def certificate(
     if peels:
         document["peels"] = [[p.block, [list(run) for run in p.kept]] for p in peels]
     if equal:
-        document["laws"] = sorted(equal)
+        document["laws"] = {
+            key: [[law, *path] for law, path in found.steps] for key, found in sorted(equal.items())
+        }
     if opened is not None:
         document["opened"] = digest(opened)
     return {**document, "seal": seal(document)}

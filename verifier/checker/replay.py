@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -39,7 +39,7 @@ from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.problem import Problem
 from verifier.provers.relate import Sequential, as_terms
-from verifier.provers.rewrite import same_terms
+from verifier.provers.rewrite.steps import Path, follow
 from verifier.scope import scope_of
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
@@ -92,7 +92,7 @@ def check(certificate: Mapping[str, Any], problem: Problem) -> Result:
         one = as_terms(_cut(at, opened))
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
-        laws = {item.text() for item in at["laws"].items()} if "laws" in at else set[str]()
+        laws = dict(at["laws"].entries()) if "laws" in at else {}
         _outputs(at["outputs"], one, distributed, contract, known, laws)
         assumed = *_assumed(contract), *labels
         return Accepted(walk.count, scope_of(sequential, distributed), assumed)
@@ -195,6 +195,14 @@ def _cut(at: Cursor, sequential: Program) -> Program:
         raise _BrokenError(str(error), "peels") from None
 
 
+def _law(at: Cursor) -> tuple[str, Path]:
+    """A step of laws: its name, then where the term stands."""
+    found = at.items()
+    if not found:
+        raise at.fail("no step", '["law", ...]')
+    return found[0].text(), tuple(part.integer() for part in found[1:])
+
+
 def _pair(at: Cursor) -> tuple[Cursor, Cursor]:
     found = at.items()
     if len(found) != 2:
@@ -208,15 +216,17 @@ def _outputs(
     program: Program,
     contract: Contract,
     known: Known,
-    laws: Set[str],
+    laws: Mapping[str, Cursor],
 ) -> None:
     """Each output of the one-device program is there, as the contract asks.
 
-    Those in `laws` may be another term, if laws of tensor algebra take it to the one asked for.
+    Those in `laws` may be another term, which the steps there take to the one asked for.
     """
     keys = [output_key(o) for o in one.program.outputs]
     values = {output_key(o): o.value for o in program.outputs}
     at.only(*keys)
+    if unknown := laws.keys() - set(keys):
+        raise _BrokenError("laws of an output that is not there", min(unknown))
     for out in one.program.outputs:
         key, ref = output_key(out), one.values[out.value]
         layout = contract.outputs[key]
@@ -227,8 +237,12 @@ def _outputs(
         if not 0 <= chosen < len(claims):
             raise at[key].fail("no such claim")
         claim = claims[chosen]
-        lawful = key in laws and same_terms(one.terms, claim.ref, ref)
-        if not lawful and not same(one.terms, claim.ref, ref):
+        if key in laws:
+            fault = follow(one.terms, claim.ref, ref, [_law(step) for step in laws[key].items()])
+            if fault:
+                other = f"%{values[key]} is another value than %{out.value}"
+                raise _BrokenError(f"{other}: {fault}", where)
+        elif not same(one.terms, claim.ref, ref):
             raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
         if not within(contract.wanted.get(key, EVERYWHERE), claim.where):

@@ -15,7 +15,7 @@ from verifier.provers.relate.facts import (
     describe,
 )
 from verifier.provers.relate.goal import assumptions, initial, satisfied
-from verifier.provers.relate.lawful import lawful
+from verifier.provers.relate.lawful import Lawful, lawful
 from verifier.provers.relate.peeling import relate_peeled
 from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.walk import relate
@@ -23,6 +23,7 @@ from verifier.provers.relate.walk import relate
 __all__ = [
     "Break",
     "Fact",
+    "Lawful",
     "Related",
     "Rules",
     "Scan",
