@@ -95,7 +95,7 @@ def save_patched(job: Job, folder: Path) -> None:
         if any(other[key] != facts[key] for key in ("layouts", "tables")):
             raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
     flat = gathers_by_dim(one_by_one(joined))
-    program = live(inline(_rolled(flat, facts, _depth(order))))
+    program = live(inline(_rolled(flat, facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
         json.dumps({"ranks": ranks, "params": facts["layouts"], "tables": facts["tables"]})
@@ -249,10 +249,13 @@ def _depth(order: Order) -> depths.Depth | None:
     return depths.Depth(prefixes, g.start, g.period, g.traced, g.count, tail)
 
 
-def _rolled(program: Program, facts: Mapping[str, Any], depth: depths.Depth | None) -> Program:
-    """Layers that are alike as one scan. What follows the first op of the backward is backward."""
+def _rolled(program: Program, facts: Mapping[str, Any], order: Order) -> Program:
+    """Layers as one scan where capture found them alike. What follows the first op of the backward
+    is backward."""
+    found = {group.prefix for group in order.groups}
+    lists = [prefix for prefix in facts["lists"] if prefix in found]
     made = [n.outputs[0].startswith(BACKWARD) for n in program.nodes]
     at = made.index(True) if any(made) else None
     later = program.nodes[at:] if at is not None else ()
     backward = frozenset(v for n in later for v in n.outputs)
-    return roll_program(_owned(program), backward, facts["lists"], depth).program
+    return roll_program(_owned(program), backward, lists, _depth(order)).program
