@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from verifier.checker.certificate import certificate
+from verifier.checker.certificate import certificate, sealed
 from verifier.escalate import Unrelated, decide_small, refute_large
 from verifier.explain import locate
 from verifier.explain import relations as every_relation
@@ -16,7 +16,7 @@ from verifier.kernel.contract import check, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
-from verifier.order.legality import illegal, late
+from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
 from verifier.provers.relate import (
     Fact,
@@ -153,6 +153,8 @@ class Examination:
     renamed: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
     stuck: Unknown | None = None
     """Why the order in time is not known."""
+    order: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What shows that events are in order."""
     ran: bool = False
     """Whether the programs are small enough to be run on numbers."""
     difference: Difference | None = None
@@ -189,7 +191,9 @@ class Examination:
 
     def in_time(self, proof: Proof) -> Proof | Unknown:
         """A proof speaks of values: where the order is not known, nothing is proved."""
-        return self.stuck or proof
+        if self.stuck is not None or not self.order:
+            return self.stuck or proof
+        return replace(proof, certificate=sealed(proof.certificate, self.order))
 
     def refuted(self) -> Counterexample:
         found = self.difference
@@ -223,10 +227,14 @@ def _ordered(run: Examination) -> Verdict | None:
         check(sequential, distributed, run.given.contract)
         stuck = illegal(distributed, run.given.contract)
     with run.timed("time_s"):
-        stuck = stuck or late(distributed)
-    if isinstance(stuck, Counterexample):
-        return stuck
-    run.stuck = stuck
+        found = stuck or ordered(distributed)
+    match found:
+        case Counterexample():
+            return found
+        case Unknown():
+            run.stuck = found
+        case list():
+            run.order = found
     return None
 
 

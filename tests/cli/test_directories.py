@@ -26,19 +26,18 @@ from synthesis.plan import Plan, to_json
 from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
-from verifier.checker import Accepted, check
 from verifier.checker.certificate import certificate
+from verifier.checker.certificate import sealed as sealed_certificate
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.layout import from_placements
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh, TensorType
-from verifier.order.legality import stopped
 from verifier.problem import Problem
 from verifier.provers.relate import Rules, relate_peeled
 from verifier.text.jsonio import dumps
 from verifier.text.wellformed import well_formed
-from verifier.verdict import Counterexample, Proof
+from verifier.verdict import Proof
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", "a = 2\n")}
 ORDER = Path(__file__).parents[1] / "corpus" / "order_or_race" / "OR-07-values.txt"
@@ -254,15 +253,19 @@ def test_a_certificate_of_another_program_is_rejected(out: Path, name: str) -> N
     assert verdict.message.startswith("certificate.json: ")
 
 
-@pytest.mark.parametrize(("side", "word"), [("wrong", "rejected"), ("right", "accepted")])
-def test_the_order_in_time_is_judged_again(tmp_path: Path, side: str, word: str) -> None:
-    """A certificate says nothing of time: a forger has one for a read that comes too early."""
+@pytest.mark.parametrize(
+    ("side", "order", "word"),
+    [("right", True, "accepted"), ("right", False, "rejected"), ("wrong", True, "rejected")],
+)
+def test_the_order_in_time_is_checked(tmp_path: Path, side: str, order: bool, word: str) -> None:
+    """A forger has a proof of values for a read that comes too early, and the order of another."""
+    proof = verify(Problem(*read_case(ORDER).programs("right")))
+    assert isinstance(proof, Proof)
     sequential, distributed, contract = read_case(ORDER).programs(side)
     one, many = (inline(well_formed(p)) for p in (sequential, distributed))
     terms, related, peels = relate_peeled(one, many, contract, Rules(many.mesh))
     claims = certificate(one, many, contract, terms, related, peels)
-    assert isinstance(check(claims, Problem(sequential, distributed, contract)), Accepted)
-    assert isinstance(stopped(distributed, contract), Counterexample) is (side == "wrong")
+    claims = sealed_certificate(claims, proof.certificate["order"] if order else [])
     placed = {"w": {"tp": "S(0)"}}
     with outdir.staged(tmp_path / "out") as staged:
         staged.write("plan.json", to_json(Plan(Mesh.of(tp=2), "tp", params=placed)))
@@ -274,7 +277,14 @@ def test_the_order_in_time_is_judged_again(tmp_path: Path, side: str, word: str)
     verdict, _ = found(tmp_path / "out")
     assert verdict.verdict == word, verdict.message
     if word == "rejected":
-        assert verdict.message.startswith("distributed.json: ")
+        assert verdict.message.startswith("certificate.json: ")
+
+
+def test_a_certificate_of_an_earlier_version_says_what_to_do(out: Path) -> None:
+    edited(out, "certificate.json", lambda document: document.update(version=1))
+    verdict, code = found(out)
+    assert (verdict.verdict, code) == ("rejected", Exit.NOT_PROVED)
+    assert "prove the programs again" in verdict.message
 
 
 def test_every_job_of_a_batch_is_checked_as_a_directory_is(out: Path, tmp_path: Path) -> None:

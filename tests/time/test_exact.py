@@ -74,3 +74,18 @@ def test_faults_are_reported_exactly_where_an_execution_has_them(program) -> Non
         queued = any(not run.enabled() and not run.finished() for run in states(program, "queue"))
         assert queued == ("launch_order" in checks)
     assert all(shown(violation) for violation in found)
+
+
+@SMALL
+@given(programs(most=8))
+def test_a_stream_is_ordered_by_the_numbers_of_its_nodes(program) -> None:
+    """What the checker of certificates takes a stream to mean follows from the edges."""
+    graph = build(program, match(program), waits=False)
+    for a in range(len(graph.steps)):
+        reached, todo = {a}, [a]
+        while todo:
+            for then in graph.after[todo.pop()]:
+                if then not in reached:
+                    reached.add(then)
+                    todo.append(then)
+        assert {b for b in range(len(graph.steps)) if graph.follows(a, b)} <= reached

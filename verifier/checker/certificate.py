@@ -6,7 +6,8 @@ layout, and which facts of the operands it came from. Bodies of repeated blocks 
 their own. Facts that no output rests on are left out. `laws` says of outputs whose term is another
 one than asked for by which laws of tensor algebra, step by step, it is that one. `opened` says that
 the claims are about the one-device program with its cross entropies opened up (`entropy.py`).
-`seal` is a digest of the rest.
+`order` shows that the events of the ranks are in order (`verifier/order/witness.py`); it is empty
+where they run one after another. `seal` is a digest of the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from verifier.provers.relate import Fact, Lawful, Related, Sequential
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
 
-VERSION = 1
+VERSION = 2
 ELEMENTWISE = "elementwise"
 """The kind of certificate that has no claims: the comparison is made anew."""
 
@@ -79,7 +80,13 @@ def certificate(
         }
     if opened is not None:
         document["opened"] = digest(opened)
-    return {**document, "seal": seal(document)}
+    return sealed(document)
+
+
+def sealed(document: Mapping[str, Any], order: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The certificate with its seal, and with what shows that events are in order."""
+    body = {**{k: v for k, v in document.items() if k != "seal"}, "order": list(order)}
+    return {**body, "seal": seal(body)}
 
 
 def _proves(fact: Fact, wanted: Ref, layout: Layout, where: Where) -> bool:

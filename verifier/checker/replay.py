@@ -22,6 +22,7 @@ from verifier.checker.claims import (
 )
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.moves import join, move
+from verifier.checker.order import in_time
 from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
@@ -71,6 +72,12 @@ Known = dict[str, list[Claim]]
 Shown = Callable[[Row, Ref], bool]
 
 
+OTHER_VERSION = (
+    "a certificate of version {}, where this checker reads version "
+    f"{VERSION}: prove the programs again to get one"
+)
+
+
 class _BrokenError(Exception):
     def __init__(self, reason: str, where: str) -> None:
         super().__init__(reason)
@@ -84,10 +91,14 @@ def check(certificate: Mapping[str, Any], problem: Problem) -> Result:
         sequential, distributed = _prepared(problem.sequential), _prepared(problem.distributed)
         check_contract(sequential, distributed, contract)
         _comparable(sequential, distributed)
-        if _by_elements(certificate):
-            return _again(certificate, Problem(sequential, distributed, contract))
         at = Cursor(certificate, "certificate")
+        if at["version"].value != VERSION:
+            raise _BrokenError(OTHER_VERSION.format(at["version"].value), "version")
+        if _by_elements(certificate):
+            _timely(at["order"], distributed)
+            return _again(certificate, Problem(sequential, distributed, contract))
         _header(at, sequential, distributed, contract)
+        _timely(at["order"], distributed)
         opened, labels = _opened(at, sequential)
         one = as_terms(_cut(at, opened))
         walk = _Walk(distributed, contract)
@@ -112,6 +123,7 @@ def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:
     """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
     from verifier.checker.scalars import ReplayError, replay
 
+    _runnable(regions(problem.distributed))
     if certificate.get("indices") != {}:
         return Rejected("it is about some values of the integer inputs only", "indices")
     try:
@@ -120,6 +132,20 @@ def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:
         return Rejected(str(error), "the comparison")
     assumed = (*_assumed(problem.contract), *found.assumptions)
     return Accepted(len(found.forms), found.scope, assumed)
+
+
+def _timely(at: Cursor, program: Program) -> None:
+    try:
+        in_time(at, program)
+    except NotShownError as error:
+        raise _BrokenError(str(error), "order") from None
+
+
+def _runnable(places: Regions) -> Regions:
+    """No rank waits in a collective for ranks that are not there."""
+    for fault in places.faults():
+        raise NotShownError(f"{fault.node.op} {fault.reason}")
+    return places
 
 
 def _assumed(contract: Contract) -> tuple[str, ...]:
@@ -153,9 +179,8 @@ def _comparable(sequential: Program, distributed: Program) -> None:
 
 def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
     keys = ("sequential", "distributed", "mesh", "contract", "claims", "outputs", "peels", "laws")
-    at.only("version", *keys, "opened", "seal")
+    at.only("version", *keys, "opened", "order", "seal")
     expected = {
-        "version": VERSION,
         "sequential": {"name": sequential.name, "digest": digest(sequential)},
         "distributed": {"name": distributed.name, "digest": digest(distributed)},
         "mesh": [list(dim) for dim in distributed.mesh.dims],
@@ -261,11 +286,9 @@ class _Walk:
         self.steps: dict[tuple[int, int, int, int, str], Known] = {}
         """Claims inside repeated blocks that were shown once: by block, body, how many of its
         inputs are carries, ranks and text."""
-        self.places = regions(program)
+        self.places = _runnable(regions(program))
         self.alike = alike(program, contract, self.places)
         self.positive = positive(program)
-        for fault in self.places.faults():
-            raise NotShownError(f"{fault.node.op} {fault.reason}")
 
     def top(self, one: Sequential, at: Cursor) -> Known:
         """Claims about the inputs are the contract's; the rest follows from them."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.checker.certificate import ELEMENTWISE, seal
+from verifier.checker.certificate import ELEMENTWISE, VERSION, seal, sealed
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
 from verifier.kernel.contract import ContractError
@@ -19,7 +19,6 @@ from verifier.problem import Problem
 from verifier.provers.scalars import Decision, Equal, decide
 from verifier.text.jsonio import digest
 
-VERSION = 1
 KIND = ELEMENTWISE
 
 
@@ -69,13 +68,13 @@ def document(problem: Problem, decision: Equal, indices: Mapping[str, Array]) ->
         "assumptions": list(decision.assumptions),
         "outputs": dict(sorted(decision.forms.items())),
     }
-    return {**body, "seal": seal(body)}
+    return sealed(body)
 
 
 def replay(
     certificate: Mapping[str, Any], problem: Problem, *, budget: Budget | None = None
 ) -> Equal:
-    """Compare again, and hold every entry of the certificate against what is found.
+    """Compare again, and hold every entry of the certificate but `order` against what is found.
 
     Raises:
         ReplayError: an entry that is missing, unknown or another; or programs not found equal.
@@ -97,6 +96,7 @@ def replay(
     if not isinstance(decision, Equal):
         raise ReplayError(f"the programs are not found equal: {decision}")
     expected = document(problem, decision, indices)
+    expected |= {"order": certificate.get("order"), "seal": seal(certificate)}
     for key in sorted({*expected, *certificate}):
         if key not in expected or certificate.get(key) != expected[key]:
             want = expected.get(key, "no such entry")

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, TypeVar
 
-from verifier.order.events import Collective, Event, TimeProgram, handle_of, leaves
+from verifier.order.events import Event, TimeProgram, handle_of, leaves
 from verifier.order.graph import Graph, build
 from verifier.order.matching import Matching, Unit, match
 from verifier.order.order import Cyclic, Order
+from verifier.order.pieces import Piece, pieces
+from verifier.order.sorting import predecessors, sort
 from verifier.order.violation import Place, Step, Trace
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ class Context:
     @cached_property
     def run(self) -> tuple[list[int], set[int]]:
         """As far as the program gets, and what never happens."""
-        return self.waiting.sorted()
+        return sort(self.waiting)
 
     @property
     def ends(self) -> bool:
@@ -56,20 +58,22 @@ class Context:
             return None
 
     @cached_property
-    def queued(self) -> Graph | None:
-        """All that may make a rank wait where its collectives share one queue; None where that
-        asks nothing new."""
-        several = any(
-            len({e.comm for e in item.events if isinstance(e, Collective)}) > 1
-            for item in self.program.ranks
-        )
-        if self.program.machine.concurrent or not several:
-            return None
+    def queued(self) -> Graph:
+        """All that may make a rank wait where its collectives share one queue, if they do."""
+        if self.program.machine.concurrent:
+            return self.waiting
         return build(self.program, self.matching, waits=True, one_queue=True)
 
     @cached_property
+    def pieces(self) -> list[Piece]:
+        """Of the buffers, with accesses in an order that respects happens-before."""
+        assert self.order is not None
+        rank = self.order.rank
+        return pieces(self.program, lambda unit: rank[self.start(unit)])
+
+    @cached_property
     def _before(self) -> list[list[int]]:
-        return self.graph.before()
+        return predecessors(self.graph)
 
     def once(self, find: Callable[[Context], list[T]]) -> list[T]:
         """The answer of a function that several checks ask."""
@@ -132,4 +136,4 @@ class Context:
         return Trace(self.program, (*self._steps(first), *self._steps(rest)))
 
     def _steps(self, nodes: set[int]) -> tuple[Step, ...]:
-        return self.graph.trace(self.graph.sorted(nodes)[0])
+        return self.graph.trace(sort(self.graph, nodes)[0])

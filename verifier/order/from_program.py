@@ -38,16 +38,14 @@ from verifier.order.events import (
     Wait,
 )
 from verifier.order.meetings import (
+    Meetings,
     Messages,
     dims_of,
     enough,
     is_local,
-    is_plain,
     is_quiet,
     length_of,
     meeting_coordinates,
-    meets,
-    within_limit,
 )
 from verifier.refute.evaluate import process_groups
 
@@ -76,7 +74,8 @@ def from_program(
     if quiet:
         left = meeting_coordinates(program, places)
         mesh = Mesh(tuple((name, len(left[name])) for name in program.mesh.names))
-    within_limit(program, mesh, quiet)
+    met = Meetings(mesh)
+    met.within_limit(program, quiet)
     builder = TimeBuilder(program.name, machine)
     for names in sorted({dims_of(node) for _, node in program.walk() if traits(node.op).meets}):
         builder.communicator("+".join(names), *process_groups(mesh, names))
@@ -89,7 +88,7 @@ def from_program(
     stored = {node.timing.buffer for _, node in program.walk() if node.timing.buffer}
     for rank, place in enumerate(mesh.coords()):
         coords = {name: left[name][at] if left else at for name, at in place.items()}
-        writer = _Rank(rank, coords, place, mesh, received, message, quiet)
+        writer = _Rank(rank, coords, place, met, received, message, quiet)
         writer.run(program, places, stored)
         built = builder.rank(rank)
         built.events = writer.events
@@ -104,16 +103,15 @@ class _Rank:
         rank: int,
         coords: Mapping[str, int],
         place: Mapping[str, int],
-        mesh: Mesh,
+        met: Meetings,
         received: set[tuple[int, str]],
         message: Messages,
         quiet: bool = False,
     ) -> None:
         self.message = message
         self.rank, self.coords, self.place = rank, coords, place
-        self.mesh, self.received = mesh, received
+        self.met, self.mesh, self.received = met, met.mesh, received
         self.quiet = quiet
-        self.timed: dict[int, list[Node]] = {}
         self.events: list[Event] = []
         self.held: dict[str, Access] = {}
         """Value -> where it is, and whose write it is."""
@@ -145,14 +143,14 @@ class _Rank:
             self.events.append(Compute(label=label, reads=tuple(reads), source=source))
 
     def _nodes(self, program: Program, places: Regions) -> None:
-        for node in self._timed(program) if self.quiet else program.nodes:
+        for node in self.met.timed(program) if self.quiet else program.nodes:
             begin = len(self.events)
             if node.body is None:
                 self._node(program, node, places, places.values[node.outputs[0]])
             elif (
                 not self.quiet
                 and all(v in self.held for v in node.inputs)
-                and is_plain(node.body, self.mesh)
+                and self.met.is_plain(node.body)
             ):
                 self._compute(node)
             else:
@@ -160,19 +158,6 @@ class _Rank:
             for index in range(begin, len(self.events)):
                 if self.events[index].source == NOWHERE:
                     self.events[index] = replace(self.events[index], source=_source(node))
-
-    def _timed(self, program: Program) -> list[Node]:
-        """The nodes in which ranks meet, and the blocks that hold such nodes."""
-        found = self.timed.get(id(program))
-        if found is None:
-            found = [
-                n
-                for n in program.nodes
-                if (meets(n, self.mesh) if n.body is None else not is_plain(n.body, self.mesh))
-                and not traits(n.op).alias
-            ]
-            self.timed[id(program)] = found
-        return found
 
     def _node(self, program: Program, node: Node, places: Regions, region: Where) -> None:
         here = contains(region, self.coords)

@@ -5,11 +5,11 @@ stream, its end has none. Two readings: `waits=False` has only the edges that ho
 machine, and is what "happens before" means; `waits=True` adds all that may make a rank wait
 (a send waits for its receive, every member of a collective for all others), and is what a
 deadlock is judged by. One queue: a rank runs its collectives one after another in issue order.
+Provers and checker both start from this graph: it is defined here, and searched elsewhere.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -41,7 +41,8 @@ class Graph:
     after: list[list[int]] = field(default_factory=list[list[int]])
     """Successors."""
     chain: list[int] = field(default_factory=list[int])
-    """The stream that a node has its place in; -1 for none."""
+    """The stream that a node has its place in; -1 for none. Of two nodes of one stream, the one
+    with the smaller number comes before the other."""
     node: dict[Step, int] = field(default_factory=dict[Step, int])
     never: set[int] = field(default_factory=set[int])
     """Nodes that nothing can make happen."""
@@ -66,55 +67,12 @@ class Graph:
     def end(self, unit: Unit) -> int:
         return self.node[*unit, "end"]
 
-    def sorted(
-        self,
-        within: set[int] | None = None,
-        extra: Iterable[tuple[int, int]] = (),
-        late: Iterable[int] = (),
-    ) -> tuple[list[int], set[int]]:
-        """A topological order of what can happen, and the nodes that cannot.
-
-        Args:
-            within: only these nodes; must hold the ancestors of its nodes.
-            extra: further edges.
-            late: nodes that come only when nothing else can.
-        """
-        nodes = range(len(self.steps)) if within is None else sorted(within)
-        more: dict[int, list[int]] = {}
-        degree = dict.fromkeys(nodes, 0)
-        for before, then in extra:
-            more.setdefault(before, []).append(then)
-        for node in nodes:
-            for then in (*self.after[node], *more.get(node, ())):
-                if then in degree:
-                    degree[then] += 1
-        held = set(late)
-        ready = deque(n for n in nodes if degree[n] == 0 and n not in self.never)
-        back: deque[int] = deque()
-        order: list[int] = []
-        while ready or back:
-            node = ready.popleft() if ready else back.popleft()
-            if node in held and ready:
-                back.append(node)
-                continue
-            order.append(node)
-            for then in (*self.after[node], *more.get(node, ())):
-                if then in degree:
-                    degree[then] -= 1
-                    if degree[then] == 0 and then not in self.never:
-                        (back if then in held else ready).append(then)
-        return order, set(nodes) - set(order)
+    def follows(self, before: int, after: int) -> bool:
+        """Whether both are nodes that have their place in one stream, in this order."""
+        return before < after < len(self.chain) and self.chain[before] == self.chain[after] >= 0
 
     def trace(self, order: Iterable[int]) -> tuple[Step, ...]:
         return tuple(step for node in order if (step := self.steps[node]) is not None)
-
-    def before(self) -> list[list[int]]:
-        """Predecessors."""
-        out: list[list[int]] = [[] for _ in self.steps]
-        for node, successors in enumerate(self.after):
-            for then in successors:
-                out[then].append(node)
-        return out
 
 
 def build(

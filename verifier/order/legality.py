@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from verifier.explain import show
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Program
+from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NOWHERE
 from verifier.kernel.program.where import EVERYWHERE, within
 from verifier.kernel.program.where import show as ranks
 from verifier.kernel.rank_sets import regions
-from verifier.text.wellformed import shared, well_formed
+from verifier.order.meetings import in_order
 from verifier.verdict import Counterexample, Location, Trace, Unknown
 
 
@@ -49,23 +50,26 @@ def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
     return None
 
 
-def late(distributed: Program) -> Counterexample | Unknown | None:
-    """A run of the ranks that reads too early or never ends; None where every run is in order.
+def ordered(distributed: Program) -> Counterexample | Unknown | list[dict[str, Any]]:
+    """A run of the ranks that reads too early or never ends; where every run is in order, what
+    shows it to the checker.
 
     A program without messages that says nothing about time runs in the order of its text, and
     needs no check. A `send` without `async` waits for its `recv`.
     """
     if in_order(distributed):
-        return None
+        return []
     from verifier.order import shown, verify_time
     from verifier.order.from_program import from_program
+    from verifier.order.witness import witness
 
     try:
-        found = verify_time(from_program(distributed, meetings=True))
+        events = from_program(distributed, meetings=True)
+        found = verify_time(events)
     except IRError as error:
         return Unknown(f"the order of its events was not judged: {error}")
     if not found:
-        return None
+        return witness(events)
     first = found[0]
     events = tuple(map(str, first.events))
     if not shown(first):
@@ -79,19 +83,3 @@ def late(distributed: Program) -> Counterexample | Unknown | None:
         Trace(first.check.replace("_", " "), first.message, steps),
         Location(first.check, text, first.message, source, events),
     )
-
-
-def stopped(distributed: Program, contract: Contract) -> Counterexample | Unknown | None:
-    """What speaks against running a program as it was written, its values aside: a rank that waits
-    for ever, a read that comes too early, or an order that could not be judged.
-
-    Raises:
-        IRError: it is not well formed.
-    """
-    plain = inline(well_formed(shared(distributed)))
-    return illegal(plain, contract) or late(plain)
-
-
-def in_order(program: Program) -> bool:
-    """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
-    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.walk())

@@ -35,6 +35,11 @@ def is_quiet(program: Program) -> bool:
     )
 
 
+def in_order(program: Program) -> bool:
+    """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
+    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.walk())
+
+
 def dims_of(node: Node) -> tuple[str, ...]:
     return mesh_dims(lookup(node.op).with_defaults(node.attrs)["mesh_dim"])
 
@@ -101,21 +106,52 @@ def meeting_coordinates(program: Program, places: Regions) -> dict[str, tuple[in
     return out
 
 
-def within_limit(program: Program, mesh: Mesh, quiet: bool) -> None:
-    def count(inner: Program) -> int:
-        return sum(map(events_of, inner.nodes))
+class Meetings:
+    """Where ranks of a mesh meet, worked out once for each body."""
 
-    def events_of(node: Node) -> int:
-        if node.body is None:
-            return 0 if quiet and not meets(node, mesh) else 1
-        return 1 if is_plain(node.body, mesh) else length_of(node) * (count(node.body) + 1)
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._plain: dict[int, bool] = {}
+        self._timed: dict[int, list[Node]] = {}
 
-    events = count(program) * mesh.size
-    if events > LIMIT:
-        raise IRError(
-            f"{program.name} makes {events} events on {mesh.size} ranks, more than {LIMIT}; "
-            "give fewer ranks or steps of its scans"
-        )
+    def is_plain(self, program: Program) -> bool:
+        """Whether nothing in it has to do with time or with other ranks."""
+        found = self._plain.get(id(program))
+        if found is None:
+            found = self._plain[id(program)] = all(
+                node.timing == IN_ORDER and not self._meets(node) for node in program.nodes
+            )
+        return found
+
+    def _meets(self, node: Node) -> bool:
+        return meets(node, self.mesh) if node.body is None else not self.is_plain(node.body)
+
+    def timed(self, program: Program) -> list[Node]:
+        """The nodes in which ranks meet, and the blocks that hold such nodes."""
+        found = self._timed.get(id(program))
+        if found is None:
+            found = self._timed[id(program)] = [
+                n for n in program.nodes if self._meets(n) and not lookup(n.op).traits.alias
+            ]
+        return found
+
+    def within_limit(self, program: Program, quiet: bool) -> None:
+        """Raises IRError where there are too many events to judge."""
+
+        def count(inner: Program) -> int:
+            return sum(map(events_of, self.timed(inner) if quiet else inner.nodes))
+
+        def events_of(node: Node) -> int:
+            if node.body is None or self.is_plain(node.body):
+                return 1
+            return length_of(node) * (count(node.body) + 1)
+
+        events = count(program) * self.mesh.size
+        if events > LIMIT:
+            raise IRError(
+                f"{program.name} makes {events} events on {self.mesh.size} ranks, more than "
+                f"{LIMIT}; give fewer ranks or steps of its scans"
+            )
 
 
 class Messages:
@@ -134,11 +170,6 @@ class Messages:
         while value in other:
             value = other[value]
         return value
-
-
-def is_plain(program: Program, mesh: Mesh) -> bool:
-    """Whether nothing in it has to do with time or with other ranks."""
-    return all(node.timing == IN_ORDER and not meets(node, mesh) for _, node in program.walk())
 
 
 def meets(node: Node, mesh: Mesh) -> bool:

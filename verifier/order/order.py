@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from verifier.order.graph import Graph
+from verifier.order.sorting import sort
 
 LIMIT = 500_000_000
 """Above so many bytes the clocks are not kept; queries then search the graph."""
@@ -27,7 +28,7 @@ class Order:
 
     def __init__(self, graph: Graph, limit: int = LIMIT) -> None:
         self.graph = graph
-        self.sequence, stuck = graph.sorted()
+        self.sequence, stuck = sort(graph)
         if stuck:
             raise Cyclic(f"{len(stuck)} steps wait for each other")
         self.rank = {node: i for i, node in enumerate(self.sequence)}

@@ -1,12 +1,11 @@
-"""Who touches which entries of which buffer, in an order that respects happens-before."""
+"""Who touches which entries of which buffer, and which touches have to be ordered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from verifier.order.context import Context
-from verifier.order.events import Access, accesses, leaves
+from verifier.order.events import Access, TimeProgram, accesses, leaves
 from verifier.order.matching import Unit
 
 
@@ -32,31 +31,43 @@ class Piece:
     """Whether anybody writes the buffer; if not, it is given."""
 
 
-def pieces(ctx: Context) -> list[Piece]:
-    """The pieces of every buffer that is written, or ought to be. Asked through `ctx.once`."""
-    assert ctx.order is not None
-    rank = ctx.order.rank
-    by_buffer: dict[tuple[int, str], list[tuple[tuple[int, Unit, bool], Touch]]] = {}
-    for item in ctx.program.ranks:
+def pieces(program: TimeProgram, start: Callable[[Unit], int]) -> list[Piece]:
+    """The pieces of every buffer that is written, or ought to be, touches sorted by `start`."""
+    by_buffer: dict[tuple[int, str], list[Touch]] = {}
+    for item in program.ranks:
         for index, event in enumerate(item.events):
             whole = len(leaves(event)) == 1 and leaves(event)[0] is event
             for part, leaf in enumerate(leaves(event)):
                 unit = (item.rank, index, -1 if whole else part)
-                at = rank[ctx.start(unit)]
                 for access, writes in accesses(leaf):
-                    owner = -1 if access.buffer in ctx.program.shared else item.rank
+                    owner = -1 if access.buffer in program.shared else item.rank
                     touch = Touch(unit, access, writes)
-                    by_buffer.setdefault((owner, access.buffer), []).append(
-                        ((at, unit, writes), touch)
-                    )
+                    by_buffer.setdefault((owner, access.buffer), []).append(touch)
     out: list[Piece] = []
     for (owner, buffer), found in by_buffer.items():
-        written = any(touch.writes for _, touch in found)
-        if written or any(touch.access.of for _, touch in found):
-            found.sort(key=lambda entry: entry[0])
-            for touches in _split([touch for _, touch in found]):
-                out.append(Piece(buffer, owner, touches, written))
+        written = any(touch.writes for touch in found)
+        if written or any(touch.access.of for touch in found):
+            found.sort(key=lambda touch: (start(touch.unit), touch.unit, touch.writes))
+            out += [Piece(buffer, owner, touches, written) for touches in _split(found)]
     return out
+
+
+def neighbours(piece: Piece) -> Iterator[tuple[Touch, Touch]]:
+    """The conflicting touches, one of them a write, that it is enough to find ordered.
+
+    Every read comes after the last write, every write after the last write and the reads since. If
+    all these are ordered, all that conflict are, in the order of the piece.
+    """
+    write: Touch | None = None
+    reads: list[Touch] = []
+    for touch in piece.touches:
+        for other in (write, *reads) if touch.writes else (write,):
+            if other is not None and other.unit != touch.unit:
+                yield other, touch
+        if touch.writes:
+            write, reads = touch, []
+        else:
+            reads.append(touch)
 
 
 def _split(touches: list[Touch]) -> Iterator[tuple[Touch, ...]]:

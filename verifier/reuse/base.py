@@ -9,8 +9,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.rank_sets import Regions, regions
-from verifier.order.legality import in_order
-from verifier.order.meetings import is_quiet, meeting_mesh
+from verifier.order.meetings import in_order, is_quiet, meeting_mesh
 from verifier.provers.relate import Related, Sequential
 
 

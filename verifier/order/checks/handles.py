@@ -8,6 +8,7 @@ from verifier.order.checks.base import Check
 from verifier.order.context import Context
 from verifier.order.events import Await, Record, Sync, Wait, handle_of
 from verifier.order.matching import Unit
+from verifier.order.sorting import sort
 from verifier.order.violation import Trace, Violation
 
 
@@ -31,7 +32,7 @@ def _orphans(ctx: Context) -> Iterator[Violation]:
 def _left(ctx: Context, unit: Unit) -> Trace:
     """An execution in which all is done but this."""
     end = ctx.waiting.end(unit)
-    order, _ = ctx.waiting.sorted(late=[end])
+    order, _ = sort(ctx.waiting, late=[end])
     return Trace(ctx.program, ctx.waiting.trace(order[: order.index(end)]), "waits")
 
 

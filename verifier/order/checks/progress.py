@@ -8,6 +8,7 @@ from verifier.order.checks.base import Check
 from verifier.order.context import Context
 from verifier.order.graph import Graph
 from verifier.order.matching import Unit
+from verifier.order.sorting import sort
 from verifier.order.violation import Trace, Violation
 
 
@@ -20,9 +21,9 @@ def _deadlock(ctx: Context) -> Iterator[Violation]:
 
 
 def _launch(ctx: Context) -> Iterator[Violation]:
-    if not ctx.ends or ctx.queued is None:
+    if not ctx.ends or ctx.program.machine.concurrent:
         return
-    order, stuck = ctx.queued.sorted()
+    order, stuck = sort(ctx.queued)
     units = cycle(ctx.queued, stuck)
     if units:
         trace = Trace(ctx.program, ctx.queued.trace(order), "queue")
@@ -33,7 +34,7 @@ def _launch(ctx: Context) -> Iterator[Violation]:
 def _consistent(ctx: Context) -> Iterator[Violation]:
     if ctx.order is not None:
         return
-    order, stuck = ctx.graph.sorted()
+    order, stuck = sort(ctx.graph)
     units = cycle(ctx.graph, stuck)
     if units:
         why = f"{_chain(units)}, even where sends need no receive: nothing is ordered"

@@ -1,8 +1,4 @@
-"""Two accesses of the same entries, one of them a write, that nothing orders.
-
-Along a topological order it is enough to ask neighbours: every read comes after the last write,
-every write after the last write and the reads since. If all these are ordered, all pairs are.
-"""
+"""Two accesses of the same entries, one of them a write, that nothing orders."""
 
 from __future__ import annotations
 
@@ -11,27 +7,15 @@ from collections.abc import Callable, Iterator
 from verifier.order.checks.base import Check
 from verifier.order.context import Context
 from verifier.order.events import Alloc, Free
-from verifier.order.pieces import Piece, Touch, pieces
+from verifier.order.pieces import Piece, Touch, neighbours
 from verifier.order.violation import Violation
 
 
 def unordered(ctx: Context, piece: Piece) -> Iterator[tuple[Touch, Touch]]:
     """Pairs of accesses that conflict and can happen at the same time."""
-    write: Touch | None = None
-    reads: list[Touch] = []
-    for touch in piece.touches:
-        earlier = [write, *reads] if touch.writes else [write]
-        for other in earlier:
-            if (
-                other is not None
-                and other.unit != touch.unit
-                and not ctx.ordered(other.unit, touch.unit)
-            ):
-                yield other, touch
-        if touch.writes:
-            write, reads = touch, []
-        else:
-            reads.append(touch)
+    for first, then in neighbours(piece):
+        if not ctx.ordered(first.unit, then.unit):
+            yield first, then
 
 
 def kind(ctx: Context, a: Touch, b: Touch) -> str:
@@ -51,7 +35,7 @@ def conflicts(ctx: Context) -> list[tuple[str, Touch, Touch, str]]:
     if not ctx.ends or ctx.order is None:
         return []
     found: dict[tuple[object, ...], tuple[str, Touch, Touch, str]] = {}
-    for piece in ctx.once(pieces):
+    for piece in ctx.pieces:
         for first, second in unordered(ctx, piece):
             a, b = sorted((first, second), key=lambda touch: touch.unit)
             name = kind(ctx, a, b)

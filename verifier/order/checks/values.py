@@ -8,7 +8,7 @@ from verifier.order.checks.base import Check
 from verifier.order.checks.races import unordered
 from verifier.order.context import Context
 from verifier.order.events import Alloc, Free
-from verifier.order.pieces import Piece, Touch, pieces
+from verifier.order.pieces import Piece, Touch
 from verifier.order.printing import show_event
 from verifier.order.violation import Violation
 
@@ -17,7 +17,7 @@ def _wrong(ctx: Context) -> Iterator[Violation]:
     if not ctx.ends or ctx.order is None:
         return
     told: set[tuple[object, ...]] = set()
-    for piece in ctx.once(pieces):
+    for piece in ctx.pieces:
         if next(unordered(ctx, piece), None) is not None:
             continue
         for name, why, reader, writer in _reads(ctx, piece):
