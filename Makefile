@@ -145,6 +145,10 @@ check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/shardproof ops --markdown | diff -u docs/ops.md - || { echo "docs/ops.md is out of date: make docs"; exit 1; }
 
+.PHONY: trust
+trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what proved the corpus
+	$(BIN)/python -m benchmarks.trust
+
 .PHONY: docs
 docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
