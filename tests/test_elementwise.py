@@ -35,8 +35,8 @@ from verifier.kernel.program.types import TensorType
 from verifier.problem import Problem
 from verifier.provers.scalars import Decision, Differs, Equal, Undecided, elementwise
 from verifier.provers.scalars import decide as compare
+from verifier.refute.compare import run_both
 from verifier.refute.scatter import piece
-from verifier.refute.search import run_both
 from verifier.smt import solver as smt
 
 SLOW = {"ulysses", "layers"}

@@ -13,7 +13,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.provers.relate import Rules, Sequential, initial, relate, relate_peeled, satisfied
-from verifier.refute.search import Difference
+from verifier.refute.compare import Difference
 from verifier.verdict import Proof
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from verifier.analysis.garbage import no_collection
 from verifier.checker.certificate import certificate, sealed
 from verifier.escalate import Unrelated, decide_small, refute_large
 from verifier.explain import locate
@@ -28,9 +29,9 @@ from verifier.provers.relate import (
     relate_peeled,
     satisfied,
 )
+from verifier.refute.compare import Difference
 from verifier.refute.search import (
     MAX_ELEMENTS,
-    Difference,
     Tried,
     elements_of,
     nowhere_defined,
@@ -88,6 +89,7 @@ def verify(
     ).verdict
 
 
+@no_collection()
 def examine(
     problem: Problem,
     *,
@@ -327,13 +329,31 @@ def _further(wide: bool) -> Callable[[Examination], Verdict | None]:
     """By shares alone, or by all further ways to relate values."""
 
     def step(run: Examination) -> Verdict | None:
-        if not run.few:
+        assert run.walked is not None
+        if not run.few or not (wide or run.walked.rules.shared):
             return None
         with run.timed("widened_s"):
             by = walk(run.problem, wide=wide)
         return run.proof(by) if by.holds else None
 
     return step
+
+
+def _reaches(run: Examination, opened: Program) -> bool:
+    """Whether ranks hold all that opened cross entropies are computed from, and not all that these
+    stand in the place of: else they relate no more, unless by further ways."""
+    by, given = run.walked, run.problem.sequential
+    assert by is not None
+    held = {fact.ref.id for facts in by.related.facts.values() for fact in facts}
+    held |= {i for i, term in enumerate(by.one.terms.nodes) if not term.args}
+
+    def lacking(names: Iterable[str]) -> bool:
+        known = [by.one.values[v] for v in names if v in by.one.values and given.types[v].is_float]
+        return any(ref.id not in held for ref in known)
+
+    new = (n for n in opened.nodes if n.outputs[0] not in given.types)
+    read = {v for node in new for v in node.inputs if v in given.types}
+    return not lacking(read) and lacking(given.types.keys() - opened.types.keys())
 
 
 def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verdict | None]:
@@ -348,6 +368,8 @@ def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verd
             sequential = run.problem.sequential
             opened, labels = open_entropy(sequential, unmarked=True)
             for wide, bare in ways if labels else ():
+                if not wide and not _reaches(run, opened):
+                    continue
                 opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
                 by = walk(replace(run.problem, sequential=opened), wide=wide)
                 if by.holds and not by.peels:

@@ -20,7 +20,7 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 
 SECONDS = 1.0
-"""What may be spent on one program."""
+"""Of the processor, that may be spent on one program."""
 NUMBERS = ("value", "exponent")
 TOLD = (
     *("offset", "q_offset", "k_offset", "reduce", "mesh_dim", "shift", "index"),
@@ -45,11 +45,11 @@ def mended(
     theirs = set(_numbers(sequential))
     counts = [n for _, n in distributed.mesh.dims]
     sizes = {Fraction(math.prod(some)) for k in (1, 2, 3) for some in combinations(counts, k)}
-    end = time.monotonic() + SECONDS
+    end = time.process_time() + SECONDS
     found: dict[int, list[tuple[Node, Edit]]] = {}
     for node in among:
         for edit in _edits(distributed, node, theirs):
-            if time.monotonic() > end:
+            if time.process_time() > end:
                 break
             try:
                 edited = apply(distributed, edit)

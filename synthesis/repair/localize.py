@@ -11,7 +11,7 @@ rule admits is still named where nothing between it and the first wrong number i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 
 import numpy as np
@@ -23,21 +23,12 @@ from verifier.domains.floats import Floats
 from verifier.explain import place, show
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.program import Node, Program
-from verifier.refute.evaluate import Ranks, Values, evaluate, process_groups, simulate
+from verifier.refute.compare import compare
+from verifier.refute.evaluate import Ranks, Values, process_groups, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
-from verifier.refute.scatter import scatter
-from verifier.refute.search import (
-    DRAWS,
-    Judged,
-    Pair,
-    compare,
-    elements,
-    held_elements,
-    rooted,
-    sample,
-    sized,
-)
+from verifier.refute.sampling import rooted, sample, sized
+from verifier.refute.search import DRAWS, elements, held_elements
 from verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000
@@ -146,31 +137,17 @@ def _differing(
 ) -> tuple[Values, Ranks, tuple[str, ...], Mapping[str, Array]] | None:
     """Every value of both programs on plain random inputs that show the difference."""
     rng = np.random.default_rng(0)
-    seen: list[tuple[Values, Ranks]] = []
+    seen: list[Ranks] = []
 
     def run(
-        sequential: Program,
-        distributed: Program,
-        contract: Contract,
-        inputs: Mapping[str, Array],
+        program: Program,
+        ranks: Sequence[Mapping[str, Array]],
         domain: Domain,
-        rng: np.random.Generator,
-        judged: Judged | None = None,
-    ) -> dict[str, Pair]:
-        names, mesh = [i.name for i in distributed.inputs], distributed.mesh
-        whole = evaluate(sequential, inputs, domain)
-        values = {output_key(o): whole[o.value] for o in sequential.outputs}
-        if judged is not None and not judged(values):
-            return {}
-        pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
-        given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
-        ranks = simulate(distributed, given, domain)
-        seen.append((whole, ranks))
-        return {
-            key: (values[key], [local.get(o.value) for local in ranks])
-            for o in distributed.outputs
-            if (key := output_key(o)) in values
-        }
+        *,
+        wanted: Collection[str],
+    ) -> Ranks:
+        seen.append(simulate(program, ranks, domain))
+        return seen[-1]
 
     premises = Premises(sequential, contract, distributed.mesh, consts)
     plain = (
@@ -186,7 +163,8 @@ def _differing(
         with np.errstate(all="ignore"):
             difference = compare(sequential, distributed, contract, inputs, run)
         if difference is not None:
-            return (*seen[0], difference.outputs, inputs)
+            (whole,), ranks = seen[:2]
+            return whole, ranks, difference.outputs, inputs
     return None
 
 

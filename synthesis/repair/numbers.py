@@ -27,8 +27,8 @@ from verifier.kernel.program.where import EVERYWHERE, Where, contains, members
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.evaluate import Ranks, evaluate, run_node
 from verifier.refute.premises import Premises
+from verifier.refute.sampling import sample
 from verifier.refute.scatter import copies, gather, piece, scatter
-from verifier.refute.search import sample
 
 CANNOT = (IRError, Refused, ValueError, KeyError, IndexError, StopIteration, AssertionError)
 

@@ -19,8 +19,9 @@ from verifier.domains.floats import Floats
 from verifier.kernel.inline import inline
 from verifier.kernel.program import IRError, Program
 from verifier.refute import dedup as memoized
-from verifier.refute import search as refute
+from verifier.refute.compare import run_both
 from verifier.refute.evaluate import simulate
+from verifier.refute.sampling import sample
 from verifier.refute.scatter import scatter
 
 STEPS = (
@@ -46,11 +47,11 @@ def test_training_steps(name: str, domain: Domain) -> None:
     step = step_of(name)
     one, many = inline(step.sequential), inline(step.distributed)
     rng = np.random.default_rng(0)
-    drawn = refute.sample(one, domain, rng, step.preconditions)
+    drawn = sample(one, domain, rng, step.preconditions)
     both = one, many, step.contract, drawn, domain
     with np.errstate(all="ignore"):
-        want = refute.run_both(*both, np.random.default_rng(1))
-        got = memoized.run_both(*both, np.random.default_rng(1))
+        want = run_both(*both, np.random.default_rng(1))
+        got = run_both(*both, np.random.default_rng(1), memoized.run_once)
     assert want.keys() == got.keys()
     for key, (whole, ranks) in want.items():
         assert _same(whole, got[key][0]), key
@@ -100,7 +101,7 @@ def test_random_blocks(seed: int) -> None:
 def test_a_budget_is_kept() -> None:
     step = step_of(STEPS[0])
     one, many = inline(step.sequential), inline(step.distributed)
-    drawn = refute.sample(one, Floats(), np.random.default_rng(0), step.preconditions)
+    drawn = sample(one, Floats(), np.random.default_rng(0), step.preconditions)
     mesh, rng = many.mesh, np.random.default_rng(0)
     cut = {n: scatter(drawn[n], step.contract.inputs[n], mesh, Floats(), rng) for n in drawn}
     ranks = [{n: p[r] for n, p in cut.items()} for r in range(mesh.size)]

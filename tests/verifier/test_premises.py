@@ -16,8 +16,9 @@ from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.refute.premises import Premises
+from verifier.refute.sampling import sample
 from verifier.refute.scale_down import SmallDifference, refute_resized
-from verifier.refute.search import Tried, nowhere_defined, refute, sample
+from verifier.refute.search import Tried, nowhere_defined, refute
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Unknown
 from verifier.verification import NOWHERE

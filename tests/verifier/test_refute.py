@@ -14,7 +14,8 @@ from verifier.domains.field import apart
 from verifier.domains.floats import Floats
 from verifier.kernel.program import Builder
 from verifier.problem import Problem
-from verifier.refute.search import index_bounds, refute, sample
+from verifier.refute.sampling import index_bounds, sample
+from verifier.refute.search import refute
 from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof

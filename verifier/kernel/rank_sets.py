@@ -50,7 +50,7 @@ def regions(
         where = common(base, item.where)
         held[item.name] = base if where is None else where
     out = Regions(held)
-    if not _restricted(program) and not base:
+    if not base and not _restricted(program):
         held |= dict.fromkeys(program.types, EVERYWHERE)
         return out
     for node in program.nodes:

@@ -7,7 +7,7 @@ thousands of ranks do alike is done once; the results are those of `evaluate.sim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.inline import leading_to
 from verifier.kernel.ops import Op, lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
@@ -25,8 +25,6 @@ from verifier.kernel.program.types import Affine, mesh_dims
 from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.evaluate import at
-from verifier.refute.scatter import scatter
-from verifier.refute.search import Judged, Pair
 
 Ids = NDArray[np.int64]
 """For each rank the number of its array, -1 where it has none."""
@@ -84,6 +82,7 @@ def simulate(
     program: Program,
     ranks: Sequence[Mapping[str, Array]],
     known: Arrays,
+    wanted: Collection[str] | None = None,
 ) -> list[dict[str, Array]]:
     """The outputs of a program in primitive ops on all ranks of its mesh, by value.
 
@@ -91,6 +90,7 @@ def simulate(
         program: in primitive ops (`verifier.kernel.inline`).
         ranks: the inputs of each rank.
         known: what was computed before, in runs of programs on the same mesh.
+        wanted: the values that are asked for, where not all outputs are.
 
     Raises:
         IRError: a node that some rank cannot run.
@@ -106,55 +106,42 @@ def simulate(
         for rank in run.members(item.where):
             array = np.asarray(ranks[int(rank)][item.name])
             values[item.name][rank] = run.arrays.number(array)
-    last = _last_reads(program)
-    for i, node in enumerate(program.nodes):
+    ends = {o.value for o in program.outputs} if wanted is None else set(wanted)
+    nodes = leading_to(ends, program.nodes)
+    last = _last_reads(nodes, ends)
+    for i, node in enumerate(nodes):
         run.node(node, values, places)
         for name in last.get(i, ()):
             values.pop(name, None)
     out: list[dict[str, Array]] = [{} for _ in ranks]
-    for name in {o.value for o in program.outputs}:
+    for name in ends:
         for local, found in zip(out, values[name], strict=True):
             if found != ABSENT:
                 local[name] = run.arrays.arrays[found]
     return out
 
 
-def run_both(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    inputs: Mapping[str, Array],
+def run_once(
+    program: Program,
+    ranks: Sequence[Mapping[str, Array]],
     domain: Domain,
-    rng: np.random.Generator,
-    judged: Judged | None = None,
-) -> dict[str, Pair]:
-    """As `search.run_both`: by output key, the value of one device and of every rank.
+    *,
+    wanted: Collection[str],
+) -> list[dict[str, Array]]:
+    """As `evaluate.simulate`.
 
     Raises:
         BudgetError: more unlike computations than `BUDGET`.
     """
-    mesh, names = distributed.mesh, [i.name for i in distributed.inputs]
-    whole = simulate(sequential, [inputs], Arrays(domain, BUDGET))[0]
-    values = {output_key(o): whole[o.value] for o in sequential.outputs}
-    if judged is not None and not judged(values):
-        return {}
-    pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
-    given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
-    ranks = simulate(distributed, given, Arrays(domain, BUDGET))
-    return {
-        output_key(o): (values[output_key(o)], [local.get(o.value) for local in ranks])
-        for o in distributed.outputs
-        if output_key(o) in values
-    }
+    return simulate(program, ranks, Arrays(domain, BUDGET), wanted)
 
 
-def _last_reads(program: Program) -> dict[int, list[str]]:
+def _last_reads(nodes: Sequence[Node], kept: Collection[str]) -> dict[int, list[str]]:
     """By node, the values that nobody reads after it."""
     last: dict[str, int] = {}
-    for i, node in enumerate(program.nodes):
+    for i, node in enumerate(nodes):
         last |= dict.fromkeys((*node.inputs, *node.outputs), i)
     out: dict[int, list[str]] = {}
-    kept = {o.value for o in program.outputs}
     for name, i in last.items():
         if name not in kept:
             out.setdefault(i, []).append(name)

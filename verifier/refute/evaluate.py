@@ -5,7 +5,7 @@ What ranks compute from the very same arrays is computed once. Arrays are never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -15,7 +15,7 @@ import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline
+from verifier.kernel.inline import inline, leading_to
 from verifier.kernel.ops import Op, lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
@@ -53,12 +53,14 @@ def simulate(
     ranks: Sequence[Mapping[str, Array]],
     domain: Domain | None = None,
     exchange: Exchange | None = None,
+    *,
+    wanted: Collection[str] | None = None,
 ) -> Ranks:
     """Run a program on all ranks of its mesh; `ranks[i]` holds the inputs of rank i.
 
     Returns every value of every rank, in rank order (last mesh dim fastest); a rank has no entry
     for a value that lives on others. `exchange` runs the nodes of groups in place of what they
-    mean.
+    mean. With `wanted`, nodes that these values do not depend on are not run.
 
     Raises:
         IRError: a node that some rank cannot run.
@@ -78,7 +80,7 @@ def simulate(
                 raise ValueError(f"%{item.name} is {item.type}, got shape {list(array.shape)}")
             local[item.name] = array
         state.append(local)
-    for run in ready.runs:
+    for run in ready.runs if wanted is None else ready.leading_to(frozenset(wanted)):
         run(state, domain, exchange)
     for composite, value in ready.renamed.items():
         for local in state:
@@ -96,6 +98,17 @@ class _Ready:
     runs: tuple[Run, ...]
     renamed: Mapping[str, str]
     """What results of composite ops are called in it."""
+    chosen: dict[frozenset[str], list[Run]] = field(default_factory=dict[frozenset[str], list[Run]])
+
+    def leading_to(self, wanted: frozenset[str]) -> list[Run]:
+        """What runs the nodes that some values depend on."""
+        if wanted not in self.chosen:
+            nodes = self.program.nodes
+            kept = leading_to([self.renamed.get(v, v) for v in wanted], nodes)
+            ids = set(map(id, kept))
+            runs = zip(nodes, self.runs, strict=True)
+            self.chosen[wanted] = [run for node, run in runs if id(node) in ids]
+        return self.chosen[wanted]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Rules:
         self._memo: dict[Any, list[Placed] | Refused] = {}
         self.inductions: dict[Hashable, Any] = {}
         """Repeated blocks that were related, by all that it depends on."""
+        self.shared = False
+        """Whether the walk met what `sharing` reads, or would have read, as shares of a sum."""
         self.peeling = False
         """A walk may end where a block is found that has to be cut: it starts again after that."""
         self.applied = 0

@@ -23,6 +23,7 @@ from verifier.kernel.program.where import Where, common, ranks_where
 from verifier.provers.relate.facts import Fact, Related, Sequential
 from verifier.provers.relate.propagate_back import Step, Telling
 from verifier.provers.relate.relayout import asked, reread
+from verifier.provers.relate.rules import Rules
 from verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16
@@ -128,8 +129,11 @@ def shares(facts: list[Fact], mesh: Mesh, name: str) -> list[Fact]:
     return out
 
 
-def share(out: Related, mesh: Mesh, node: Node) -> bool:
-    """Read what all ranks hold alike as shares, where other operands wait for a sum."""
+def share(out: Related, rules: Rules, node: Node) -> bool:
+    """Read what all ranks hold alike as shares, where other operands wait for a sum.
+
+    Where the rules do not share, it is only noted that there are such operands.
+    """
     held = [f for v in node.inputs for f in out.facts[v]]
     names = {n for f in held for n, fold in f.layout.partial if fold == "sum"}
     more = False
@@ -137,10 +141,12 @@ def share(out: Related, mesh: Mesh, node: Node) -> bool:
         for value in dict.fromkeys(node.inputs):
             facts = out.facts[value]
             seen = {(f.ref, f.layout, f.where) for f in facts}
-            fresh = [f for f in shares(facts, mesh, name) if (f.ref, f.layout, f.where) not in seen]
-            facts += fresh
+            found = shares(facts, rules.mesh, name)
+            fresh = [f for f in found if (f.ref, f.layout, f.where) not in seen]
+            facts += fresh if rules.sharing else ()
             more = more or bool(fresh)
-    return more and lookup(node.op).kind != "movement"
+    rules.shared = rules.shared or more
+    return rules.sharing and more and lookup(node.op).kind != "movement"
 
 
 def in_blocks(

@@ -56,7 +56,6 @@ def relate(
         if (rules.wide and not path)
         else None
     )
-    sharing = rules.sharing and not path
     for node in distributed.nodes:
         if out.wanted and rules.peeling and node.op not in ("scan", "slice"):
             continue
@@ -81,7 +80,7 @@ def relate(
             out.rules[node.op] = out.rules.get(node.op, 0) + 1
         else:
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
-        if sharing and not facts and share(out, rules.mesh, node):
+        if not path and not facts and share(out, rules, node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)
         if wide and not facts and wide.apart(node):
             facts = _step(sequential, distributed, node, operands, rules, path, out, places)

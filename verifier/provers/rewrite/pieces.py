@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
+from weakref import WeakKeyDictionary
 
 from verifier.kernel.program.registry import traits
 from verifier.provers.rewrite.blocks import (
@@ -18,9 +19,19 @@ from verifier.provers.rewrite.blocks import (
 )
 from verifier.terms import ONE, Ref, Term, Terms
 
+_WHOLES: WeakKeyDictionary[Terms, dict[Hashable, Ref | None]] = WeakKeyDictionary()
+"""By table what was said of parts: terms never change, and sums try the same parts again."""
+
 
 def whole(t: Terms, parts: Sequence[Ref], dim: int) -> Ref | None:
     """The tensor that the parts are pieces of, if they make up one."""
+    known, key = _WHOLES.setdefault(t, {}), (dim, *parts)
+    if key not in known:
+        known[key] = _whole(t, parts, dim)
+    return known[key]
+
+
+def _whole(t: Terms, parts: Sequence[Ref], dim: int) -> Ref | None:
     if any(p.coef != parts[0].coef for p in parts):
         return None
     if all(p == parts[0] for p in parts) and t.shape(parts[0])[dim] == 1:
@@ -151,5 +162,5 @@ def _one_share(t: Terms, p: Term, q: Term) -> Ref | None:
         return None
     rank = len(p.shape)
     a = whole(t, [p.args[0], q.args[0]], rank - 1)
-    b = whole(t, [p.args[1], q.args[1]], rank - 2)
+    b = whole(t, [p.args[1], q.args[1]], rank - 2) if a is not None else None
     return matmul(t, a, b) if a is not None and b is not None else None

@@ -13,7 +13,7 @@ from verifier.analysis.sentinels import marks
 from verifier.domains.base import Array
 from verifier.kernel.program.program import Program
 from verifier.provers.scalars.answers import Undecided
-from verifier.refute.search import index_bounds
+from verifier.refute.sampling import index_bounds
 
 
 def cases(

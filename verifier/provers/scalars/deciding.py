@@ -23,7 +23,8 @@ from verifier.provers.scalars.asking import confirm
 from verifier.provers.scalars.cases import cases
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, run_node
-from verifier.refute.search import elements, index_bounds, refute
+from verifier.refute.sampling import index_bounds
+from verifier.refute.search import elements, refute
 from verifier.verdict import SCOPE
 
 MAX_ELEMENTS = 60_000

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from verifier.refute.scale_down.system import Product, System
 
-Row = dict[int, Fraction]
+Exponent = int | Fraction
+Row = dict[int, Exponent]
 """Class -> exponent; the product of all powers is 1."""
 
 
@@ -33,11 +34,11 @@ def _unify(system: System) -> bool:
     pivots, fixed = _eliminated(system, rows)
     kept += map(_product, fixed)
     changed = False
-    given: dict[frozenset[tuple[int, Fraction]], int] = {}
+    given: dict[frozenset[tuple[int, Exponent]], int] = {}
     for pivot, row in pivots.items():
         rest = {v: -e for v, e in row.items() if v != pivot}
         key = frozenset(rest.items())
-        ((other, exponent),) = rest.items() if len(rest) == 1 else ((pivot, Fraction(0)),)
+        ((other, exponent),) = rest.items() if len(rest) == 1 else ((pivot, 0),)
         same = other if exponent == 1 else given.setdefault(key, pivot)
         if system.root(same) != system.root(pivot):
             system.same(same, pivot)
@@ -52,7 +53,7 @@ def _row(system: System, product: Product) -> Row:
         for v in side:
             root = system.root(v)
             if system.pinned.get(root) != 1:
-                row[root] = row.get(root, Fraction(0)) + sign
+                row[root] = row.get(root, 0) + sign
     return {v: e for v, e in row.items() if e}
 
 
@@ -71,7 +72,9 @@ def _eliminated(system: System, rows: list[Row]) -> tuple[dict[int, Row], list[R
                 fixed.append(row)
             continue
         chosen = max(choices, key=lambda v: (system.values[v], v))
-        row = {v: e / row[chosen] for v, e in row.items()}
+        power = row[chosen]
+        times = power if abs(power) == 1 else 1 / Fraction(power)
+        row = {v: e * times for v, e in row.items()}
         for pivot, by in pivots.items():
             if chosen in by:
                 pivots[pivot] = _minus(by, row, by[chosen])
@@ -79,10 +82,10 @@ def _eliminated(system: System, rows: list[Row]) -> tuple[dict[int, Row], list[R
     return pivots, fixed
 
 
-def _minus(row: Row, by: Row, times: Fraction) -> Row:
+def _minus(row: Row, by: Row, times: Exponent) -> Row:
     out = dict(row)
     for v, e in by.items():
-        out[v] = out.get(v, Fraction(0)) - times * e
+        out[v] = out.get(v, 0) - times * e
     return {v: e for v, e in out.items() if e}
 
 

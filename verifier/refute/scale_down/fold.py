@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from verifier.kernel.ops import lookup
@@ -20,10 +20,29 @@ def folded(program: Program) -> Program | None:
     A `merge` of one value is that value. None where such nodes stand on ranks that are together
     no product of coordinates.
     """
-    return _folded(program, program.mesh)
+    return _folded(program, program.mesh, {})
 
 
-def _folded(program: Program, mesh: Mesh) -> Program | None:
+def each(
+    program: Program,
+    changed: Callable[[Program, Node], Node],
+    bodies: dict[int, Program] | None = None,
+) -> Program:
+    """The program with every node changed, those of blocks too; itself where none is. A block that
+    several nodes share stays shared."""
+    bodies, nodes = {} if bodies is None else bodies, list[Node]()
+    for node in program.nodes:
+        body = node.body
+        if body is None:
+            nodes.append(changed(program, node))
+            continue
+        if id(body) not in bodies:
+            bodies[id(body)] = each(body, changed, bodies)
+        nodes.append(with_body(node, bodies[id(body)]))
+    return program if same(nodes, program.nodes) else replace(program, nodes=tuple(nodes))
+
+
+def _folded(program: Program, mesh: Mesh, bodies: dict[int, Program | None]) -> Program | None:
     names: dict[str, str] = {}
     known: dict[Hashable, list[int]] = {}
     nodes: list[Node] = []
@@ -34,7 +53,9 @@ def _folded(program: Program, mesh: Mesh) -> Program | None:
             names[node.outputs[0]] = node.inputs[0]
             continue
         if node.body is not None:
-            body = _folded(node.body, mesh)
+            if id(node.body) not in bodies:
+                bodies[id(node.body)] = _folded(node.body, mesh, bodies)
+            body = bodies[id(node.body)]
             if body is None:
                 return None
             node = with_body(node, body)

@@ -8,7 +8,7 @@ compared with indices, so an integer that is an extent follows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fractions import Fraction
 
 from verifier.kernel.program.program import Node, Program
@@ -32,16 +32,19 @@ def literal(node: Node) -> Fraction | None:
     return None
 
 
-def _counts(scope: Program, node: Node) -> bool:
+def _compared(scope: Program) -> set[str]:
+    """The values that are compared in a program or block."""
+    return {v for node in scope.nodes if compares(node.op) for v in node.inputs}
+
+
+def _counts(scope: Program, node: Node, compared: Collection[str]) -> bool:
     """Whether the literal is among indices or compared: an integer, or a number in a comparison."""
     if node.op == "pow":
         return False
     out = node.outputs[0]
     if scope.types[out].dtype not in FLOATS:
         return scope.types[out].dtype != "bool"
-    if node.op not in ("full", "add_scalar"):
-        return False
-    return any(compares(n.op) and out in n.inputs for n in scope.nodes)
+    return node.op in ("full", "add_scalar") and out in compared
 
 
 class Literals:
@@ -50,11 +53,17 @@ class Literals:
     def __init__(self, now: Callable[[int], set[int]]) -> None:
         self.now = now
         self.caveats: dict[str, None] = {}
+        self.compared: dict[int, tuple[Program, set[str]]] = {}
+        """By the identity of a program or block, what is compared in it."""
 
     def attrs(self, scope: Program, node: Node) -> dict[str, Attr]:
         """The attributes of a node with its literal at the new extents."""
         value = literal(node)
-        if value is None or value.denominator != 1 or not _counts(scope, node):
+        if value is None or value.denominator != 1:
+            return dict(node.attrs)
+        if id(scope) not in self.compared:
+            self.compared[id(scope)] = scope, _compared(scope)
+        if not _counts(scope, node, self.compared[id(scope)][1]):
             return dict(node.attrs)
         return {**node.attrs, traits(node.op).literal: Fraction(self._index(node, int(value)))}
 
@@ -81,15 +90,19 @@ class Literals:
 def factors(program: Program) -> set[Fraction]:
     """The literals that multiply, add to or are raised to, among floats; without sign."""
     out: set[Fraction] = set()
-    for scope, node in program.walk():
-        value = literal(node)
-        if value and abs(value) != 1 and not _counts(scope, node):
-            out.add(abs(value))
+    for scope in _scopes(program):
+        compared = _compared(scope)
+        for node in scope.nodes:
+            value = literal(node)
+            if value and abs(value) != 1 and not _counts(scope, node, compared):
+                out.add(abs(value))
     return out
 
 
 def _scopes(program: Program) -> list[Program]:
-    return [program, *(node.body for _, node in program.walk() if node.body is not None)]
+    """The program and its blocks, each once."""
+    bodies = {id(n.body): n.body for _, n in program.walk() if n.body is not None}
+    return [program, *bodies.values()]
 
 
 def counts_entries(program: Program) -> bool:

@@ -17,6 +17,7 @@ from itertools import combinations, islice, product
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import NOWHERE, Mesh
+from verifier.refute.scale_down.fold import each
 from verifier.refute.scale_down.literals import FEW
 
 MOST_WAYS = 16
@@ -84,16 +85,15 @@ def _factors(program: Program, *ops: str) -> Iterator[Fraction]:
 
 def rescaled_all(program: Program, others: Mapping[Fraction, Fraction]) -> Program:
     """A program with other factors in the place of some."""
-    nodes: list[Node] = []
-    for node in program.nodes:
+
+    def changed(_: Program, node: Node) -> Node:
         found = _factor(node)
-        if node.body is not None:
-            node = replace(node, body=rescaled_all(node.body, others))
-        elif found and abs(found) in others:
-            value = others[abs(found)] * (1 if found > 0 else -1)
-            node = replace(node, attrs={**node.attrs, "value": value})
-        nodes.append(node)
-    return replace(program, nodes=tuple(nodes))
+        if not found or abs(found) not in others:
+            return node
+        value = others[abs(found)] * (1 if found > 0 else -1)
+        return replace(node, attrs={**node.attrs, "value": value})
+
+    return each(program, changed)
 
 
 def rescaled(program: Program, mesh: Mesh) -> Iterator[tuple[Fraction, Program]]:
@@ -151,12 +151,10 @@ def _places(program: Program, factor: Fraction) -> Iterator[Hashable]:
 def _with(
     program: Program, factor: Fraction, other: Fraction, chosen: Callable[[Hashable], bool]
 ) -> Program:
-    nodes: list[Node] = []
-    for node in program.nodes:
+    def changed(scope: Program, node: Node) -> Node:
         found = _factor(node)
-        if node.body is not None:
-            node = replace(node, body=_with(node.body, factor, other, chosen))
-        elif found is not None and abs(found) == factor and chosen(place(program, node)):
-            node = replace(node, attrs={**node.attrs, "value": found / factor * other})
-        nodes.append(node)
-    return replace(program, nodes=tuple(nodes))
+        if found is None or abs(found) != factor or not chosen(place(scope, node)):
+            return node
+        return replace(node, attrs={**node.attrs, "value": found / factor * other})
+
+    return each(program, changed)

@@ -18,27 +18,17 @@ from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.refute.dedup import BudgetError, run_both
+from verifier.refute.compare import Difference, compare
+from verifier.refute.dedup import BudgetError, run_once
+from verifier.refute.evaluate import simulate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
+from verifier.refute.sampling import edge_draws, index_bounds, sample, sized, states, to_edge
 from verifier.refute.scale_down.mesh_constants import counting as counted
 from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
 from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
 from verifier.refute.scale_down.system import Declined
-from verifier.refute.search import (
-    Difference,
-    Tried,
-    compare,
-    edge_draws,
-    elements,
-    index_bounds,
-    refute,
-    sample,
-    sized,
-    states,
-    to_edge,
-    too_large,
-)
+from verifier.refute.search import Tried, elements, refute
 
 Relates = Callable[[Program, Program, Contract], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""
@@ -104,7 +94,7 @@ def refute_resized(
     """
     sequential, distributed = inline(sequential), inline(distributed)
     small = resize(sequential, distributed, contract)
-    if isinstance(small, Resized) and too_large(small.sequential, small.distributed):
+    if isinstance(small, Resized) and small.large:
         least = smaller_mesh(distributed, contract, keep=1)
         if least != small.distributed.mesh:
             small = resize(sequential, distributed, contract, least)
@@ -170,13 +160,10 @@ def _entries(found: Difference, small: Resized, seed: int) -> list[str]:
 def _shows_there(found: Difference, other: Resized) -> bool:
     """Whether the output of the witness differs in other programs on the inputs of the witness."""
     triple = other.sequential, other.distributed, other.contract
-    large, only = too_large(*triple[:2]), found.witness.output
+    only, run = found.witness.output, run_once if other.large else simulate
     try:
         with np.errstate(all="ignore"):
-            if large:
-                left = compare(*triple, found.inputs, run_both, alike=True, only=only)
-            else:
-                left = compare(*triple, found.inputs, only=only)
+            left = compare(*triple, found.inputs, run, other.large, only, found.rounding)
     except BudgetError:
         left = None
     return left is not None
@@ -200,7 +187,7 @@ def _refuted(
 ) -> Difference | None:
     given = small.sequential, small.distributed, small.contract, consts, seed
     with np.errstate(all="ignore"):
-        if too_large(small.sequential, small.distributed):
+        if small.large:
             return _repeating(*given, tried or Tried(), only)
         return refute(*given, TRIALS, simpler, tried, only)
 
@@ -240,7 +227,7 @@ def _repeating(
         if inputs is None:
             continue
         tried.samples += 1
-        found = compare(sequential, distributed, contract, inputs, run_both, True, only)
+        found = compare(sequential, distributed, contract, inputs, run_once, True, only)
         if found is not None:
             return found
     return None
@@ -284,7 +271,7 @@ def shrink(
         small = resize(sequential, distributed, contract, mesh, smallest=True)
         if isinstance(small, Declined) or small.caveats or not small.sizes:
             continue
-        if too_large(small.sequential, small.distributed):
+        if small.large:
             continue
         try:
             found = _refuted(small, seed, True)

@@ -38,6 +38,7 @@ from verifier.refute.scale_down.reading import Dims
 from verifier.refute.scale_down.rebuild import Atoms, Value, contract_at, rebuild
 from verifier.refute.scale_down.solve import Values, determined, solve, spread
 from verifier.refute.scale_down.system import Declined, System
+from verifier.refute.search import too_large
 
 KEEP_RANKS = 16
 """Meshes of up to this many ranks are kept."""
@@ -75,6 +76,8 @@ class Resized:
     """Factors that count ranks of the given mesh, with what they are on this one."""
     extents: Mapping[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
     """What the extents of each size became."""
+    large: bool = False
+    """Whether they are still too large to be run as small programs are."""
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sizes)) or "the extents given"
@@ -166,6 +169,7 @@ class _Pair:
         self.atoms: Atoms = {}
         self.unlike: dict[str, Dims] = {}
         """Outputs whose shape on a rank is not what the contract asks for."""
+        self.held = self._held()
         self._tie()
         name_loose(self.system)
         keep_places(self.system)
@@ -174,6 +178,21 @@ class _Pair:
         self._doubt_cuts(cuts, told_apart(distributed, contract))
         simplify(self.system)
         keep_unanchored(self.system, determined(self.system))
+
+    def _held(self) -> Counter[tuple[int, ...]]:
+        """The unknowns of every value that a run holds, and how many ranks and values have them."""
+        out: Counter[tuple[int, ...]] = Counter()
+
+        def collect(sizes: Sizes, times: tuple[int, ...], copies: int) -> None:
+            for dims in sizes.dims.values():
+                out[(*times, *dims)] += copies
+            for sized, body in zip(sizes.attrs, sizes.bodies, strict=True):
+                if body is not None:
+                    collect(body, (*times, cast(int, sized["length"])), copies)
+
+        collect(self.one, (), 1)
+        collect(self.many, (), self.mesh.size)
+        return out
 
     def _doubt_cuts(
         self, cuts: Iterable[tuple[int, int]], told: Mapping[str, Sequence[int]]
@@ -239,41 +258,29 @@ class _Pair:
         self.atoms[key] = tuple(atoms)
 
     def resized(self, smallest: bool) -> Resized:
-        found: list[tuple[int, int, System, Values]] = []
+        found: list[tuple[int, int, System, Values, Callable[[Values], int]]] = []
         for order, system in enumerate(self._readings(smallest)):
             values = solve(system)
             if values is None:
                 continue
-            found.append((self._elements(system, values), order, system, values))
+            count_at = self._counter(system)
+            found.append((count_at(values), order, system, values, count_at))
             if not smallest and found[-1][0] <= ENOUGH:
                 break
         if not found:
             raise Declined("no smaller extents were found")
         enough = [one for one in found if one[0] <= ENOUGH and not smallest]
-        count, _, system, values = min(enough or found, key=lambda one: one[:2])
+        count, _, system, values, count_at = min(enough or found, key=lambda one: one[:2])
         if not smallest:
             most = max(ENOUGH, count * 3 // 2)
-            count_at = self._counter(system)
             values = spread(system, values, lambda v: count_at(v) <= most)
         return self._at(system, values)
-
-    def _elements(self, system: System, values: Values) -> int:
-        return self._counter(system)(values)
 
     def _counter(self, system: System) -> Callable[[Values], int]:
         """How many numbers one run of both programs holds, by the values of the unknowns."""
         products: Counter[tuple[int, ...]] = Counter()
-
-        def collect(sizes: Sizes, times: tuple[int, ...], copies: int) -> None:
-            for dims in sizes.dims.values():
-                products[tuple(sorted((*times, *map(system.root, dims))))] += copies
-            for sized, body in zip(sizes.attrs, sizes.bodies, strict=True):
-                if body is not None:
-                    length = system.root(cast(int, sized["length"]))
-                    collect(body, (*times, length), copies)
-
-        collect(self.one, (), 1)
-        collect(self.many, (), self.mesh.size)
+        for unknowns, copies in self.held.items():
+            products[tuple(sorted(map(system.root, unknowns)))] += copies
         return lambda values: sum(
             copies * math.prod(values[v] for v in unknowns) for unknowns, copies in products.items()
         )
@@ -313,8 +320,8 @@ class _Pair:
         caveats += saturated(self.one.program, one) + saturated(self.many.program, many)
         doubtful = tuple(dict.fromkeys(caveats))
         became = {n: frozenset(found) for n, found in after.items()}
-        sizes = self._sizes(value)
-        return Resized(one, many, contract, sizes, doubtful, self.kept, extents=became)
+        large, sizes = too_large(one, many), self._sizes(value)
+        return Resized(one, many, contract, sizes, doubtful, self.kept, {}, became, large)
 
     def _sizes(self, value: Value) -> tuple[Size, ...]:
         out: dict[tuple[int, int], Size] = {}

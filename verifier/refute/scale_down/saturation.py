@@ -17,10 +17,10 @@ from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
+from verifier.refute.compare import TOLERANCE
 from verifier.refute.dedup import BUDGET, Arrays, simulate
 from verifier.refute.evaluate import Ranks
 from verifier.refute.scatter import scatter
-from verifier.refute.search import TOLERANCE
 
 Seed = Callable[[Node], bool]
 SHIFTS = frozenset({"all_reduce", "expand", "reshape", "merge", "only"})

@@ -24,20 +24,20 @@ from verifier.kernel.program.where import common
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.dedup import BudgetError
 from verifier.refute.premises import Premises
-from verifier.refute.scale_down.fold import folded, renamed, same, with_body
+from verifier.refute.sampling import ROOTED, rooted
+from verifier.refute.scale_down.fold import each, folded, renamed, same, with_body
 from verifier.refute.scale_down.literals import ONE_SIDED, counts_entries, factors, literal
 from verifier.refute.scale_down.mesh_constants import counting, place
 from verifier.refute.scale_down.refuting import SmallDifference
 from verifier.refute.scale_down.resized import Resized
 from verifier.refute.scale_down.saturation import loses_nothing, shows_in_both
-from verifier.refute.search import ROOTED, rooted
 
 Holds = Callable[[Program, Program, Contract], bool]
 """Whether every output of a distributed program is related to the one-device program."""
 MAX_ODD = 3
 """Numbers that are tried, and for each of them so many others in its place."""
 LITTLE = ((2.0**-10, True), (2.0**-20, True))
-"""Further inputs on which both choices are looked at, besides those of `search.ROOTED`."""
+"""Further inputs on which both choices are looked at, besides those of `sampling.ROOTED`."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ def _in_place(
     nothing = traits(first.op).nothing
     nothing = Fraction(sign) if nothing is None else nothing
     beside = _beside(*chosen[0])
-    tried = dict.fromkeys((*beside, *(sign * f for f in missing), nothing))
+    plain = (*(sign * f for f in missing), nothing)
+    tried = dict.fromkeys((*beside, *plain) if first.inputs else (*plain, *beside))
     for other in list(tried)[:MAX_ODD]:
         yield Replacement(nodes, value, other, other in beside)
 
@@ -170,7 +171,7 @@ def _held(
 ) -> bool:
     """Whether the program is related, what ranks do alike written once: with the other number as it
     stands, or without the nodes that then change nothing."""
-    plain = _plain(right, regions(right), _having(tried.names, tried.other))
+    plain = _plain(right, regions(right), _having(tried.names, tried.other), {})
     versions = (right,) if plain is right else (right, plain) if tried.beside else (plain, right)
     wholes = map(folded, versions)
     return any(whole is not None and holds(one, whole, contract) for whole in wholes)
@@ -180,36 +181,35 @@ def _exchanged(program: Program, tried: Replacement) -> Program | None:
     """The program with the other number in these nodes; None where one of them is not there."""
     mine, seen = _having(tried.names, tried.odd), set[str]()
 
-    def changed(node: Node) -> Node:
+    def changed(_: Program, node: Node) -> Node:
         if not mine(node):
             return node
         seen.add(node.outputs[0])
         return replace(node, attrs={**node.attrs, traits(node.op).literal: tried.other})
 
-    out = _each(program, changed)
+    out = each(program, changed)
     return out if seen == set(tried.names) else None
 
 
-def _each(program: Program, changed: Callable[[Node], Node]) -> Program:
-    nodes: list[Node] = []
-    for node in program.nodes:
-        if node.body is None:
-            nodes.append(changed(node))
-            continue
-        nodes.append(with_body(node, _each(node.body, changed)))
-    if same(nodes, program.nodes):
-        return program
-    return replace(program, nodes=tuple(nodes))
+Bodies = dict[tuple[int, int], tuple[Regions, Program]]
+"""What became of blocks, by their identity and that of their regions, which stay alive here."""
 
 
-def _plain(program: Program, places: Regions, mine: Callable[[Node], bool]) -> Program:
-    """The program without the nodes of these that change nothing, as a factor of 1."""
+def _plain(
+    program: Program, places: Regions, mine: Callable[[Node], bool], bodies: Bodies
+) -> Program:
+    """The program without the nodes of these that change nothing, as a factor of 1. A block that
+    several nodes share stays shared."""
     names: dict[str, str] = {}
     nodes: list[Node] = []
     for old in program.nodes:
         node = renamed(old, names)
         if node.body is not None:
-            node = with_body(node, _plain(node.body, places.inside(old), mine))
+            inside = places.inside(old)
+            key = id(node.body), id(inside)
+            if key not in bodies:
+                bodies[key] = inside, _plain(node.body, inside, mine, bodies)
+            node = with_body(node, bodies[key][1])
         elif mine(node) and traits(node.op).nothing == literal(node):
             (out,), (value,) = node.outputs, node.inputs
             if places.values[out] == places.values[value]:

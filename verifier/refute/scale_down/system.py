@@ -178,7 +178,7 @@ class System:
     def free(self) -> list[int]:
         """Roots of the classes that may be resized."""
         fixed = {self.root(v) for v in self.pinned}
-        return [v for v in range(len(self.values)) if self.root(v) == v and v not in fixed]
+        return [v for v, above in enumerate(self.parent) if above == v and v not in fixed]
 
     def families(
         self, ties: Sequence[Product | Sum], apart: Collection[int] = ()
