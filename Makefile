@@ -54,8 +54,9 @@ test-llm: $(OK)  ## a small model behind a real server: one question of every ro
 	$(BIN)/python -m benchmarks.llm_server
 
 .PHONY: laws
-laws: $(OK)  ## the laws of every op and every rule
-	$(BIN)/pytest -q -n 2 tests/laws
+laws: $(OK)  ## the laws of every op and every rule, and what Z3 is remembered to have said of steps
+	$(BIN)/pytest -q -n 2 tests/laws tests/checker/test_discharge.py
+	$(BIN)/python -m benchmarks.discharge --again "$${XDG_CACHE_HOME:-$$HOME/.cache}/shardproof/steps.json"
 
 .PHONY: mutants
 mutants: $(OK)  ## more than 10,000 variants of programs and training steps, against float64 runs

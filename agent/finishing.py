@@ -13,6 +13,7 @@ from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
+from agent.remembered import answers
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
@@ -117,11 +118,13 @@ def _check(run: Run, judged: Judged, proof: Proof, found: summary.Findings) -> N
     """The second opinion. A certificate that it rejects is no proof."""
     with run.phase("check") as phase:
         result = check(
-            proof.certificate, Problem(judged.sequential, judged.distributed, judged.contract)
+            proof.certificate,
+            Problem(judged.sequential, judged.distributed, judged.contract),
+            answers(),
         )
         match result:
-            case Accepted(claims=claims):
-                phase.summary = f"certificate accepted, {claims} claims"
+            case Accepted():
+                phase.summary = str(result)
             case Rejected(reason=reason, where=where):
                 phase.summary = "certificate rejected"
                 found.verdict = Unknown(f"the checker rejects the certificate: {reason} ({where})")

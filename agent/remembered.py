@@ -11,14 +11,24 @@ from verifier.kernel.program.program import Program
 from verifier.reuse import Base, proved_again
 from verifier.reuse.reading import reread
 from verifier.reuse.store import Kept, Store
+from verifier.smt.answers import Answers
 from verifier.text.parser import Spans, parse_text
 from verifier.verdict import Proof
 
 
 def directory() -> Path:
     """Where proofs are kept: `$XDG_CACHE_HOME/shardproof/proofs`, or the same in `~/.cache`."""
+    return _kept() / "proofs"
+
+
+def answers(cache: bool = True) -> Answers:
+    """What Z3 said of the steps of proofs: kept beside them, in memory alone without `cache`."""
+    return Answers(_kept() / "steps.json" if cache else None)
+
+
+def _kept() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "shardproof" / "proofs"
+    return Path(home) / "shardproof"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`shardproof verify`: checks an out-directory again, or two IR files under a contract.
 
-Needs numpy alone: no torch, no search, no network, and for a directory no solver either. Only
-`--recapture` runs the owner's code.
+Needs numpy and Z3: no torch, no search and no network. The solver is asked about steps of a proof
+that no answer is kept of. Only `--recapture` runs the owner's code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from agent import events, outdir, verdicts
 from agent.agreement import disagreement
 from agent.errors import Exit, InputError
 from agent.patching import record
+from agent.remembered import answers
 from agent.run import Outcome, Run
 from synthesis import plan as plans
 from verifier.checker import Accepted, Rejected, check
@@ -54,7 +55,7 @@ def dispatch(
             from agent.batch import reverify as again
 
             return again.folder_again(run, directory, recapture, root)
-        return directory_again(run, directory, recapture, root)
+        return directory_again(run, directory, recapture, root, cache)
     if directory is None and sequential and distributed and contract and not recapture:
         return programs(run, sequential, distributed, contract, relations, cache)
     raise InputError(
@@ -65,7 +66,11 @@ def dispatch(
 
 
 def directory_again(
-    run: Run, directory: Path, recapture: bool = False, root: Path = Path()
+    run: Run,
+    directory: Path,
+    recapture: bool = False,
+    root: Path = Path(),
+    cache: bool = True,
 ) -> Outcome:
     """Hashes, the certificate, the order in time, the plan, and what patch.diff would touch.
 
@@ -75,11 +80,15 @@ def directory_again(
     Raises:
         InputError: not an out-directory, or a file of it that cannot be read.
     """
-    return examined(run, directory, recapture, root)[0]
+    return examined(run, directory, recapture, root, cache)[0]
 
 
 def examined(
-    run: Run, directory: Path, recapture: bool = False, root: Path = Path()
+    run: Run,
+    directory: Path,
+    recapture: bool = False,
+    root: Path = Path(),
+    cache: bool = True,
 ) -> tuple[Outcome, tuple[str, ...]]:
     """The same, with all that what was found rests on, one sentence each."""
     with run.phase("files") as phase:
@@ -106,9 +115,9 @@ def examined(
         certificate = _read(directory / CERTIFICATE, _object)
         phase.summary = f"{len(sequential.nodes)} and {len(distributed.nodes)} ops"
     with run.phase("check") as phase:
-        result = check(certificate, Problem(sequential, distributed, contract))
+        result = check(certificate, Problem(sequential, distributed, contract), answers(cache))
         if isinstance(result, Accepted):
-            phase.summary = f"certificate accepted, {result.claims} claims"
+            phase.summary = f"{result}; its order in time holds"
             phase.facts["claims"] = result.claims
     if isinstance(result, Rejected):
         return _rejected(run, CERTIFICATE, result.reason, result.where), ()
@@ -228,10 +237,10 @@ def programs(
         phase.facts.update(verdict.stats)
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:
-            result = check(verdict.certificate, Problem(one, many, asked))
+            result = check(verdict.certificate, Problem(one, many, asked), answers(cache))
             if isinstance(result, Rejected):
                 return _open(run, f"certificate rejected: {result.reason}", result.where)
-            phase.summary = f"certificate accepted, {result.claims} claims"
+            phase.summary = str(result)
             phase.facts["claims"] = result.claims
         large = not verdict.stats.get("refuter_ran", 1.0)
         if files is not None and spans is not None and kept and large and many is written:

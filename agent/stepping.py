@@ -10,6 +10,7 @@ from pathlib import Path
 from agent import verdicts
 from agent.errors import InputError
 from agent.pipeline import captured_in
+from agent.remembered import answers
 from agent.run import Outcome, Run
 from agent.summary import strategy
 from synthesis.emit import loss_obstacle
@@ -90,12 +91,14 @@ def prove(run: Run, job: Job) -> Outcome:
     if isinstance(verdict, Proof):
         with run.phase("check") as phase:
             said = check(
-                verdict.certificate, Problem(step.sequential, step.distributed, step.contract)
+                verdict.certificate,
+                Problem(step.sequential, step.distributed, step.contract),
+                answers(),
             )
             if isinstance(said, Rejected):
                 verdict = Unknown(f"certificate rejected: {said.reason}")
             else:
-                phase.summary = f"certificate accepted, {said.claims} claims"
+                phase.summary = str(said)
     if job.out is not None:
         _write(job.out, step, verdict.certificate if isinstance(verdict, Proof) else None)
     return verdicts.report(run, verdict)

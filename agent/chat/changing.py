@@ -157,7 +157,7 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
         checked = check(verdict.certificate, Problem(pair.sequential, many, contract))
         if not isinstance(checked, Accepted):
             raise InputError("the checker rejects the certificate", got=checked.reason)
-        phase.summary = f"certificate accepted, {checked.claims} claims"
+        phase.summary = str(checked)
     root = _root(session)
     shown = Path(source.path).name if Path(source.path).is_absolute() else source.path
     made = patch({shown: (old, new)}, (), "")

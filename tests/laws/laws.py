@@ -12,25 +12,23 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from tests.laws.samples import MESHES, Case, cases
-from verifier.domains.base import Array, Domain, is_index
+from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
-from verifier.domains.symbolic import Symbolic, equations
+from verifier.domains.symbolic import Symbolic
+from verifier.kernel.layout import Layout
 from verifier.kernel.ops import REGISTRY
-from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import Op, Placed, Refused
 from verifier.kernel.program.types import FLOATS
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, members, ranks_where
-from verifier.kernel.rank_sets import Regions
-from verifier.refute.evaluate import Values, run_node
-from verifier.refute.scatter import copies, gather, scatter
+from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 from verifier.smt import solver as smt
+from verifier.smt.instances import Instance, Piece
 from verifier.smt.lemmas import LEMMAS
+from verifier.smt.pieces import broken, zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def draw(case: Case, domain: Domain, rng: np.random.Generator) -> list[Array]:
     for i, (layout, dtype) in enumerate(zip(case.layouts, case.dtypes, strict=True)):
         shape = layout.global_shape
         if i in case.zeros:
-            out.append(_zeros(shape, dtype, domain))
+            out.append(zeros(shape, dtype, domain))
         elif dtype == "bool":
             out.append(rng.integers(2, size=shape).astype(bool))
         elif dtype == "i64":
@@ -79,12 +77,6 @@ def draw(case: Case, domain: Domain, rng: np.random.Generator) -> list[Array]:
                 values = np.abs(values) + 0.1
             out.append(values)
     return out
-
-
-def _zeros(shape: tuple[int, ...], dtype: str, domain: Domain) -> Array:
-    if dtype in FLOATS:
-        return domain.full(shape, Fraction(0))
-    return np.zeros(shape, dtype=bool if dtype == "bool" else np.int64)
 
 
 def starts(case: Case) -> Where:
@@ -104,23 +96,15 @@ def lands(case: Case) -> Where:
     return case.op.region(dict(case.attrs), held, EVERYWHERE, case.mesh)
 
 
-def run_ranks(case: Case, parts: list[list[Array]], domain: Domain) -> list[Array]:
-    """The op on every rank; `parts` holds the pieces of each operand in rank order.
-
-    A rank that the result does not reach has an array of no entries.
-    """
-    names = tuple(f"i{k}" for k in range(len(parts)))
-    coords, held, region = case.mesh.coords(), starts(case), lands(case)
-    state: list[Values] = [
-        {name: piece[rank] for name, piece in zip(names, parts, strict=True)}
-        if contains(held, coords[rank])
-        else {}
-        for rank in range(case.mesh.size)
-    ]
-    node = Node(case.op.name, names, ("out",), dict(case.attrs))
-    places = Regions({**dict.fromkeys(names, held), "out": region})
-    run_node(node, state, case.mesh, coords, domain, places)
-    return [local.get("out", np.zeros(0)) for local in state]
+def instance(case: Case, layout: Layout) -> Instance:
+    """The case as a step, with the layout that is claimed of its result."""
+    held = starts(case)
+    given = tuple(
+        Piece(lay, held, dtype, i in case.zeros)
+        for i, (lay, dtype) in enumerate(zip(case.layouts, case.dtypes, strict=True))
+    )
+    name = case.op.name
+    return Instance(name, name, case.attrs, given, Piece(layout, lands(case)), case.mesh)
 
 
 def expected(case: Case, placed: Placed, wholes: list[Array], domain: Domain) -> Array:
@@ -135,46 +119,16 @@ def expected(case: Case, placed: Placed, wholes: list[Array], domain: Domain) ->
     return domain.mul(domain.lift(value), domain.const(placed.scale))
 
 
-def differs(a: Array, b: Array, domain: Domain) -> str | None:
-    """Why two arrays are not shown to be equal; None where they are."""
-    if a.shape != b.shape:
-        return f"shape {list(a.shape)}, expected {list(b.shape)}"
-    if is_index(a) != is_index(b):
-        a, b = domain.lift(a), domain.lift(b)
-    if isinstance(domain, Symbolic) and not is_index(a):
-        goals = equations(a, b)
-        answer = smt.prove(smt.conj(*goals), domain.facts) if goals else smt.Valid()
-        return None if isinstance(answer, smt.Valid) else str(answer)[:300]
-    if isinstance(domain, Floats) and not is_index(a):
-        same = np.allclose(a, b, rtol=1e-9, atol=1e-9)
-    else:
-        same = np.array_equal(a, b)
-    return None if same else f"got {a.tolist()}, expected {b.tolist()}"
-
-
 def check(case: Case, placed: Placed, domain: Domain, rng: np.random.Generator) -> str | None:
     """Why the claim fails on this domain; None where it holds."""
-    wholes = draw(case, domain, rng)
-    parts = [
-        scatter(whole, layout, case.mesh, domain, rng)
-        for whole, layout in zip(wholes, case.layouts, strict=True)
-    ]
-    for i in case.zeros:
-        parts[i] = [_zeros(p.shape, case.dtypes[i], domain) for p in parts[i]]
-    results, region = run_ranks(case, parts, domain), lands(case)
     (layout,) = placed.layouts
-    made = [results[rank] for rank in members(region, case.mesh)]
-    wrong = next((r for r in made if r.shape != layout.local_shape), None)
-    if wrong is not None:
-        return f"a rank holds shape {list(wrong.shape)}, the layout says {list(layout.local_shape)}"
-    for rank, origin in copies(layout, case.mesh, region):
-        why = differs(results[rank], results[origin], domain)
-        if why:
-            return f"ranks {rank} and {origin} hold one piece and disagree: {why}"
-    return differs(
-        gather(results, layout, case.mesh, domain, region),
-        expected(case, placed, wholes, domain),
+    wholes = draw(case, domain, rng)
+    return broken(
+        instance(case, layout),
+        wholes,
+        lambda given, parts: expected(case, placed, list(given), domain),
         domain,
+        rng,
     )
 
 

@@ -14,7 +14,7 @@ from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, 
 from verifier.terms import Ref, Terms
 
 
-class NotShownError(Exception):
+class NotShownError(ValueError):
     """A claim that does not follow: why."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from verifier.analysis.replication import alike, positive
@@ -26,6 +26,7 @@ from verifier.checker.order import in_time
 from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
+from verifier.checker.steps import Steps, conclude
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
 from verifier.kernel.inline import inline
@@ -42,6 +43,8 @@ from verifier.problem import Problem
 from verifier.provers.relate import Sequential, as_terms
 from verifier.provers.rewrite.steps import Path, follow
 from verifier.scope import scope_of
+from verifier.smt.answers import Answers, Summary
+from verifier.smt.instances import JOINED
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
 from verifier.text.wellformed import shared, well_formed
@@ -56,6 +59,12 @@ class Accepted:
     """What was shown, worked out from the programs and not read from the certificate."""
     assumptions: tuple[str, ...] = ()
     """All that it rests on: what the contract assumes, and what the steps assume besides."""
+    steps: Summary | None = None
+    """How far Z3 shows the steps, where it was asked."""
+
+    def __str__(self) -> str:
+        steps = f"; {self.steps}" if self.steps is not None else ""
+        return f"certificate accepted, {self.claims} claims{steps}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,14 @@ class _BrokenError(Exception):
         self.rejected = Rejected(reason, where)
 
 
-def check(certificate: Mapping[str, Any], problem: Problem) -> Result:
-    """Whether the certificate shows that the distributed program meets the contract."""
+def check(
+    certificate: Mapping[str, Any], problem: Problem, discharge: Answers | None = None
+) -> Result:
+    """Whether the certificate shows that the distributed program meets the contract.
+
+    With `discharge`, Z3 is asked about every distinct step that it rests on, where no answer is
+    kept yet; a step that Z3 refutes is a fault of a rule, and nothing is accepted.
+    """
     contract = problem.contract
     try:
         sequential, distributed = _prepared(problem.sequential), _prepared(problem.distributed)
@@ -104,9 +119,13 @@ def check(certificate: Mapping[str, Any], problem: Problem) -> Result:
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
         laws = dict(at["laws"].entries()) if "laws" in at else {}
+        walk.told.equalities += len(laws)
         _outputs(at["outputs"], one, distributed, contract, known, laws)
         assumed = *_assumed(contract), *labels
-        return Accepted(walk.count, scope_of(sequential, distributed), assumed)
+        steps = discharge and discharge.settle(walk.told, conclude)
+        if steps is not None and steps.refuted:
+            return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
+        return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps)
     except _BrokenError as broken:
         return broken.rejected
     except NotShownError as error:
@@ -282,6 +301,7 @@ class _Walk:
 
     def __init__(self, program: Program, contract: Contract) -> None:
         self.program, self.contract, self.mesh = program, contract, program.mesh
+        self.told = Steps(program.mesh)
         self.count = 0
         self.steps: dict[tuple[int, int, int, int, str], Known] = {}
         """Claims inside repeated blocks that were shown once: by block, body, how many of its
@@ -400,6 +420,7 @@ class _Walk:
             fits(layout, self.mesh, local)
             if row.rule == f"blocks:{node.op}":
                 ref = blocks(node, args, row.layout, one.terms)
+                self.told.add(row, node.op, attrs, args, dtypes)
                 return self._named(one, row, ref)
             if row.rule != node.op:
                 mesh_dim = self._balanced(program, node, row.rule, args)
@@ -407,6 +428,7 @@ class _Walk:
                 fits(layout, self.mesh, local)
             ref = derive(Step(node, attrs, tuple(args), dtypes, layout, self.mesh, one.terms))
             need(one.terms.shape(ref) == layout.global_shape, "another whole shape")
+            self.told.add(replace(row, layout=layout, rule=node.op), node.op, attrs, args, dtypes)
             if mesh_dim is not None:
                 assumed = [b.value for b in self.contract.balanced if b.mesh_dim == mesh_dim]
                 limited = mesh_dim in dict(row.where)
@@ -431,7 +453,9 @@ class _Walk:
         if any(kind in KINDS for kind in row.rule.split(":")[1:2]):
             need(program is self.program, "parts of a value inside a repeated block")
             about = self.alike[name], name in self.positive
+            self.told.add(row, JOINED, {}, parts)
             return self._named(one, row, part(row, parts, name, *about, one.terms, self.mesh))
+        self.told.add(row, JOINED, {}, parts)
         return self._named(one, row, join(row, parts, one.terms, self.mesh))
 
     def _moved(
@@ -446,6 +470,7 @@ class _Walk:
         fits(row.layout, self.mesh, program.types[name].shape)
         attrs = lookup(node.op).with_defaults(node.attrs)
         given = known[value][index]
+        self.told.add(row, node.op, attrs, [given])
         return self._named(one, row, move(node.op, attrs, row, given, one.terms, self.mesh))
 
     def _named(self, one: Sequential, row: Row, ref: Ref) -> Claim:
@@ -458,6 +483,7 @@ class _Walk:
         if named is None or same(one.terms, named, ref):
             return ref
         need(one.keys.same(named, ref), f"the value is not {row.factor} * %{row.of}")
+        self.told.equalities += 1
         return named
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:

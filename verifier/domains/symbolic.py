@@ -123,6 +123,13 @@ class Symbolic(Domain):
             out[index] = z3.Real(f"{name}[{','.join(map(str, index))}]")
         return out
 
+    def truths(self, name: str, shape: tuple[int, ...]) -> Array:
+        """An array of distinct truth values."""
+        out = np.empty(shape, dtype=object)
+        for index in np.ndindex(*shape):
+            out[index] = z3.Bool(f"{name}[{','.join(map(str, index))}]")
+        return out
+
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         self._fresh += 1
         return self.symbols(f"r{self._fresh}", shape)
@@ -132,6 +139,14 @@ class Symbolic(Domain):
 
     def lift(self, a: Array) -> Array:
         return _objects(_NUMBER(a.astype(object)))
+
+    def truncate(self, a: Array) -> Array:
+        """Of a truth value 1 or 0; of a number some function, the same everywhere."""
+
+        def entry(x: Entry) -> Entry:
+            return _number(x) if _is_bool(x) else self._apply("truncate", term(x))
+
+        return _objects(np.frompyfunc(entry, 1, 1)(a))
 
     def _add(self, a: Array, b: Array) -> Array:
         return _objects(_PLUS(a, b))

@@ -65,6 +65,7 @@ class Solver:
 
     rlimit: int = RLIMIT
     timeout_ms: int = TIMEOUT_MS
+    """0: none, so that every machine has the same answer."""
     keep: bool = False
     """Whether every query is kept in `archive` as SMT-LIB text."""
     stats: Stats = field(default_factory=Stats)
@@ -75,7 +76,8 @@ class Solver:
 
     def _fresh(self) -> Any:
         solver: Any = z3.Solver()
-        solver.set("timeout", self.timeout_ms)
+        if self.timeout_ms:
+            solver.set("timeout", self.timeout_ms)
         solver.set("rlimit", self.rlimit)
         # Z3's own handler would take SIGINT and answer `unknown`, with no word of the interrupt.
         solver.set("ctrl_c", False)
@@ -171,9 +173,14 @@ def interrupt() -> None:
             z3.main_ctx().interrupt()
 
 
-def prove(goal: Term, premises: Iterable[Term] = (), rlimit: int = RLIMIT) -> Answer:
+def prove(
+    goal: Term,
+    premises: Iterable[Term] = (),
+    rlimit: int = RLIMIT,
+    timeout_ms: int = TIMEOUT_MS,
+) -> Answer:
     """Whether `premises` imply `goal`, on a solver of its own."""
-    solver = Solver(rlimit=rlimit)
+    solver = Solver(rlimit=rlimit, timeout_ms=timeout_ms)
     solver.assume(*premises)
     return solver.prove(goal)
 
@@ -220,6 +227,13 @@ def conj(*facts: Term) -> Term:
 
 def disj(*facts: Term) -> Term:
     return z3.Or(*facts)
+
+
+def simplifies(goal: Term) -> bool:
+    """Whether Z3's simplifier takes a goal to true; equations as polynomials."""
+    if z3.is_eq(goal) and not z3.is_bool(goal.arg(0)):
+        goal = z3.simplify(goal.arg(0) - goal.arg(1), som=True) == 0
+    return bool(z3.is_true(z3.simplify(goal)))
 
 
 def negation(fact: Term) -> Term:

@@ -181,7 +181,7 @@ def _read_node(at: data.Cursor, parts: Assembly) -> None:
         types.append(_read_type(item["type"]))
     source = _read_source(at["source"]) if "source" in at else Source()
     body = _program(at["body"], parts.depth + 1) if "body" in at else None
-    attrs = {key: _read_attr(at["attrs"][key]) for key in at["attrs"].object()}
+    attrs = {key: attr_from_json(at["attrs"][key]) for key in at["attrs"].object()}
     inputs = [item.text() for item in at["inputs"].items()]
     with at.located():
         where, timing = _read_where(at, parts), _read_timing(at)
@@ -214,7 +214,8 @@ def _read_source(at: data.Cursor) -> Source:
     return Source(at["file"].text(), line, at["module"].text(), at["text"].text())
 
 
-def _read_attr(at: data.Cursor) -> Attr:
+def attr_from_json(at: data.Cursor) -> Attr:
+    """Raises MalformedError."""
     found = at.value
     if isinstance(found, bool | int | str):
         return found

@@ -51,7 +51,7 @@ def _report(session: Session, verdict: Verdict) -> Outcome:
                 verdict.certificate, Problem(pair.sequential, pair.distributed, pair.contract)
             )
             if isinstance(found, Accepted):
-                phase.summary = f"certificate accepted, {found.claims} claims"
+                phase.summary = str(found)
             else:
                 phase.summary = "certificate rejected"
                 verdict = Unknown(

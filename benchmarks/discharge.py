@@ -1,0 +1,129 @@
+"""`python -m benchmarks.discharge`: how far Z3 shows the steps of proofs, and what that costs.
+
+Proves the corpus, the right programs at both sizes and the full-size training steps, and asks about
+every distinct step that the certificates rest on: first with no answer kept, then with all of them.
+Seconds are of the processor. With `--again FILE`, every answer in a file is asked for anew. Exits 1
+where a step is shown by its rule alone, is refuted, or has another answer than was kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.mutation_testing.corpus import cases
+from benchmarks.training import PLANS
+from synthesis.training.model import MODELS
+from synthesis.training.step import training_step
+from tests.right.programs import SIZES, spellings
+from verifier.checker import Accepted, check
+from verifier.checker.steps import conclude
+from verifier.problem import Problem
+from verifier.smt.answers import EXTENTS, Answers
+from verifier.verdict import Proof
+from verifier.verification import verify
+
+HEADS = (
+    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "by laws", "check s",
+    "cold s", "warm s",
+)  # fmt: skip
+
+
+@dataclass
+class Row:
+    """What was asked of the proofs of some programs."""
+
+    proofs: int = 0
+    elements: int = 0
+    """Proofs element by element, which have no steps."""
+    instances: int = 0
+    equalities: int = 0
+    check_s: float = 0.0
+    cold_s: float = 0.0
+    warm_s: float = 0.0
+    answers: Answers = field(default_factory=Answers)
+
+    def add(self, problem: Problem) -> None:
+        proof = verify(problem)
+        if not isinstance(proof, Proof):
+            return
+        self.proofs += 1
+        seconds: list[float] = []
+        for answers in (None, self.answers, self.answers):
+            begin = time.process_time()
+            found = check(proof.certificate, problem, answers)
+            seconds.append(time.process_time() - begin)
+            assert isinstance(found, Accepted), found
+        self.check_s += seconds[0]
+        self.cold_s += seconds[1]
+        self.warm_s += seconds[2]
+        if found.steps is None:
+            self.elements += 1
+            return
+        self.instances += found.steps.instances
+        self.equalities += found.steps.equalities
+
+    def cells(self, name: str) -> list[str]:
+        kept = [one.answer for one in self.answers.known.values()]
+        counts = Counter(one.extent for one in kept)
+        queries = sum(one.queries > 0 for one in kept)
+        numbers = [self.proofs, self.instances, len(kept), *(counts[e] for e in EXTENTS)]
+        seconds = (f"{s:.2f}" for s in (self.check_s, self.cold_s, self.warm_s))
+        proofs = f"{self.proofs} ({self.elements} by elements)"
+        return [name, proofs, *map(str, [*numbers[1:], queries, self.equalities]), *seconds]
+
+
+def programs(name: str) -> Iterator[Problem]:
+    if name == "corpus":
+        for case in cases():
+            if case.kind == "program" and "right" in case.sections:
+                yield Problem(*case.programs("right"))
+    elif name == "right":
+        for size in SIZES:
+            yield from (Problem(*s.programs()) for s in spellings(size) if s.right)
+    else:
+        chosen = next(p for p in PLANS if str(p) == name)
+        step = training_step(MODELS[chosen.model], chosen.degrees)
+        yield Problem(step.sequential, step.distributed, step.contract)
+
+
+def again(path: Path) -> int:
+    """Ask for every answer of a file anew."""
+    kept = Answers(path)
+    wrong = kept.again(conclude)
+    print("\n".join([f"{len(kept.known)} answers, {len(wrong)} of them others", *map(str, wrong)]))
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.discharge", description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all by default")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="ask for kept answers anew")
+    options = parser.parse_args()
+    if options.again is not None:
+        return again(options.again)
+    warnings.simplefilter("ignore", RuntimeWarning)
+    given: list[str] = options.names
+    print("| " + " | ".join(HEADS) + " |")
+    print("|---" * len(HEADS) + "|")
+    bad = 0
+    for name in ("corpus", "right", *map(str, PLANS)):
+        if given and not any(part in name for part in given):
+            continue
+        row = Row()
+        for problem in programs(name):
+            row.add(problem)
+        print("| " + " | ".join(row.cells(name)) + " |", flush=True)
+        kept = row.answers.known.values()
+        bad += sum(one.answer.extent in ("rule alone", "refuted") for one in kept)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""What is known of the forms that the steps of proofs have, kept from one proof to the next.
+
+An answer is found by the text of its form, and is about one text of the code that gave it: rules,
+ops, domains and what makes obligations of a step. Kept with each is one instance of the form, so
+that all of them can be asked for again. Reading answers needs no solver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from verifier.kernel.program.jsondata import Cursor
+from verifier.smt.forms import Form, form
+from verifier.smt.instances import Instance, from_json, to_json
+
+if TYPE_CHECKING:
+    from verifier.terms import Ref, Terms
+
+Conclude = Callable[[Instance, "Sequence[Ref]", "Terms"], "Ref"]
+"""What a rule takes the result for. Raises ValueError where it does not accept the step."""
+Extent = Literal["all sizes", "small sizes", "rule alone", "refuted"]
+EXTENTS: tuple[Extent, ...] = get_args(Extent)
+CODE = ("checker", "domains", "kernel", "smt", "terms", "refute/evaluate.py", "refute/scatter.py")
+"""What an answer depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discharged:
+    """How far a step was shown."""
+
+    extent: Extent
+    queries: int = 0
+    """Goals that went to Z3's solver; the others are identities, or closed by its simplifier."""
+    why: str = ""
+    """Why no further; of what is refuted, the fault."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How far the steps of one proof were shown."""
+
+    instances: int
+    forms: int
+    counts: dict[Extent, int]
+    """Of forms."""
+    queries: int
+    """Forms of which a goal went to the solver."""
+    asked: int
+    """Forms that no answer was kept of."""
+    equalities: int = 0
+    """Uses of laws of terms, of which Z3 is not asked."""
+    refuted: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        told = [f"{self.counts[e]} {_SAID[e]}" for e in EXTENTS if self.counts.get(e)]
+        if self.equalities:
+            told.append(f"{self.equalities} equalities by laws of terms")
+        kinds = f"{self.instances} rule instances of {self.forms} forms"
+        return f"{kinds}: {', '.join(told) or 'nothing to show'}"
+
+
+_SAID: dict[Extent, str] = {
+    "all sizes": "for all sizes by Z3",
+    "small sizes": "at small sizes by Z3",
+    "rule alone": "by rule alone",
+    "refuted": "refuted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer, and an instance of the form that it is about."""
+
+    answer: Discharged
+    instance: dict[str, Any]
+    """As JSON."""
+
+
+class Collected(Protocol):
+    """The steps of one proof."""
+
+    equalities: int
+
+    def instances(self) -> list[Instance]: ...
+
+
+@dataclass
+class Answers:
+    """Answers by form, in memory and, where a path is given, in a file."""
+
+    path: Path | None = None
+    known: dict[str, Kept] = field(default_factory=dict[str, "Kept"])
+
+    def __post_init__(self) -> None:
+        if self.path is not None:
+            self.known |= _read(self.path)
+
+    def settle(self, steps: Collected, conclude: Conclude) -> Summary:
+        """Answers of all instances; those that are not known are asked for, and kept."""
+        instances = steps.instances()
+        forms: dict[str, Form] = {}
+        for instance in instances:
+            found = form(instance)
+            forms.setdefault(_key(found), found)
+        new = [key for key in forms if key not in self.known]
+        if new:
+            from verifier.smt.discharge import discharge
+
+            for key in new:
+                answer = discharge(forms[key], conclude)
+                self.known[key] = Kept(answer, to_json(forms[key].instance))
+            self._write()
+        answers = [self.known[key].answer for key in forms]
+        counts = Counter[Extent](one.extent for one in answers)
+        wrong = tuple(one.why for one in answers if one.extent == "refuted")
+        asked = sum(one.queries > 0 for one in answers)
+        return Summary(
+            len(instances), len(forms), dict(counts), asked, len(new), steps.equalities, wrong
+        )
+
+    def again(self, conclude: Conclude) -> list[Instance]:
+        """Ask for every answer anew: instances of which another is given now."""
+        from verifier.smt.discharge import discharge
+
+        wrong: list[Instance] = []
+        for key, kept in self.known.items():
+            instance = from_json(Cursor(kept.instance, "instance"))
+            found = form(instance)
+            if _key(found) != key or discharge(found, conclude) != kept.answer:
+                wrong.append(instance)
+        return wrong
+
+    def _write(self) -> None:
+        """A file that cannot be written is left as it is: the answers are asked for again."""
+        if self.path is None:
+            return
+        self.known = {**_read(self.path), **self.known}
+        rows = {
+            key: [one.answer.extent, one.answer.queries, one.answer.why, one.instance]
+            for key, one in self.known.items()
+            if one.answer.extent != "refuted"
+        }
+        with contextlib.suppress(OSError):
+            _replace(self.path, json.dumps({"code": code(), "answers": rows}))
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _key(found: Form) -> str:
+    return hashlib.sha256(str(found).encode()).hexdigest()[:32]
+
+
+def _read(path: Path) -> dict[str, Kept]:
+    """What a file says, nothing where it is about other code, damaged or not there."""
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        if data["code"] != code():
+            return {}
+        return {
+            str(key): Kept(Discharged(extent, int(queries), str(why)), dict(instance))
+            for key, (extent, queries, why, instance) in data["answers"].items()
+            if extent in EXTENTS
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+@cache
+def code() -> str:
+    """A digest of all that an answer depends on: files of the verifier, and Z3."""
+    root = Path(__file__).resolve().parent.parent
+    seen = hashlib.sha256()
+    for part in CODE:
+        for path in sorted((root / part).rglob("*.py")) or [root / part]:
+            seen.update(str(path.relative_to(root)).encode())
+            seen.update(hashlib.sha256(path.read_bytes()).digest())
+    with contextlib.suppress(PackageNotFoundError):
+        seen.update(version("z3-solver").encode())
+    return seen.hexdigest()

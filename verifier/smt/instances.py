@@ -1,0 +1,169 @@
+"""Instances of rules: one step of a proof, apart from the program it stands in.
+
+Two steps that differ only in how mesh dims are called are one instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from verifier.kernel.contract import layout_from_json, layout_to_json, where_from_json
+from verifier.kernel.layout import Atom, Layout
+from verifier.kernel.program.jsondata import Cursor
+from verifier.kernel.program.types import Affine, Attr, Mesh
+from verifier.kernel.program.where import EVERYWHERE, Where
+from verifier.text.jsonio import attr_from_json, attr_to_json
+
+JOINED = "joined"
+"""In place of an op: a claim about a value that follows from other claims about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is claimed of one value: how its pieces lie in the whole, and on which ranks."""
+
+    layout: Layout
+    where: Where = EVERYWHERE
+    dtype: str = "f32"
+    zero: bool = False
+    """The constant 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A rule applied: an op and its attributes, pieces given, piece made."""
+
+    rule: str
+    op: str
+    attrs: tuple[tuple[str, Attr], ...]
+    given: tuple[Piece, ...]
+    made: Piece
+    mesh: Mesh
+
+    def attr(self, key: str) -> Any:
+        return dict(self.attrs)[key]
+
+    def __str__(self) -> str:
+        operands = ", ".join(_piece(p) for p in self.given)
+        attrs = "".join(f" {k}={_value(v)}" for k, v in self.attrs)
+        return f"{self.rule}{attrs}: {operands} -> {_piece(self.made)} on {self.mesh}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({','.join(map(str, cast('tuple[object, ...]', value)))})"
+    return str(value)
+
+
+def _piece(piece: Piece) -> str:
+    zero = "0" if piece.zero else ""
+    where = "".join(f" {n}={','.join(map(str, at))}" for n, at in piece.where)
+    return f"{piece.dtype}{zero}{piece.layout}{where}"
+
+
+def normal_form(instance: Instance) -> Instance:
+    """The instance on the mesh dims that it names, called by the order in which they come up."""
+    instance = _on_a_rank(instance)
+    names = dict.fromkeys(n for n in _named(instance) if n in instance.mesh)
+    called = {name: f"m{k}" for k, name in enumerate(names)}
+    return renamed(instance, called)
+
+
+def _on_a_rank(instance: Instance) -> Instance:
+    """A step that ranks take on their own says the same of all ranks that hold the operands."""
+    if instance.op == JOINED or "mesh_dim" in dict(instance.attrs):
+        return instance
+    pieces = (*instance.given, instance.made)
+    kept = {n for p in pieces for n in p.layout.mentioned}
+
+    def bare(piece: Piece) -> Piece:
+        return replace(piece, where=tuple(w for w in piece.where if w[0] in kept))
+
+    return replace(instance, given=tuple(map(bare, instance.given)), made=bare(instance.made))
+
+
+def renamed(instance: Instance, called: Mapping[str, str]) -> Instance:
+    """The instance under other names of mesh dims; those without one are left out of its mesh."""
+    mesh = Mesh(tuple((called[n], instance.mesh[n]) for n in called))
+    how, *rest = instance.rule.split(":")
+    rule = ":".join([how, *(called.get(part, part) for part in rest)])
+    attrs = tuple((k, _renamed(k, v, called)) for k, v in instance.attrs)
+    given = tuple(_renamed_piece(p, called) for p in instance.given)
+    return replace(
+        instance,
+        rule=rule,
+        attrs=attrs,
+        given=given,
+        made=_renamed_piece(instance.made, called),
+        mesh=mesh,
+    )
+
+
+def _named(instance: Instance) -> Iterator[str]:
+    for piece in (*instance.given, instance.made):
+        for dim in piece.layout.dims:
+            yield from (a.mesh_dim for a in dim if a.mesh_dim is not None)
+        yield from (name for name, _ in piece.layout.partial)
+        yield from (name for name, _ in piece.where)
+    yield from instance.rule.split(":")[1:]
+    for key, value in instance.attrs:
+        if key == "mesh_dim":
+            yield from _names(value)
+        if isinstance(value, Affine):
+            yield from (name for name, _ in value.terms)
+
+
+def _names(value: Any) -> Iterable[str]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _renamed(key: str, value: Any, called: Mapping[str, str]) -> Any:
+    if key == "mesh_dim":
+        return called[value] if isinstance(value, str) else tuple(called[n] for n in value)
+    if isinstance(value, Affine):
+        return Affine.of(value.const, {called[n]: c for n, c in value.terms})
+    return value
+
+
+def _renamed_piece(piece: Piece, called: Mapping[str, str]) -> Piece:
+    dims = tuple(
+        tuple(Atom(a.size, called[a.mesh_dim] if a.mesh_dim else None) for a in dim)
+        for dim in piece.layout.dims
+    )
+    partial = ((called[name], fold) for name, fold in piece.layout.partial)
+    where = tuple(sorted((called[name], at) for name, at in piece.where))
+    return replace(piece, layout=Layout(dims).with_partial(partial), where=where)
+
+
+def to_json(instance: Instance) -> dict[str, Any]:
+    return {
+        "rule": instance.rule,
+        "op": instance.op,
+        "attrs": {k: attr_to_json(v) for k, v in instance.attrs},
+        "given": [_piece_to_json(p) for p in instance.given],
+        "made": _piece_to_json(instance.made),
+        "mesh": [list(d) for d in instance.mesh.dims],
+    }
+
+
+def _piece_to_json(piece: Piece) -> list[Any]:
+    where = [[name, list(at)] for name, at in piece.where]
+    return [layout_to_json(piece.layout), where, piece.dtype, piece.zero]
+
+
+def from_json(at: Cursor) -> Instance:
+    """Raises MalformedError."""
+    at.only("rule", "op", "attrs", "given", "made", "mesh")
+    attrs = tuple((k, attr_from_json(v)) for k, v in at["attrs"].entries())
+    given = tuple(_piece_from_json(p) for p in at["given"].items())
+    dims = [item.tuple(2, "[mesh dim, size]") for item in at["mesh"].items()]
+    mesh = Mesh(tuple((name.text(), size.integer()) for name, size in dims))
+    made = _piece_from_json(at["made"])
+    return Instance(at["rule"].text(), at["op"].text(), attrs, given, made, mesh)
+
+
+def _piece_from_json(at: Cursor) -> Piece:
+    layout, where, dtype, zero = at.tuple(4, "[layout, ranks, dtype, whether 0]")
+    return Piece(layout_from_json(layout), where_from_json(where), dtype.text(), zero.flag())
