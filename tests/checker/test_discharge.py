@@ -266,7 +266,9 @@ def test_no_wrong_step_is_shown_at_all_sizes(fault: Fault) -> None:
     assert bool(found.failed) != fault.name.startswith(CONCLUDED)
 
 
+TRUTHS = replace(piece("8@m0 4"), dtype="bool")
 RIGHT = [
+    replace(instance("cast", ["8@tp 4"], "8@tp 4", dtype="i64"), given=(TRUTHS,)),
     instance("mm", ["16, 4@dp 8@tp 2", "4@dp 8@tp 2, 16"], "16, 16; sum@dp; sum@tp"),
     instance("add", ["8@tp 4, 16; sum@dp", "16; sum@dp"], "8@tp 4, 16; sum@dp"),
     instance("permute", ["8@tp 2, 16, 32"], "16, 32, 8@tp 2", dims=(1, 2, 0)),
