@@ -21,9 +21,8 @@ from synthesis.planner import synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.schedules import Schedule, check_schedule, generate
 from synthesis.training.captured import captured_step
-from synthesis.training.model import TrainingError
 from synthesis.training.staged import PIPELINE, staged
-from synthesis.training.step import Step
+from synthesis.training.step import Step, TrainingError
 from verifier.checker import Rejected, check
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Mesh

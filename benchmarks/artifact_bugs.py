@@ -20,9 +20,10 @@ from functools import partial
 import numpy as np
 
 from benchmarks.mutation_testing.edits import Site, sites
+from benchmarks.steps.model import MODELS, Degrees, Model
+from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import MODELS, Degrees, Model
-from synthesis.training.step import Step, training_step
+from synthesis.training.step import Step
 from verifier.kernel.contract import ContractError
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.mutation_testing.corpus import cases
+from benchmarks.steps.model import MODELS
+from benchmarks.steps.step import training_step
 from benchmarks.training import PLANS
-from synthesis.training.model import MODELS
-from synthesis.training.step import training_step
 from tests.right.programs import SIZES, spellings
 from verifier.checker import Accepted, check
 from verifier.checker.steps import conclude

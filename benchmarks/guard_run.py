@@ -81,8 +81,8 @@ def campaign(run: Training, calls: int, rounds: int, seed: int) -> dict[str, Any
     """Clean steps, then faults. What rank 0 says."""
     import random
 
+    from benchmarks.fault_injection import Fault, Injector
     from synthesis.guard import FaultError, active
-    from synthesis.guard.inject import Fault, Injector
 
     rng = random.Random(seed)
     guard = active()
@@ -154,8 +154,8 @@ def rank_main(folder: Path, rank: int, size: int, args: argparse.Namespace) -> N
 
     import torch.distributed as dist
 
+    from benchmarks.fault_injection import Injector
     from synthesis.execute.load import load_file
-    from synthesis.guard.inject import Injector
 
     warnings.simplefilter("ignore")
     dist.init_process_group(

@@ -1,6 +1,6 @@
 """`python -m benchmarks.layer`: one transformer layer on tp=8 at full size, forward and joint.
 
-The step is written by `synthesis.training`; only the verification is timed.
+The step is written by `benchmarks.steps`; only the verification is timed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import time
 from dataclasses import replace
 from statistics import median
 
+from benchmarks.steps.model import MODELS, Degrees
+from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import MODELS, Degrees
-from synthesis.training.step import training_step
 from verifier.checker import Accepted, check
 from verifier.problem import Problem
 from verifier.verdict import Proof

@@ -114,9 +114,9 @@ def _spent(pid: int) -> float:
 
 def layer(clock: Clock) -> None:
     """One layer at full size, proved, and its certificate replayed."""
+    from benchmarks.steps.model import MODELS, Degrees
+    from benchmarks.steps.step import training_step
     from synthesis.repair.diagnosis import verify
-    from synthesis.training.model import MODELS, Degrees
-    from synthesis.training.step import training_step
     from verifier.checker import Accepted, check
     from verifier.problem import Problem
     from verifier.verdict import Proof
@@ -135,7 +135,7 @@ def layer(clock: Clock) -> None:
 def bugs(clock: Clock) -> None:
     """The plan as it was written, and bugs of several kinds."""
     from benchmarks.artifact_bugs import ALL, Bug, run
-    from synthesis.training.model import MODELS
+    from benchmarks.steps.model import MODELS
 
     chosen = [b for b in ALL if b.number in (1, 9, 12)]
 
@@ -162,7 +162,7 @@ def corpus(clock: Clock) -> None:
 
 def frontier(clock: Clock) -> None:
     """Published plans, written and proved once."""
-    from synthesis.training.scale import PLANS, Point, measured
+    from benchmarks.steps.scale import PLANS, Point, measured
 
     def proved(point: Point) -> None:
         row = measured(point, again=False, checked=False)

@@ -29,10 +29,10 @@ import numpy as np
 
 import benchmarks.mutation_testing.messages  # noqa: F401  (declares its kinds)
 from benchmarks.mutation_testing.mutants import Mutation, mutations
+from benchmarks.steps.strategies import OPEN, STRATEGIES, Strategy
+from benchmarks.steps.truth import agrees
 from synthesis.repair.diagnosis import verify
 from synthesis.training.step import Step
-from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
-from synthesis.training.truth import agrees
 from verifier.kernel.contract import ContractError
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
@@ -206,7 +206,7 @@ def report(outcomes: Sequence[Outcome], count: int, seed: int) -> str:
             f"Written by `python -m benchmarks.mutants --count {count} --seed {seed} --write "
             "benchmarks/results/training_mutants.md`.",
             "",
-            "Every strategy of `synthesis/training/strategies.py`: a whole step, forward and "
+            "Every strategy of `benchmarks/steps/strategies.py`: a whole step, forward and "
             "backward, gradient",
             "reduction, clipping and AdamW, with single edits of the program that all ranks run. "
             "Truth is float64",

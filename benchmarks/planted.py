@@ -28,8 +28,9 @@ from benchmarks.artifact_bugs import (
     scaled,
     scaled_everywhere,
 )
-from synthesis.training.scale import PLANS, Point
-from synthesis.training.step import Step, training_step
+from benchmarks.steps.scale import PLANS, Point
+from benchmarks.steps.step import training_step
+from synthesis.training.step import Step
 from verifier.kernel.peeling import one_step, peeled
 from verifier.kernel.program.program import Node, Program
 

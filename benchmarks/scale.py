@@ -24,8 +24,8 @@ from agent.errors import Exit, InputError
 from agent.run import Outcome, Run, conduct
 from benchmarks.charts import draw
 from benchmarks.machine import described
-from synthesis.training import scale
-from synthesis.training.scale import CURVES, PLANS, Point, Row
+from benchmarks.steps import scale
+from benchmarks.steps.scale import CURVES, PLANS, Point, Row
 
 HEADS = (
     "plan", "what", "ranks", "nodes", "verdict", "write", "structure", "time", "relations",

@@ -17,9 +17,9 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
+from benchmarks.steps.model import MODELS, Degrees
+from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import MODELS, Degrees
-from synthesis.training.step import training_step
 from verifier.checker import Accepted, check
 from verifier.problem import Problem
 from verifier.verdict import Proof

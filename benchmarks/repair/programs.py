@@ -21,9 +21,9 @@ from benchmarks.mutation_testing.corpus import cases
 from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
+from benchmarks.steps.strategies import STRATEGIES
+from benchmarks.steps.truth import agrees
 from synthesis.training.step import Step
-from synthesis.training.strategies import STRATEGIES
-from synthesis.training.truth import agrees
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, ContractError, check
 from verifier.kernel.inline import inline

@@ -115,13 +115,13 @@ def _to_fake(model: Any) -> None:
         for held in (module._parameters, module._buffers):
             for name, t in held.items():
                 if t is not None:
-                    key = type(t), tuple(t.shape), t.stride(), t.dtype
-                    if key not in made:
-                        fake = torch.empty_strided(*key[1:3], dtype=t.dtype, device="cpu")
-                        made[key] = fake
+                    kind: Any = (type(t), tuple(t.shape), t.stride(), t.dtype)
+                    if kind not in made:
+                        fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
+                        made[kind] = fake
                         if isinstance(t, torch.nn.Parameter):
-                            made[key] = torch.nn.Parameter(fake, t.requires_grad)
-                    held[name] = made[key]
+                            made[kind] = torch.nn.Parameter(fake, t.requires_grad)
+                    held[name] = made[kind]
 
 
 def _shapes(values: Any) -> Any:

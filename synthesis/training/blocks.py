@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine
+from verifier.kernel.program.types import Affine, Attr
 
 LOW = Fraction(-(10**30))
 """What a masked score is before the softmax."""
@@ -123,3 +124,8 @@ def balance(b: Builder, mask: str, probs: str, weight: Fraction) -> str:
     """
     routed, likely = (b.add("sum", v, dims=(1,), keepdim=False) for v in (mask, probs))
     return b.add("mul_scalar", total(b, b.add("mul", routed, likely)), value=weight)
+
+
+def over(names: Sequence[str]) -> Attr:
+    """The `mesh_dim` attribute for one or several mesh dims."""
+    return names[0] if len(names) == 1 else tuple(names)

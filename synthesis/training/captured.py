@@ -13,14 +13,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 from synthesis.training import optimizer
-from synthesis.training.blocks import row
+from synthesis.training.blocks import over, row
 from synthesis.training.include import Part
 from synthesis.training.microbatch import Joint, added, repeated
-from synthesis.training.model import Optimizer, TrainingError
-from synthesis.training.optimizer import State, adamw, clip_factor, squares
+from synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
 from synthesis.training.staged import PIPELINE
-from synthesis.training.step import Step
-from synthesis.training.sync import over
+from synthesis.training.step import Step, TrainingError
 from verifier.kernel.contract import Balanced, Contract, output_key
 from verifier.kernel.layout import Layout, whole
 from verifier.kernel.program.builder import Builder

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from synthesis.training.model import TrainingError
+from synthesis.training.step import TrainingError
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node, Program
 

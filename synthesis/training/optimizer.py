@@ -7,12 +7,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from synthesis.training.blocks import total
-from synthesis.training.model import Optimizer
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import TensorType
 
 SCALARS = ("lr", "bias1", "bias2")
 """Learning rate and `1 / (1 - beta^t)` of this step."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW (Loshchilov, Hutter 2019) after clipping by the global norm of the gradient."""
+
+    beta1: Fraction = Fraction(9, 10)
+    beta2: Fraction = Fraction(95, 100)
+    eps: Fraction = Fraction(1, 10**8)
+    weight_decay: Fraction = Fraction(1, 10)
+    max_norm: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)

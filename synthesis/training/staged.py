@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from synthesis.training.layers import Layers, Run, layers
-from synthesis.training.model import TrainingError
+from synthesis.training.step import TrainingError
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import live
 from verifier.kernel.layout import Layout, whole

@@ -16,9 +16,9 @@ from agent.chat.engine import Session
 from agent.chat.models import Asker, Source
 from agent.errors import Exit
 from agent.llm.client import Model
-from agent.llm.scripted import Scripted
 from agent.run import Run
 from tests.chat.conftest import ROOT, Heard, Talk
+from tests.llm.scripted import Scripted
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -13,9 +13,9 @@ from agent import events
 from agent.chat import replaying
 from agent.errors import Exit, InputError
 from agent.llm.answers import Failed, Trouble
-from agent.llm.scripted import Scripted
 from agent.run import Run
 from tests.chat.conftest import LOAD, Begin, Heard
+from tests.llm.scripted import Scripted
 
 
 def _reply(answer: str) -> str:

@@ -14,8 +14,8 @@ from agent.chat.engine import Session
 from agent.chat.models import Asker, Source
 from agent.errors import Exit
 from agent.llm.answers import Failed, Trouble
-from agent.llm.scripted import Scripted
 from tests.chat.conftest import LOAD, Begin, Heard, Talk
+from tests.llm.scripted import Scripted
 from tests.llm.server import Server, says, status
 
 BOUNDARY = re.compile(r"B[0-9a-f]{32}")

@@ -12,10 +12,10 @@ import pytest
 from agent import events
 from agent.chat.state import Refused
 from agent.errors import Exit
-from agent.llm.scripted import Scripted
 from synthesis.frontends.torch.observed import Observed
 from synthesis.frontends.torch.request import CaptureRequest
 from tests.chat.conftest import ROOT, Begin
+from tests.llm.scripted import Scripted
 from tests.untraceable.conftest import try_all
 
 REPLIES = ROOT / "tests" / "untraceable" / "replies"

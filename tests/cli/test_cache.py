@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.training.scale import PLANS
-from synthesis.training.step import training_step
-from synthesis.training.warm import collective_edited, op_edited
+from benchmarks.steps.scale import PLANS
+from benchmarks.steps.step import training_step
+from benchmarks.steps.warm import collective_edited, op_edited
 from tests.cli.conftest import ROOT, Command
 from verifier.reuse.store import Store
 from verifier.text.parser import to_text

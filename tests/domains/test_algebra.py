@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import verifier.kernel  # noqa: F401  ops declare the forms of functions
+from tests.domains.identities import IDENTITIES, Identity, Scalars
 from verifier.domains.algebra import Algebra, Budget, ExceededError, Expr
-from verifier.domains.algebra.identities import IDENTITIES, Identity, Scalars
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic, equations

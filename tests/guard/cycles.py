@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 
+from benchmarks.fault_injection import Fault, Injector
 from synthesis.guard import FaultError, Guard, kernels
-from synthesis.guard.inject import Fault, Injector
 
 
 def _optimizer() -> Any:

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
+from benchmarks.fault_injection import Fault, Injector
 from synthesis.guard import FaultError, Guard, GuardError, kernels, private
-from synthesis.guard.inject import Fault, Injector
 
 
 def _optimizer() -> Any:

@@ -26,9 +26,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from benchmarks.fault_injection import Fault, Injector
 from synthesis.guard import FaultError, Guard, active, watch
 from synthesis.guard.exchange import Exchange
-from synthesis.guard.inject import Fault, Injector
 from synthesis.guard.meeting import COURTESY
 from tests.guard.cycles import (
     group_made_unwatched,

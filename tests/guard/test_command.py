@@ -31,7 +31,7 @@ import sys
 import torch, torch.distributed as dist, torch.multiprocessing as mp
 
 def work(rank, place):
-    from synthesis.guard.inject import Fault, Injector
+    from benchmarks.fault_injection import Fault, Injector
     injector = Injector(rank)
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
     injector.arm(Fault("bit_flip", 1, "all_gather", 2, 5))

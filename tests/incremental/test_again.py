@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.rewrites import apply, kinds
+from benchmarks.steps.model import Degrees
+from benchmarks.steps.strategies import Strategy
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import Degrees
 from synthesis.training.step import Step
-from synthesis.training.strategies import Strategy
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.errors import IRError

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from synthesis.training.model import Degrees
-from synthesis.training.strategies import Strategy
+from benchmarks.steps.model import Degrees
+from benchmarks.steps.strategies import Strategy
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.program import Program
 from verifier.reuse.reading import reread

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.steps.model import Degrees
+from benchmarks.steps.strategies import Strategy
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import Degrees
-from synthesis.training.strategies import Strategy
 from verifier.problem import Problem
 from verifier.reuse import Base, proved_again
 from verifier.reuse.reading import reread

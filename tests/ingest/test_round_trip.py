@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.steps.model import MODELS, Degrees
+from benchmarks.steps.step import training_step
 from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import MODELS, Degrees
-from synthesis.training.step import training_step
 from tests.ingest.graphs import graph, results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, written
 from verifier.kernel.program.builder import Builder

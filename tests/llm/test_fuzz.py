@@ -15,10 +15,10 @@ from agent.errors import InputError
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.hygiene import clean, one_line
 from agent.llm.repairing import repair
-from agent.llm.scripted import Scripted
 from agent.llm.source import CUT, LONGEST_STRING, prepared
 from synthesis.repair import KINDS
 from tests.llm import tasks
+from tests.llm.scripted import Scripted
 from verifier.kernel.ops import REGISTRY
 from verifier.text.parser import parse_text, to_text
 

@@ -15,9 +15,9 @@ from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.replies import FORMS
-from agent.llm.scripted import Scripted
 from agent.llm.translating import translate
 from tests.llm import tasks
+from tests.llm.scripted import Scripted
 from verifier.text.parser import to_text
 
 STOLEN = [

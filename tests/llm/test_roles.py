@@ -24,12 +24,12 @@ from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.replies import FORMS, Explanation, schema
-from agent.llm.scripted import Scripted
 from agent.llm.transcript import Recorded, Replayed
 from agent.llm.translating import translate
 from prompts import load
 from synthesis.repair.diagnosis import verify
 from tests.llm import tasks
+from tests.llm.scripted import Scripted
 from tests.llm.server import Server, says
 from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem

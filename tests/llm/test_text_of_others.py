@@ -12,11 +12,11 @@ from agent.errors import InputError
 from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
-from agent.llm.scripted import Scripted
 from agent.llm.secret import redacted
 from agent.llm.source import excerpt, prepared
 from agent.llm.translating import translate
 from tests.llm import tasks
+from tests.llm.scripted import Scripted
 from verifier.text.parser import parse_text, to_text
 
 ORDERS = [

@@ -12,7 +12,6 @@ import pytest
 from agent import events
 from agent.llm.answers import NoModel
 from agent.llm.client import Model
-from agent.llm.scripted import Scripted
 from agent.planning import CONTEXTS, ROUNDS, Planning
 from agent.run import Run
 from synthesis import judging
@@ -23,6 +22,7 @@ from synthesis.hardware import Cluster
 from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.planner import synthesize
+from tests.llm.scripted import Scripted
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
 

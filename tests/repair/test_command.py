@@ -12,7 +12,6 @@ import pytest
 from agent import repairing
 from agent.chat.models import Asker
 from agent.errors import Exit
-from agent.llm.scripted import Scripted
 from agent.loop.sources import suggestion
 from agent.repairing import Choice, Files, command, patch
 from agent.run import Outcome, Run, conduct
@@ -22,6 +21,7 @@ from shardproof.compat.pair import pair, write
 from synthesis.repair import Edit, contract_values, repair
 from synthesis.repair.diagnosis import verify
 from synthesis.repair.search import NotRepaired, Repaired
+from tests.llm.scripted import Scripted
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.text.contract import compose, load_contract

@@ -11,7 +11,6 @@ import pytest
 from agent import events
 from agent.llm.answers import Cancelled, Failed, NoModel, OutOfBudget, Trouble
 from agent.llm.budget import Limits, Price
-from agent.llm.scripted import Scripted
 from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.feedback import told
 from agent.loop.loop import ROUNDS_IN_CONTEXT
@@ -20,6 +19,7 @@ from synthesis.repair import Edit
 from synthesis.repair import repair as enumerated
 from synthesis.repair.diagnosis import verify
 from synthesis.repair.search import NotRepaired
+from tests.llm.scripted import Scripted
 from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem
 from verifier.text.contract import compose, read_contract

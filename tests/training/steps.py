@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.steps.strategies import OPEN, STRATEGIES
 from synthesis.repair.diagnosis import verify
 from synthesis.training.step import Step
-from synthesis.training.strategies import OPEN, STRATEGIES
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.verdict import Verdict

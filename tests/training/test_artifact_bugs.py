@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from benchmarks.artifact_bugs import ALL, DEGREES, Bug, judge, plan
-from synthesis.training.model import TINY, Degrees
+from benchmarks.steps.model import TINY, Degrees
+from benchmarks.steps.truth import agrees
 from synthesis.training.step import Step
-from synthesis.training.truth import agrees
 from verifier.kernel.program.errors import IRError
 
 SMALL = replace(TINY, layers=4)

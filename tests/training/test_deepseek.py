@@ -9,9 +9,10 @@ from functools import cache
 import pytest
 
 from benchmarks.mutation_testing.edits import sites, splice, with_attrs
-from synthesis.training.model import MODELS, Degrees
-from synthesis.training.step import Step, training_step
-from synthesis.training.truth import agrees, gap
+from benchmarks.steps.model import MODELS, Degrees
+from benchmarks.steps.step import training_step
+from benchmarks.steps.truth import agrees, gap
+from synthesis.training.step import Step
 from tests.training.steps import judged
 from verifier.checker import Accepted, check
 from verifier.kernel.program.program import Node, Program

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.training.__main__ import main
-from synthesis.training.model import MODELS, TINY, Degrees, TrainingError, check
-from synthesis.training.weights import stage_layers
+from benchmarks.steps.__main__ import main
+from benchmarks.steps.model import MODELS, TINY, Degrees, check
+from benchmarks.steps.weights import stage_layers
+from synthesis.training.step import TrainingError
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.artifact_bugs import judge
 from benchmarks.planted import PLACES, PLANTED, Place, Written, judged, write_out
-from synthesis.training.model import TINY, Degrees
-from synthesis.training.step import training_step
+from benchmarks.steps.model import TINY, Degrees
+from benchmarks.steps.step import training_step
 
 DEGREES = Degrees(
     dp=3, tp=2, pp=2, micro_batches=3, scan_layers=True, scan_micro_batches=True,

@@ -11,8 +11,8 @@ import pytest
 from agent.errors import Exit, InputError
 from agent.run import Run
 from benchmarks import scale as bench
-from synthesis.training import scale
-from synthesis.training.model import TINY, Degrees, check
+from benchmarks.steps import scale
+from benchmarks.steps.model import TINY, Degrees, check
 
 SMALL = scale.Point(
     "L0",

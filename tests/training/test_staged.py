@@ -8,16 +8,15 @@ from functools import cache
 
 import pytest
 
+from benchmarks.steps.truth import agrees
 from synthesis.autodiff import grad
 from synthesis.hardware import load
 from synthesis.planner import synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.layers import layers
-from synthesis.training.model import TrainingError
 from synthesis.training.staged import staged
-from synthesis.training.step import Step
-from synthesis.training.truth import agrees
+from synthesis.training.step import Step, TrainingError
 from verifier.checker import Accepted, check
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program

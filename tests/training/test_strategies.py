@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.training.strategies import OPEN, STRATEGIES, Strategy
-from synthesis.training.truth import gap
+from benchmarks.steps.strategies import OPEN, STRATEGIES, Strategy
+from benchmarks.steps.truth import gap
 from tests.training.steps import judged, step_of
 from verifier.checker import Accepted, check
 from verifier.problem import Problem

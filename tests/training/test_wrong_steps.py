@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from benchmarks.mutation_testing.edits import Site, sites, splice, with_attrs
-from synthesis.training.truth import agrees
+from benchmarks.steps.truth import agrees
 from tests.training.steps import judged, step_of
 from verifier.kernel.program.program import IN_ORDER, Node, Program
 from verifier.kernel.program.types import Affine, Attr

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.scripted import Scripted
 from agent.llm.translating import prompted
 from agent.translation.rounds import Report
 from agent.translation.trial import Trial
@@ -21,6 +20,7 @@ from agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
 from synthesis import hardware
 from synthesis.planner import PlanError, synthesize
 from synthesis.repair.diagnosis import verify
+from tests.llm.scripted import Scripted
 from verifier.checker import Accepted, check
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent.errors import InputError
-from agent.llm.scripted import Scripted
 from agent.translation.rounds import GivenUp, Report
 from agent.translation.trial import Trial
 from agent.translation.trust import Bound, Differs, DisplayOnly
 from synthesis.frontends.torch.observed import Observed
 from synthesis.frontends.torch.request import InputSpec
+from tests.llm.scripted import Scripted
 from tests.untraceable.conftest import try_all
 from verifier.text.parser import parse_text
 

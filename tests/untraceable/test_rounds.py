@@ -11,7 +11,6 @@ import pytest
 
 from agent.llm.answers import NoModel, OutOfBudget
 from agent.llm.budget import Limits
-from agent.llm.scripted import Scripted
 from agent.translation.binding import TOLERANCE, bind, measure
 from agent.translation.rounds import GivenUp, Replies, Report, run_rounds
 from agent.translation.splicing import splice
@@ -19,6 +18,7 @@ from agent.translation.tasks import task_of
 from agent.translation.trust import Bound, Differs, DisplayOnly, Evidence, Judged, Suspect
 from synthesis.frontends.torch.observed import Hole, Observed, OutFact, Sample, Subject, Trouble
 from synthesis.frontends.torch.request import InputSpec
+from tests.llm.scripted import Scripted
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.steps.model import TINY, Degrees
+from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import TINY, Degrees
-from synthesis.training.step import Step, training_step
+from synthesis.training.step import Step
 from tests.verifier.test_random_scans import SHAPES, Case, programs
 from verifier.checker import Accepted, Rejected, check
 from verifier.checker.certificate import seal

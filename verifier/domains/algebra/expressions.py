@@ -4,7 +4,7 @@ An `Expr` is `{monomial: rational}`. A monomial is a product of integer powers o
 `exp(h)`, `h` an expression. An atom is a variable, a function of expressions, a root, the truth of
 `p > 0` or of `p < 0`, or a sum `p` taken as one factor: with a negative power it is a
 denominator, with a positive one a name for a sum that is too long to be multiplied out.
-Identities that the constructors apply are listed in `identities.py`.
+Identities that the constructors apply are listed in `tests/domains/identities.py`.
 """
 
 from __future__ import annotations

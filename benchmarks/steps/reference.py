@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from benchmarks.steps import latent, routing
+from benchmarks.steps.model import Degrees, Model, table_type
+from benchmarks.steps.weights import Weight, run_weights, stage_runs, weights
 from synthesis.autodiff import grad
-from synthesis.training import blocks, latent, optimizer, routing
+from synthesis.training import blocks, optimizer
 from synthesis.training.include import forward_nodes, shared
 from synthesis.training.microbatch import Joint, repeated, unrolled
-from synthesis.training.model import Degrees, Model, Optimizer, table_type
-from synthesis.training.optimizer import State, adamw, clip_factor, squares
-from synthesis.training.weights import Weight, run_weights, stage_runs, weights
+from synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType

@@ -12,16 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from synthesis.training.model import Degrees, Optimizer
-from synthesis.training.optimizer import State, adamw, squares
-from synthesis.training.weights import Weight, layout
+from benchmarks.steps.model import Degrees
+from benchmarks.steps.weights import Weight, layout
+from synthesis.training.blocks import over
+from synthesis.training.optimizer import Optimizer, State, adamw, squares
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Attr
-
-
-def over(names: Sequence[str]) -> Attr:
-    """The `mesh_dim` attribute for one or several mesh dims."""
-    return names[0] if len(names) == 1 else tuple(names)
 
 
 @dataclass(frozen=True)

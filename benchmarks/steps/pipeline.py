@@ -13,14 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from benchmarks.steps import declare, sync
+from benchmarks.steps.model import Degrees, Model
+from benchmarks.steps.rank import stage_program, stage_weights
+from benchmarks.steps.weights import weights
 from synthesis.schedules import Slot, generate
-from synthesis.training import declare, optimizer, sync
+from synthesis.training import optimizer
 from synthesis.training.blocks import row
 from synthesis.training.include import Part, renamed, shared
 from synthesis.training.microbatch import BATCH, Joint, added
-from synthesis.training.model import Degrees, Model, Optimizer
-from synthesis.training.rank import stage_program, stage_weights
-from synthesis.training.weights import weights
+from synthesis.training.optimizer import Optimizer
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program, Timing

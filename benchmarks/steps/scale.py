@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.steps.model import MODELS, Degrees, Model
+from benchmarks.steps.step import training_step
+from benchmarks.steps.warm import warm_seconds
 from synthesis.schedules import check_schedule, generate
-from synthesis.training.model import MODELS, Degrees, Model
-from synthesis.training.step import training_step
-from synthesis.training.warm import warm_seconds
 from verifier.checker import Accepted, check
 from verifier.problem import Problem
 from verifier.verdict import Proof

@@ -6,15 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from synthesis.training.step import TrainingError
 from verifier.kernel.program.types import Mesh, TensorType
 
 CP_KINDS = ("all_gather", "ulysses", "ring", "zigzag")
 SCHEDULES = ("gpipe", "1f1b", "zero_bubble")
 ZERO_KINDS = ("per_param", "flat")
-
-
-class TrainingError(ValueError):
-    """Sizes or degrees that do not fit: what, expected, got, what to try."""
 
 
 @dataclass(frozen=True)
@@ -132,17 +129,6 @@ class Model:
             feed = self.moe.dense * 3 * h * self.ffn + (self.layers - self.moe.dense) * sparse
         tables = self.vocab * self.hidden * (1 if self.tied else 2)
         return self.layers * (attention + 2 * h) + feed + tables + h
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """AdamW (Loshchilov, Hutter 2019) after clipping by the global norm of the gradient."""
-
-    beta1: Fraction = Fraction(9, 10)
-    beta2: Fraction = Fraction(95, 100)
-    eps: Fraction = Fraction(1, 10**8)
-    weight_decay: Fraction = Fraction(1, 10)
-    max_norm: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from synthesis.training import optimizer, sync
+from benchmarks.steps import sync
+from benchmarks.steps.model import Degrees, Model, table_type
+from benchmarks.steps.rank import batch_types, local_type
+from benchmarks.steps.weights import Weight, state_layout
+from synthesis.training import optimizer
 from synthesis.training.blocks import named, total
-from synthesis.training.model import Degrees, Model, table_type
-from synthesis.training.rank import batch_types, local_type
-from synthesis.training.weights import Weight, state_layout
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import TensorType
 

@@ -1,4 +1,4 @@
-"""`python -m synthesis.training`: write a training step, and prove it."""
+"""`python -m benchmarks.steps`: write a training step, and prove it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
+from benchmarks.steps.model import MODELS, Degrees
+from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
-from synthesis.training.model import MODELS, Degrees, TrainingError
-from synthesis.training.step import Step, training_step
+from synthesis.training.step import Step, TrainingError
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.text.printing import to_text
@@ -19,7 +20,7 @@ from verifier.verdict import Proof, Trace, Unknown
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m synthesis.training", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
     parser.add_argument("--model", choices=sorted(MODELS), default="tiny")
     for item in fields(Degrees):
         flag = "--" + item.name.replace("_", "-")

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from benchmarks.steps import context, latent, routing
+from benchmarks.steps.model import Degrees, Model, local_batch, table_type
+from benchmarks.steps.weights import Weight, layout, run_weights, stage_runs, weights
 from synthesis.autodiff import grad
-from synthesis.training import blocks, context, latent, routing
+from synthesis.training import blocks
 from synthesis.training.include import forward_nodes
 from synthesis.training.microbatch import Joint
-from synthesis.training.model import Degrees, Model, local_batch, table_type
-from synthesis.training.weights import Weight, layout, run_weights, stage_runs, weights
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine, Attr, TensorType
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from synthesis.training.model import MODELS, Degrees, Model
-from synthesis.training.step import Step, training_step
+from benchmarks.steps.model import MODELS, Degrees, Model
+from benchmarks.steps.step import training_step
+from synthesis.training.step import Step
 
 
 @dataclass(frozen=True)

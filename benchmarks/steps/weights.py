@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from synthesis.training.model import Degrees, Model, TrainingError
+from benchmarks.steps.model import Degrees, Model
+from synthesis.training.step import TrainingError
 from verifier.kernel.layout import Layout, from_placements, split_leading
 
 
