@@ -72,6 +72,30 @@ def verify(
     return conduct("verify", sys.argv[1:], work, json=json, timeout=timeout)
 
 
+def explain(
+    directory: Annotated[Path, typer.Argument(help="A directory with a proof.")],
+    value: Annotated[str, typer.Argument(help="A value of distributed.json: %57.")],
+    depth: Annotated[int, typer.Option(min=0, help="How many ops back.")] = 3,
+    json: Json = False,
+) -> int:
+    """Say what a proof found a value of the ranks to be, and what that follows from.
+
+    The certificate is checked first. A value inside a repeated block is named as it is there.
+
+    \b
+    Example:
+      shardproof explain out/ %57 --depth 5
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import derivation
+
+        return derivation.explain(run, directory, value, depth)
+
+    return conduct("explain", sys.argv[1:], work, json=json)
+
+
 def check(
     target: Annotated[
         str,
@@ -365,6 +389,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(epilog=EXITS)(verify)
     app.command(epilog=EXITS)(check)
+    app.command(epilog=EXITS)(explain)
     app.command("verify-ranks", epilog=EXITS)(verify_ranks)
     app.command(epilog=EXITS)(repair)
     app.command(epilog=EXITS)(lift)

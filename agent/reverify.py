@@ -112,7 +112,7 @@ def examined(
         distributed = load(directory / "distributed.json")
         contract = read_contract(directory / "contract.json")
         plan = _read(directory / "plan.json", plans.from_json)
-        certificate = _read(directory / CERTIFICATE, _object)
+        certificate = read_object(directory / CERTIFICATE)
         phase.summary = f"{len(sequential.nodes)} and {len(distributed.nodes)} ops"
     with run.phase("check") as phase:
         result = check(certificate, Problem(sequential, distributed, contract), answers(cache))
@@ -255,6 +255,11 @@ def read_contract(path: Path) -> Contract:
         return Contract.from_json(_object(text))
 
     return _read(path, parse)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Raises InputError where the file holds no JSON object."""
+    return _read(path, _object)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from agent import events, outdir
 from agent.agreement import disagreement
 from agent.batch.folder import Folder
 from agent.batch.reverify import folder_again
+from agent.derivation import explain
 from agent.errors import Exit, InputError
 from agent.patching import describe
 from agent.reverify import NOT_READ, examined
@@ -310,3 +311,43 @@ def test_every_job_of_a_batch_is_checked_as_a_directory_is(out: Path, tmp_path: 
         else:
             with pytest.raises(InputError):
                 folder_again(run, root)
+
+
+def test_the_derivation_of_a_value_goes_back_to_the_contract(out: Path, made: Synthesis) -> None:
+    loss = next(o.value for o in made.lowered.program.outputs if o.role != "grad")
+    said = explain(Run([]), out, f"%{loss}", 1_000)
+    assert said.exit is Exit.PROVED
+    first, *rest = said.answer.splitlines()
+    assert first.startswith(f"%{loss} is ")
+    depths = [len(line) - len(line.lstrip()) for line in rest]
+    assert all(line.lstrip().startswith("%") for line in rest)
+    assert max(depths) >= 20
+    inputs = {i.name for i in made.lowered.program.inputs}
+    ends = [line for line in rest if line.endswith(": by the contract")]
+    assert ends
+    assert {line.split()[0].removeprefix("%") for line in ends} <= inputs
+    shallow = explain(Run([]), out, loss, 0).answer.splitlines()
+    assert shallow == [first]
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda c: c, "no claim is about %nothing"),
+        (lambda c: {**c, "outputs": {}}, "rejected"),
+        (lambda c: None, "no certificate"),
+    ],
+)
+def test_nothing_is_explained_that_is_not_proved(
+    out: Path, edit: Callable[[dict[str, Any]], dict[str, Any] | None], told: str
+) -> None:
+    path = out / "certificate.json"
+    found = edit(json.loads(path.read_text()))
+    if found is None:
+        manifest = json.loads((out / outdir.MANIFEST).read_text())
+        del manifest["files"][path.name]
+        (out / outdir.MANIFEST).write_text(json.dumps(manifest))
+    else:
+        path.write_text(json.dumps(found))
+    with pytest.raises(InputError, match=told):
+        explain(Run([]), out, "nothing", 1)
