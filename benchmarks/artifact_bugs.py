@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
+from itertools import islice
 
 import numpy as np
 
@@ -109,7 +110,8 @@ Find = Callable[[Program, Node], bool]
 
 def found(program: Program, find: Find, which: int = 0) -> Site:
     """The place that `find` accepts for the `which`-th time, in program order."""
-    return [s for s in sites(program) if find(s.scope, s.node)][which]
+    places = (s for s in sites(program) if find(s.scope, s.node))
+    return next(islice(places, which, None))
 
 
 def put(
@@ -396,7 +398,9 @@ VARIANTS = (
 ALL = (*BUGS, *VARIANTS)
 
 
+@cache
 def plan(model: Model, degrees: Degrees) -> Step:
+    """The training step, whose distributed program names its own lines."""
     step = training_step(model, degrees)
     return replace(step, distributed=located(step.distributed))
 

@@ -1,10 +1,13 @@
 """A factor that counts ranks is told from one that both programs hold, and from a wrong one."""
 
+from fractions import Fraction
+
 import pytest
 
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.refute.scale_down import SmallDifference, refute_resized
+from verifier.refute.scale_down.mesh_constants import entries
 from verifier.text.parser import parse_text
 
 WHOLE = Layout.replicate((64, 8))
@@ -32,3 +35,32 @@ def test_a_mean_over_ranks_is_not_refuted_on_fewer(factors: tuple[str, ...], ref
     found = refute_resized(one, many, contract)
     assert isinstance(found, SmallDifference)
     assert (not found.caveats) == refuted, found.caveats
+
+
+BECAME = {64: {4, 6}, 32: {8}}
+MEAN = "%s = sum %x {dims=[1]} %y = mul_scalar %s {value=1/64}"
+DERIVATIVE = """%s = sum %x {dims=[1]} %m = mul_scalar %s {value=1/64}
+    %r = reshape %m {shape=[32, 1]} %y = expand %r {shape=[32, COUNT]}"""
+OF_ROWS = "%s = sum %x {dims=[0]} %y = mul_scalar %s {value=1/64}"
+
+
+@pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        (MEAN, [4]),
+        (DERIVATIVE, [4]),
+        (OF_ROWS, [4, 6]),
+        ("%y = mul_scalar %x {value=1/64}", [4, 6]),
+        (MEAN + " %z = mul_scalar %x {value=1/64}", [4, 6]),
+        (MEAN + " %z = add_scalar %x {value=1/64}", [4, 6]),
+    ],
+)
+def test_a_factor_of_means_alone_counts_what_they_are_of(text: str, ways: list[int]) -> None:
+    given, small = (
+        parse_text(
+            f"program p input %x: f32[32, {count}] {text.replace('COUNT', str(count))} return %y"
+        )
+        for count in (64, 4)
+    )
+    found = list(entries(BECAME, (given, small), (given, small)))
+    assert found == [{Fraction(1, 64): Fraction(1, n)} for n in ways]

@@ -117,7 +117,7 @@ def where_from_json(at: Cursor) -> Where:
 def check(sequential: Program, distributed: Program, contract: Contract) -> None:
     """Raise ContractError unless the contract fits both programs."""
     mesh = distributed.mesh
-    for _, node in sequential.walk():
+    for _, node in sequential.distinct():
         if lookup(node.op).kind in ("collective", "movement"):
             raise ContractError(f"the sequential program calls {node.op}")
     if sequential.mesh.dims:

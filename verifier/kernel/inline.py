@@ -27,7 +27,7 @@ def inline(
         IRError: a composite op that says of its time what its primitives cannot say.
     """
     bodies = {} if bodies is None else bodies
-    if all(lookup(n.op).expand is None for _, n in program.walk()):
+    if all(lookup(n.op).expand is None for _, n in program.distinct()):
         return program
     b = Builder(program.name, program.mesh)
     for item in program.inputs:

@@ -114,8 +114,6 @@ def _scan(
 
 
 def _restricted(program: Program) -> bool:
-    return (
-        any(i.where for i in program.inputs)
-        or any(n.where for _, n in program.walk())
-        or any(lookup(n.op).kind == "movement" for _, n in program.walk())
+    return any(i.where for i in program.inputs) or any(
+        n.where or lookup(n.op).kind == "movement" for _, n in program.distinct()
     )

@@ -77,15 +77,15 @@ def from_program(
     met = Meetings(mesh)
     met.within_limit(program, quiet)
     builder = TimeBuilder(program.name, machine)
-    for names in sorted({dims_of(node) for _, node in program.walk() if traits(node.op).meets}):
+    for names in sorted({dims_of(node) for _, node in program.distinct() if traits(node.op).meets}):
         builder.communicator("+".join(names), *process_groups(mesh, names))
     message = Messages()
     received = {
         (id(inner), message(inner, node.inputs[0]))
-        for inner, node in program.walk()
+        for inner, node in program.distinct()
         if node.op == "recv"
     }
-    stored = {node.timing.buffer for _, node in program.walk() if node.timing.buffer}
+    stored = {node.timing.buffer for _, node in program.distinct() if node.timing.buffer}
     for rank, place in enumerate(mesh.coords()):
         coords = {name: left[name][at] if left else at for name, at in place.items()}
         writer = _Rank(rank, coords, place, met, received, message, quiet)

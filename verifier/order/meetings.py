@@ -31,13 +31,13 @@ def is_quiet(program: Program) -> bool:
         not node.timing.stream
         and not node.timing.buffer
         and (not node.timing.asynchronous or node.op == "send")
-        for _, node in program.walk()
+        for _, node in program.distinct()
     )
 
 
 def in_order(program: Program) -> bool:
     """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
-    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.walk())
+    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.distinct())
 
 
 def dims_of(node: Node) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def dims_of(node: Node) -> tuple[str, ...]:
 def enough(program: Program, few: int) -> Mesh:
     """The mesh, with a few ranks for all along dims on which all ranks do the same."""
     kept = {name for item in program.inputs for name, _ in item.where}
-    for _, node in program.walk():
+    for _, node in program.distinct():
         kept.update(name for name, _ in node.where)
         if node.body is not None:
             kept.update(name for item in node.body.inputs for name, _ in item.where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -173,12 +174,14 @@ def compare(
     differ = {k: at for k, at in found.items() if at is not None}
     if not differ:
         return None
-    changes = dict.fromkeys(differ, rounding)
-    if not rounding or any(_size(at) <= FAR * rounding for at in differ.values()):
+    changes, sizes = dict.fromkeys(differ, rounding), {k: _size(at) for k, at in differ.items()}
+    most = min(FAR * (rounding or math.inf), sys.float_info.max)
+    close = {k for k, size in sizes.items() if size <= most}
+    if close:
         near, rng = _near(inputs, alike), np.random.default_rng(0)
-        moved = run_both(*both, near, floats, rng, run, differ.keys())
-        changes = {k: _change(pairs[k], moved[k]) for k in differ}
-    wrong = {k: at for k, at in differ.items() if _size(at) > ROUNDING * changes[k]}
+        moved = run_both(*both, near, floats, rng, run, close)
+        changes |= {k: _change(pairs[k], moved[k]) for k in close}
+    wrong = {k: at for k, at in differ.items() if sizes[k] > ROUNDING * changes[k]}
     if not wrong:
         return None
     key, (rank, want, have) = next(iter(wrong.items()))

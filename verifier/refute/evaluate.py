@@ -299,7 +299,11 @@ def _stack(name: str, value: str, made: Sequence[Ranks], state: Ranks) -> None:
 
 
 def _local(node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
-    out, names = node.outputs[0], node.inputs
+    out, names, meaning = node.outputs[0], node.inputs, op.meaning
+
+    def alone(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
+        local = state[here[0]]
+        local[out] = np.asarray(meaning(domain, *[local[v] for v in names], **attrs))
 
     def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
         known: dict[tuple[int, ...], Array] = {}
@@ -309,10 +313,10 @@ def _local(node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> 
             key = tuple(map(id, given))
             found = known.get(key)
             if found is None:
-                found = known[key] = np.asarray(op.meaning(domain, *given, **attrs))
+                found = known[key] = np.asarray(meaning(domain, *given, **attrs))
             local[out] = found
 
-    return run
+    return alone if len(here) == 1 else run
 
 
 def _moved(node: Node, here: tuple[int, ...]) -> Run:

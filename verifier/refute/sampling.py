@@ -148,7 +148,7 @@ def states(program: Program) -> set[str]:
 
 def edge_draws(*programs: Program) -> int:
     """How many inputs `to_edge` makes for programs: none where no choice can be a guard."""
-    ops = [traits(node.op) for program in programs for _, node in program.walk()]
+    ops = [traits(node.op) for program in programs for _, node in program.distinct()]
     guarded = any(op.needs for op in ops) and any(op.picks for op in ops)
     floats = sum(i.type.is_float for i in programs[0].inputs)
     return EDGES + min(floats, MAX_ALONE) if guarded else 0

@@ -126,11 +126,12 @@ def refute(
     rng = np.random.default_rng(seed)
     premises = Premises(sequential, contract, distributed.mesh, consts)
     literals = _literals(sequential, distributed)
-    suspicious = any(traits(n.op).steps for p in (sequential, distributed) for _, n in p.walk())
+    suspicious = any(traits(n.op).steps for p in (sequential, distributed) for _, n in p.distinct())
     fields = apart(_constants(sequential, distributed), 2)
     edges = edge_draws(sequential, distributed)
     asked = None if only is None else {only}
-    suspicious = suspicious or bool(edges and _equates(sequential, distributed))
+    compared = _compared(sequential, distributed)
+    suspicious |= bool(edges) and not all(traits(op).rises for op in compared)
     for trial in range(trials):
         domain = Field(seed + trial, fields[trial % len(fields)])
         drawn = sample(sequential, domain, rng, consts, True, literals)
@@ -157,7 +158,7 @@ def refute(
             return _shrink(*simple) if simpler else found
     limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]
     sizes = [n / share for n in limits for share in (1, 1, 2, 2)]
-    close = CLOSE if _compares(sequential) or _compares(distributed) else 0
+    close = CLOSE if compared else 0
     plain = (1.0, True, False)
     draws = (*DRAWS, *((n, True, False) for n in sizes), *(plain,) * (close + edges))
     for count, (size, special, positive) in enumerate(draws):
@@ -215,19 +216,14 @@ def nowhere_defined(
     return seen >= SEEN
 
 
-def _equates(*programs: Program) -> bool:
-    """Whether numbers are asked to be equal, which random ones never are."""
-    return any(
-        compares(node.op) and not traits(node.op).rises and scope.types[node.inputs[0]].is_float
+def _compared(*programs: Program) -> set[str]:
+    """The ops that compare numbers; to be equal is what random ones never are."""
+    return {
+        node.op
         for program in programs
-        for scope, node in program.walk()
-    )
-
-
-def _compares(program: Program) -> bool:
-    return any(
-        compares(node.op) and scope.types[node.inputs[0]].is_float for scope, node in program.walk()
-    )
+        for scope, node in program.distinct()
+        if compares(node.op) and scope.types[node.inputs[0]].is_float
+    }
 
 
 def _constants(*programs: Program) -> set[Fraction]:
@@ -235,7 +231,7 @@ def _constants(*programs: Program) -> set[Fraction]:
     return {
         Fraction(value)
         for program in programs
-        for _, node in program.walk()
+        for _, node in program.distinct()
         for name, value in node.attrs.items()
         if KINDS[name] is RATIONAL and isinstance(value, int | Fraction)
     }
@@ -243,15 +239,10 @@ def _constants(*programs: Program) -> set[Fraction]:
 
 def _literals(*programs: Program) -> list[int]:
     """Integers beyond the smallest that the programs reckon with."""
-    found: set[int] = set()
-    for program in programs:
-        for _, node in program.walk():
-            value = node.attrs.get("value")
-            if isinstance(value, int | Fraction) and not isinstance(value, bool) and value:
-                for number in (Fraction(value), 1 / Fraction(value)):
-                    if number.denominator == 1 and 4 < abs(number) < 2**31:
-                        found.add(int(number))
-    return sorted(found)
+    values = {node.attrs.get("value") for program in programs for _, node in program.distinct()}
+    numbers = {Fraction(v) for v in values if isinstance(v, int | Fraction) and v}
+    found = numbers | {1 / n for n in numbers}
+    return sorted(int(n) for n in found if n.denominator == 1 and 4 < abs(n) < 2**31)
 
 
 def _shrink(

@@ -100,5 +100,19 @@ class Program:
             if node.body is not None:
                 yield from node.body.walk()
 
+    def scopes(self) -> list[Program]:
+        """The program and the bodies of its scans, each once though several nodes share it."""
+        found, left = dict[int, Program](), [self]
+        while left:
+            scope = left.pop()
+            if id(scope) not in found:
+                found[id(scope)] = scope
+                left += [node.body for node in scope.nodes if node.body is not None]
+        return list(found.values())
+
+    def distinct(self) -> Iterator[tuple[Program, Node]]:
+        """As `walk`, in another order, and a shared body once."""
+        return ((scope, node) for scope in self.scopes() for node in scope.nodes)
+
     def with_nodes(self, nodes: list[Node], types: dict[str, TensorType]) -> Program:
         return replace(self, nodes=tuple(nodes), types=types)

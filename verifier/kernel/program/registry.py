@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.kernel.layout import Layout
@@ -152,7 +153,12 @@ class Op:
 
     def with_defaults(self, attrs: AttrMap) -> dict[str, Any]:
         """The attributes with defaults filled in."""
-        return {**{k: v for k, v in self.attrs.items() if v is not REQUIRED}, **attrs}
+        return {**self.defaults, **attrs}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The attributes that need not be written."""
+        return {k: v for k, v in self.attrs.items() if v is not REQUIRED}
 
     def vjp(self, rule: Vjp) -> Vjp:
         """Declare the vector-Jacobian product: (builder, inputs, outputs, cotangents, attrs) ->

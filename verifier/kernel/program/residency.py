@@ -17,9 +17,8 @@ def region_of(node: Node, wheres: Sequence[Where], mesh: Mesh, base: Where = EVE
         Refused: some rank cannot run the node, or waits in it for ever.
     """
     op = lookup(node.op)
-    attrs = op.with_defaults(node.attrs)
     if op.region is not None:
-        return op.region(attrs, wheres, node.where, mesh)
+        return op.region(op.with_defaults(node.attrs), wheres, node.where, mesh)
     held = common(base, *wheres)
     if held is None:
         shown = ", ".join(
@@ -33,7 +32,7 @@ def region_of(node: Node, wheres: Sequence[Where], mesh: Mesh, base: Where = EVE
         raise Refused(f"runs on {show(node.where)}, outside {show(held)}")
     region = node.where or held
     if op.kind == "collective":
-        for name in mesh_dims(attrs["mesh_dim"]):
+        for name in mesh_dims(op.with_defaults(node.attrs)["mesh_dim"]):
             if name in dict(region):
                 raise Refused(
                     f"only the ranks at {show(region)} call it: the others of the group over "

@@ -119,8 +119,9 @@ def _step(
     local = program.types[node.outputs[0]].shape
     found: dict[tuple[Ref, Layout, Where], Fact] = {}
     region = places.values[node.outputs[0]]
-    attrs = lookup(node.op).with_defaults(node.attrs)
-    whole = mesh_dims(attrs["mesh_dim"]) if lookup(node.op).kind == "collective" else ()
+    op = lookup(node.op)
+    collective = op.kind == "collective"
+    whole = mesh_dims(op.with_defaults(node.attrs)["mesh_dim"]) if collective else ()
     refused: tuple[Refused, tuple[Fact, ...]] | None = None
     choices = product(*(range(len(f)) for f in operands))
     for count, picks in enumerate(choices):

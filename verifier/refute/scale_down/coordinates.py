@@ -40,7 +40,7 @@ def told_apart(program: Program, contract: Contract) -> dict[str, list[int]]:
     """Ops that on some ranks count an index from a number which their coordinate may have given."""
     wheres: list[Where] = [i.where for i in program.inputs]
     wheres += [*contract.held.values(), *contract.wanted.values()]
-    for _, node in program.walk():
+    for _, node in program.distinct():
         wheres.append(node.where)
         if node.body is not None:
             wheres += [i.where for i in node.body.inputs]

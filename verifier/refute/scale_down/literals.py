@@ -27,9 +27,9 @@ def literal(node: Node) -> Fraction | None:
     """The number that a node has as an attribute."""
     name = traits(node.op).literal
     value = node.attrs.get(name) if name else None
-    if isinstance(value, int | Fraction) and not isinstance(value, bool):
-        return Fraction(value)
-    return None
+    if isinstance(value, Fraction):
+        return value
+    return Fraction(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _compared(scope: Program) -> set[str]:
@@ -90,7 +90,7 @@ class Literals:
 def factors(program: Program) -> set[Fraction]:
     """The literals that multiply, add to or are raised to, among floats; without sign."""
     out: set[Fraction] = set()
-    for scope in _scopes(program):
+    for scope in program.scopes():
         compared = _compared(scope)
         for node in scope.nodes:
             value = literal(node)
@@ -99,16 +99,10 @@ def factors(program: Program) -> set[Fraction]:
     return out
 
 
-def _scopes(program: Program) -> list[Program]:
-    """The program and its blocks, each once."""
-    bodies = {id(n.body): n.body for _, n in program.walk() if n.body is not None}
-    return [program, *bodies.values()]
-
-
 def counts_entries(program: Program) -> bool:
     """Whether numbers of entries may be computed, and not written: sums of values made from
     nothing, or integers cut from such values."""
-    for scope in _scopes(program):
+    for scope in program.scopes():
         made: set[str] = set()
         for node in scope.nodes:
             if node.body is not None or any(v not in made for v in node.inputs):

@@ -133,7 +133,8 @@ def refute_resized(
         else:
             found = again
     if not caveats:
-        caveats += _counted(found, small, distributed.mesh) or _entries(found, small, seed)
+        caveats += _counted(found, small, distributed.mesh)
+        caveats += _entries(found, small, (sequential, distributed), seed) if not caveats else []
     return SmallDifference(found, small, tuple(caveats))
 
 
@@ -145,10 +146,13 @@ def _counted(found: Difference, small: Resized, mesh: Mesh) -> list[str]:
     return []
 
 
-def _entries(found: Difference, small: Resized, seed: int) -> list[str]:
+def _entries(
+    found: Difference, small: Resized, given: tuple[Program, Program], seed: int
+) -> list[str]:
     """A caveat where the difference goes away once factors that may count entries count those of
     the small programs: a mean is no mean where its factor counts more entries than it adds up."""
-    for ways in entries(small.extents, small.sequential, small.distributed):
+    pairs = zip(given, (small.sequential, small.distributed), strict=True)
+    for ways in entries(small.extents, *pairs):
         one, many = (rescaled_all(p, ways) for p in (small.sequential, small.distributed))
         other = replace(small, sequential=one, distributed=many)
         if not _shows_there(found, other) and not _shows(found, other, seed):

@@ -40,6 +40,8 @@ from verifier.refute.scale_down.solve import Values, determined, solve, spread
 from verifier.refute.scale_down.system import Declined, System
 from verifier.refute.search import too_large
 
+Held = Counter[tuple[int, ...]]
+"""How many values have a shape, by its unknowns."""
 KEEP_RANKS = 16
 """Meshes of up to this many ranks are kept."""
 SMALL = 4
@@ -178,10 +180,11 @@ class _Pair:
         self._doubt_cuts(cuts, told_apart(distributed, contract))
         simplify(self.system)
         keep_unanchored(self.system, determined(self.system))
+        self.held = _by_classes(self.held, self.system)
 
-    def _held(self) -> Counter[tuple[int, ...]]:
+    def _held(self) -> Held:
         """The unknowns of every value that a run holds, and how many ranks and values have them."""
-        out: Counter[tuple[int, ...]] = Counter()
+        out: Held = Counter()
 
         def collect(sizes: Sizes, times: tuple[int, ...], copies: int) -> None:
             for dims in sizes.dims.values():
@@ -278,9 +281,7 @@ class _Pair:
 
     def _counter(self, system: System) -> Callable[[Values], int]:
         """How many numbers one run of both programs holds, by the values of the unknowns."""
-        products: Counter[tuple[int, ...]] = Counter()
-        for unknowns, copies in self.held.items():
-            products[tuple(sorted(map(system.root, unknowns)))] += copies
+        products = _by_classes(self.held, system)
         return lambda values: sum(
             copies * math.prod(values[v] for v in unknowns) for unknowns, copies in products.items()
         )
@@ -337,3 +338,12 @@ class _Pair:
                     name = f"{item.path or item.name} dim {i}"
                     out.setdefault((before, after), Size(name, before, after))
         return tuple(out.values())
+
+
+def _by_classes(held: Held, system: System) -> Held:
+    """The same counts by classes of unknowns, sorted."""
+    roots = [system.root(v) for v in range(len(system.values))]
+    out: Held = Counter()
+    for unknowns, copies in held.items():
+        out[tuple(sorted([roots[v] for v in unknowns]))] += copies
+    return out

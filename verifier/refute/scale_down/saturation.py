@@ -64,8 +64,7 @@ def loses_nothing(program: Program, seed: Seed) -> bool:
     """Whether every op that follows from a seed is analytic, or a choice between two operands."""
     cone = Cone(seed)
     cone.spread(program, set())
-    scopes = [program, *(n.body for _, n in program.walk() if n.body is not None)]
-    return all(_keeps(scope, cone.values.get(id(scope), set())) for scope in scopes)
+    return all(_keeps(scope, cone.values.get(id(scope), set())) for scope in program.scopes())
 
 
 def _keeps(scope: Program, reached: set[str]) -> bool:

@@ -163,7 +163,7 @@ def _beside(scope: Program, node: Node) -> list[Fraction]:
 
 
 def _having(names: Collection[str], value: Fraction) -> Callable[[Node], bool]:
-    return lambda node: literal(node) == value and node.outputs[0] in names
+    return lambda node: node.outputs[0] in names and literal(node) == value
 
 
 def _held(
