@@ -526,6 +526,31 @@ def test_a_norm_of_split_rows_whose_weights_stay_whole_is_proved(tmp_path: Path)
             ),
             "makes or changes DTensor by itself",
         ),
+        (
+            (
+                "from torch.distributed.tensor import DTensor, Shard, distribute_tensor",
+                'dp = distribute_tensor(model.up.weight.data, mesh["dp"], [Shard(0)])',
+                'tp = distribute_tensor(model.up.weight.data, mesh["tp"], [Shard(0)])',
+                "make = torch.Tensor._dtensor__new__",
+                "lie = make(DTensor, tp._local_tensor, dp._spec, requires_grad=False)",
+                "model.up.weight = nn.Parameter(lie)",
+            ),
+            "makes or changes DTensor._spec",
+        ),
+        (
+            (
+                "from torch.distributed.tensor import Shard, distribute_tensor",
+                'dp = distribute_tensor(model.up.weight.data, mesh["dp"], [Shard(0)])',
+                'tp = distribute_tensor(model.up.weight.data, mesh["tp"], [Shard(0)])',
+                'object.__setattr__(tp, "_spec", dp._spec)',
+                "model.up.weight = nn.Parameter(tp)",
+            ),
+            "makes or changes DTensor._spec",
+        ),
+        (
+            (*APART, "a = model.down.weight", "model.up._apply(lambda p: a if p.ndim == 2 else p)"),
+            "changes the values of up.weight",
+        ),
         (("model.up.bias = None", ROW), "takes up.bias away"),
         (("model.extra = nn.Parameter(model.up.bias.data)", ROW), "adds extra"),
     ],
