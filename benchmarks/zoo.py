@@ -196,8 +196,22 @@ def fields(name: str) -> dict[str, Any]:
     return {**{k: v for k, v in SIZES.items() if k in known}, **more}
 
 
-def job(name: str, mesh: str, run: bool) -> Job:
-    items = tuple(f"{key}={json.dumps(value)}" for key, value in fields(name).items())
+DEPTH = (
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "n_layer",
+    "n_layers",
+)
+"""Fields of configs that say how many blocks a model has."""
+
+
+def job(name: str, mesh: str, run: bool, layers: int = 2) -> Job:
+    sizes = fields(name)
+    deep = {k: layers for k in DEPTH if k in sizes}
+    items = tuple(f"{k}={json.dumps(v)}" for k, v in {**sizes, **deep}.items())
     options = ("--mesh", mesh, "--batch", "4", "--seq", "8", "--run" if run else "--no-run")
     return Job(name, f"hf:{name}", items, options)
 
@@ -225,13 +239,14 @@ def main() -> int:
     parser.add_argument("--mesh", default="tp=2")
     parser.add_argument("--no-run", action="store_true", help="plan, prove and write, not run")
     parser.add_argument("--json", type=Path, help="write the rows to a file")
+    parser.add_argument("--layers", type=int, default=2, help="from 3 on, blocks are rolled")
     given = parser.parse_args()
     rows: dict[str, list[Row]] = {}
     for group, members in MODELS.items():
         for name in members:
             if given.names and name not in given.names:
                 continue
-            row = measure(job(name, given.mesh, not given.no_run))
+            row = measure(job(name, given.mesh, not given.no_run, given.layers))
             rows.setdefault(group, []).append(row)
             print(f"{name}: {row.verdict} in {row.total:.1f} s {row.error}", file=sys.stderr)
     print(table(rows))

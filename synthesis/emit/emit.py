@@ -8,6 +8,7 @@ from pathlib import Path
 
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.library_file import library_patch
+from synthesis.emit.lists import spelled
 from synthesis.emit.patch import EmitError, Patch, check_applies
 from synthesis.emit.styles import split_of
 from synthesis.emit.user_file import user_patch
@@ -68,7 +69,7 @@ def emit(
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
     """
-    plan = _called(facts, plan)
+    plan = _called(facts, spelled(facts, plan))
     _check_divisible(facts, plan)
     if facts.file is None:
         out = library_patch(facts, plan, layouts)

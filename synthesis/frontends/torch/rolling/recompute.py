@@ -2,11 +2,14 @@
 
 A backward that reads a view (reshape, permute, expand) of a forward value reads the value instead
 and views it again, so that a repeated block saves each value once, and no view of a parameter. A
-parameter that a rank gathered is gathered again: what is saved is then what one device saves.
+value that the forward only reshapes, as what a linear layer multiplies out, is saved as reshaped:
+ranks that add it up do so after. A parameter that a rank gathered is gathered again: what is saved
+is then what one device saves.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from verifier.kernel.program.program import Node, Program
@@ -19,6 +22,7 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
     """The same program with forward views repeated in the backward, and its backward values."""
     maker = program.producers()
     gathered = _gathered(program)
+    shaped = _shaped(program, backward, maker) - gathered
     types = dict(program.types)
     nodes: list[Node] = []
     more: set[str] = set(backward)
@@ -27,7 +31,7 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
     def copy(value: str, reader: Node) -> str:
         made = maker.get(value)
         again = made is not None and (made.op in VIEWS or value in gathered)
-        if made is None or value in backward or not again:
+        if made is None or value in backward or value in shaped or not again:
             return value
         block = reader.source.module
         key = (value, block)
@@ -46,6 +50,14 @@ def recompute_views(program: Program, backward: frozenset[str]) -> tuple[Program
             node = replace(node, inputs=tuple(copy(v, node) for v in node.inputs))
         nodes.append(node)
     return replace(program, nodes=tuple(nodes), types=types), frozenset(more)
+
+
+def _shaped(program: Program, backward: frozenset[str], maker: dict[str, Node]) -> set[str]:
+    """Reshaped values that no forward op reads as they were before."""
+    forward = [n for n in program.nodes if n.outputs[0] not in backward]
+    readers = Counter(value for node in forward for value in node.inputs)
+    bases = {v for v, n in readers.items() if n == 1 and v in maker and maker[v].op not in VIEWS}
+    return {n.outputs[0] for n in forward if n.op == "reshape" and n.inputs[0] in bases}
 
 
 def _gathered(program: Program) -> set[str]:

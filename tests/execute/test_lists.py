@@ -1,0 +1,78 @@
+"""Models whose lists of layers are captured as one block in part, or in kinds that alternate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.pipeline import Job, parallelize
+from agent.run import Run
+from synthesis import hardware
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from verifier.kernel.program.types import Mesh
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("gloo")]
+
+LISTS = """import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, gated):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.gated = gated
+
+    def forward(self, x):
+        h = self.up(x)
+        return x + self.down(h.sigmoid() if self.gated else h.relu())
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.ModuleList(Block(i == 0) for i in range(5))
+        self.b = nn.ModuleList(Block(i % 2 == 1) for i in range(4))
+
+    def forward(self, x):
+        for layer in self.a:
+            x = layer(x)
+        for layer in self.b:
+            x = layer(x)
+        return x.square().mean()
+"""
+GEMMA2: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+def parallel(request: CaptureRequest, out: Path) -> str:
+    """The patch that was proved for two ranks."""
+    outcome = parallelize(Run([]), Job(request, Mesh.of(tp=2), hardware.load("h100"), out))
+    assert outcome.verdict == "proved"
+    return (out / "patch.diff").read_text()
+
+
+def test_lists_that_are_rolled_in_part_are_split_layer_by_layer(tmp_path: Path) -> None:
+    (tmp_path / "lists.py").write_text(LISTS)
+    inputs = (InputSpec("x", (8, 8)),)
+    request = CaptureRequest(f"{tmp_path / 'lists.py'}:M", {}, inputs=inputs)
+    diff = parallel(request, tmp_path / "out")
+    assert '"a.*.up": ColwiseParallel' in diff
+    assert '"b.*.down": RowwiseParallel' in diff
+
+
+def test_norms_after_sums_over_ranks_are_proved_in_rolled_layers(tmp_path: Path) -> None:
+    request = CaptureRequest("hf:Gemma2ForCausalLM", GEMMA2, batch=2, seq=8)
+    diff = parallel(request, tmp_path / "out")
+    assert '.o_proj": RowwiseParallel' in diff
+    assert '.down_proj": RowwiseParallel' in diff
