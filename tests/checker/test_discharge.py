@@ -267,6 +267,7 @@ def test_no_wrong_step_is_shown_at_all_sizes(fault: Fault) -> None:
 
 
 TRUTHS = replace(piece("8@m0 4"), dtype="bool")
+ADDED = instance("index_add", ["8, 16", "8"], "4, 16", size=4, offset=0)
 RIGHT = [
     replace(instance("cast", ["8@tp 4"], "8@tp 4", dtype="i64"), given=(TRUTHS,)),
     instance("mm", ["16, 4@dp 8@tp 2", "4@dp 8@tp 2, 16"], "16, 16; sum@dp; sum@tp"),
@@ -283,6 +284,7 @@ RIGHT = [
     instance("take", ["8@tp 4, 16", "8"], "8, 16; sum@tp", dim=0, offset=Affine.of(0, {"tp": 4})),
     instance("index_add", ["4@dp 2, 16", "4@dp 2"], "8@tp 4, 16; sum@dp", size=4,
              offset=Affine.of(0, {"tp": 4})),
+    replace(ADDED, given=(ADDED.given[0], replace(ADDED.given[1], zero=True))),
     instance("iota", [], "4@dp 8@tp 4", shape=(4,), dim=0, offset=Affine.of(7, {"dp": 32, "tp": 4}),
              dtype="i64"),
     instance("all_gather", ["4@dp 8@tp 2"], "64", dim=0, mesh_dim=("dp", "tp")),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
+from verifier.domains.base import Array, Domain, is_index
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.registry import ONE
 from verifier.terms import Ref, Terms
@@ -35,6 +35,8 @@ class Wholes(Terms):
         array = self.arrays[ref.id]
         if ref.coef == 1:
             return array
+        if is_index(array) and ref.coef.denominator == 1:
+            return (array * ref.coef.numerator).astype(array.dtype)
         return self.domain.mul(self.domain.lift(array), self.domain.const(ref.coef))
 
     def shape(self, ref: Ref) -> Shape:
