@@ -38,8 +38,9 @@ class Module:
     heads: int = 0
     """Linear: heads that its output (or each piece of it) is reshaped into, 0 where it is not.
     Embedding: heads for each of which it holds a bias, one a column."""
-    follows: bool = False
-    """Linear: all it reads comes from other linears, with no norm and no residual in between."""
+    follows: frozenset[str] = frozenset()
+    """Linear: the weights of those that all it reads comes from, with no norm and no residual in
+    between; none where there is more."""
     params: list[Param] = field(default_factory=list[Param])
     order: int = 0
     head: str = ""

@@ -70,6 +70,31 @@ def _relaxed(state: Search, rules: Rules, point: Point, origin: str) -> list[Can
     return out
 
 
+def _assembled(state: Search, rules: Rules, point: Point, origin: str) -> list[Candidate]:
+    """Of a point that cannot be written, as much as can be: its styles are taken up parent by
+    parent, and where those of a parent cannot be written together, module by module."""
+    held = rules.keep(Point(tuple((path, "replicate") for path, _ in point.styles)))
+    best: Candidate | None = None
+
+    def take(paths: Sequence[str]) -> bool:
+        nonlocal held, best
+        near = held
+        for path in paths:
+            near = near.with_style(path, point.style(path))
+        result = state.score(near, f"{origin}, in part", origin)
+        if isinstance(result, Candidate):
+            held, best = near, result
+        return isinstance(result, Candidate)
+
+    split = [path for path, style in point.styles if style != held.style(path)]
+    for parent in dict.fromkeys(path.rpartition(".")[0] for path in split):
+        inside = [path for path in split if path.rpartition(".")[0] == parent]
+        if not take(inside) and len(inside) > 1:
+            for path in inside:
+                take([path])
+    return [best] if best is not None else []
+
+
 def check_heads(found: list[Module], tp: str, size: int) -> None:
     """Raise PlanError where attention heads cannot be dealt out over tp."""
     for module in found:
@@ -144,7 +169,8 @@ def search(
             beam.append(result)
         else:
             failed[name] = result.reason
-            beam += _relaxed(state, rules, point, name)
+            near = _relaxed(state, rules, point, name)
+            beam += near or (_assembled(state, rules, point, name) if point.stream == "R" else [])
     if not beam:
         raise PlanError("; ".join(f"{k}: {v}" for k, v in failed.items()))
     if tp:

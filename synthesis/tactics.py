@@ -26,15 +26,18 @@ def replicate(modules: Sequence[Module], tp: int) -> Point:
 
 
 def pairs(modules: Sequence[Module], tp: int) -> list[tuple[str, str]]:
-    """Column for linears that read the residual stream, row for those that read other linears;
+    """Column for linears that read the residual stream, row for those that read column linears;
     vocabulary rows for embeddings."""
     out: list[tuple[str, str]] = []
+    columns: set[str] = set()
     for m in modules:
         allowed = options(m, tp)
         if m.use == "embedding":
             want = "column" if m.heads else "vocab"
         elif m.use == "linear":
-            want = "row" if m.follows else "fused_column" if m.parts > 1 else "column"
+            wide = "fused_column" if m.parts > 1 else "column"
+            want = "row" if m.follows and m.follows <= columns else wide
+            columns |= {p.name for p in m.params} if want == wide else set()
         else:
             want = "experts" if m.use == "experts" else "replicate"
         out.append((m.path, want if want in allowed else "replicate"))

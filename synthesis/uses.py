@@ -19,7 +19,7 @@ class Use:
     order: int
     heads: int = 0
     module: str = ""
-    follows: bool = False
+    follows: frozenset[str] = frozenset()
     own_index: bool = False
 
 
@@ -247,15 +247,15 @@ def _follows(
     origin: Mapping[str, tuple[str, tuple[int, ...]]],
     producers: Mapping[str, Node],
     readers: dict[str, list[Node]],
-) -> bool:
-    """Whether the activation of a product depends on products with weights alone, and on biases
-    that each head looks up.
+) -> frozenset[str]:
+    """The weights of the products that the activation of a product depends on, where it depends on
+    nothing else but biases that each head looks up.
 
-    A norm's own parameter on the way, a carry or an input of the program ends the walk: no.
+    A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
     """
     weights = {p for p, dims in origin.values() if len(dims) > 1}
     width = program.types[node.inputs[0]].shape[-1]
-    todo, seen, found = [node.inputs[0]], set[str](), False
+    todo, seen, found = [node.inputs[0]], set[str](), set[str]()
     while todo:
         value = todo.pop()
         if value in seen:
@@ -265,21 +265,21 @@ def _follows(
         if made is None:
             item = next((i for i in program.inputs if i.name == value), None)
             if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
-                return False
+                return frozenset()
             continue
         if made.op == "take" and made.inputs[0] in origin and _bias_heads(program, made, readers):
             continue
         if made.op in ("scan", "take"):
-            return False
+            return frozenset()
         if made.op == "mm" and made.inputs[1] in origin:
-            found = True
+            found.add(origin[made.inputs[1]][0])
             continue
         vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
         wide = any(program.types[v].shape[-1:] == (width,) for v in vectors)
         if wide and _product_before(made, producers, origin) is None:
-            return False
+            return frozenset()
         todo += [v for v in made.inputs if v not in vectors]
-    return found
+    return frozenset(found)
 
 
 def _product_before(

@@ -43,6 +43,42 @@ class M(nn.Module):
             x = layer(x)
         return x.square().mean()
 """
+NESTED = """import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.mlp = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class Stage(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(count))
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stages = nn.ModuleList([Stage(4), Stage(3)])
+
+    def forward(self, x):
+        for stage in self.stages:
+            x = stage(x)
+        return x.square().mean()
+"""
 GEMMA2: dict[str, Any] = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -69,6 +105,16 @@ def test_lists_that_are_rolled_in_part_are_split_layer_by_layer(tmp_path: Path) 
     diff = parallel(request, tmp_path / "out")
     assert '"a.*.up": ColwiseParallel' in diff
     assert '"b.*.down": RowwiseParallel' in diff
+
+
+def test_of_stages_that_end_in_whole_layers_the_blocks_are_split(tmp_path: Path) -> None:
+    (tmp_path / "nested.py").write_text(NESTED)
+    inputs = (InputSpec("x", (8, 8)),)
+    request = CaptureRequest(f"{tmp_path / 'nested.py'}:M", {}, inputs=inputs)
+    diff = parallel(request, tmp_path / "out")
+    for stage in (0, 1):
+        assert f'"stages.{stage}.blocks.*.mlp.0": ColwiseParallel' in diff
+        assert f'"stages.{stage}.blocks.*.mlp.2": RowwiseParallel' in diff
 
 
 def test_norms_after_sums_over_ranks_are_proved_in_rolled_layers(tmp_path: Path) -> None:

@@ -55,13 +55,14 @@ def translated(program: str = PROGRAM, **more: object) -> str:
     return json.dumps({"program": program, "unsupported": [], **more})
 
 
-def _linear(path: str, wide: int, deep: int, follows: bool) -> Module:
+def _linear(path: str, wide: int, deep: int, follows: str = "") -> Module:
     param = Param(path, f"{path}.weight", (wide, deep), False)
-    return Module(path, "Linear", "linear", follows=follows, params=[param])
+    return Module(path, "Linear", "linear", follows=frozenset({follows} - {""}), params=[param])
 
 
 def planning(**changes: object) -> proposing.Task:
-    modules = (_linear("layers.*.up", 16, 8, False), _linear("layers.*.down", 8, 16, True))
+    up = _linear("layers.*.up", 16, 8)
+    modules = (up, _linear("layers.*.down", 8, 16, up.path))
     task = {"modules": modules, "mesh": Mesh.of(tp=2), "tp": "tp"}
     return proposing.Task(**{**task, **changes})  # type: ignore[arg-type]
 

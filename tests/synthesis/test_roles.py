@@ -43,6 +43,18 @@ def test_linears_are_paired_by_what_they_read() -> None:
     assert follows == {"o", "down"}
 
 
+def test_a_chain_of_linears_is_split_by_columns_and_rows_in_turn() -> None:
+    b = Builder("chain")
+    x = b.input("x", decoder.f64(4, 8))
+    for name in "abcd":
+        weight = b.param(f"{name}.weight", decoder.f64(8, 8))
+        x = b.add("relu", b.add("mm", x, weight))
+    b.output(x, "output", "out")
+    found = modules(b.build())
+    styles = dict(TACTICS["column_row"](found, 2).styles)
+    assert styles == {"a": "column", "b": "row", "c": "column", "d": "row"}
+
+
 def test_heads_are_read_off_the_reshape() -> None:
     found = by_path(decoder.decoder(layers=2, kv=2))
     assert [found[f"layers.*.attn.{n}"].heads for n in "qkvo"] == [4, 2, 2, 0]
