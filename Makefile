@@ -153,7 +153,7 @@ trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what p
 .PHONY: docs
 docs: $(OK)  ## write the generated pages of docs/
 	$(BIN)/shardproof ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md
-	$(BIN)/python -m agent.chat.page
+	$(BIN)/python -m benchmarks.chat_page
 
 .PHONY: format
 format: $(OK)  ## rewrite sources as `check` wants them

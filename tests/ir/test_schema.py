@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from benchmarks.program_schema import PUBLISHED, published, schema
 from tests.ir.strategies import programs
 from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Program
 from verifier.kernel.program.attrs import KINDS
 from verifier.text.jsonio import to_json
-from verifier.text.schema import PUBLISHED, published, schema
 
 SCHEMA = schema()
 PYTHON = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
@@ -63,7 +63,7 @@ def errors(value: Any, rule: dict[str, Any], path: str = "$") -> list[str]:
 
 def test_published_schema_is_current() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == published(), (
-        "run python -m verifier.text.schema"
+        "run python -m benchmarks.program_schema"
     )
 
 

@@ -236,8 +236,6 @@ ALLOWED: dict[str, str] = {
     "terms/parts.py": "pad",
     "terms/rows.py": "dropout_mask round_to",
     "terms/table.py": "reciprocal",
-    # keys of JSON schema
-    "text/schema.py": "minimum where",
 }
 """Where else ops are named: rules about these very ops. A list of ops that share something is a
 trait of theirs, and has no place here."""

@@ -1,6 +1,6 @@
 """docs/chat.md: the commands as they are declared, and a session as it ran.
 
-`python -m agent.chat.page` in the root of the project writes the page; the session needs PyTorch.
+`python -m benchmarks.chat_page` in the root of the project writes it; the session needs PyTorch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent.chat.models import Asker, Source
 from agent.chat.terminal.screen import Screen
 
 PAGE = Path("docs/chat.md")
-TEMPLATE = Path(__file__).with_suffix(".md")
+TEMPLATE = Path(__file__).parent / "templates" / "chat.md"
 MODEL = Path("examples/mlp.py")
 PROGRAMS = Path("examples/verify")
 LINES = (

@@ -1,6 +1,6 @@
 """Builds the JSON schema of programs; `schema.json` is its published copy.
 
-`python -m verifier.text.schema` writes the copy anew.
+`python -m benchmarks.program_schema` writes the copy anew.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 from verifier.kernel.program.attrs import ACTIVATIONS, FORMATS, KINDS
 from verifier.kernel.program.program import INPUT_ROLES, OUTPUT_ROLES
 from verifier.kernel.program.types import DTYPES
+from verifier.text import jsonio
 from verifier.text.jsonio import FORMAT
 
-PUBLISHED = Path(__file__).with_name("schema.json")
+PUBLISHED = Path(jsonio.__file__).with_name("schema.json")
 
 _INT = {"type": "integer"}
 _TEXT = {"type": "string"}
