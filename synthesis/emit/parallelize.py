@@ -266,7 +266,7 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
         loop = f"    for block in model.{indexed(head)}:"
         if loop not in lines:
             lines.append(loop)
-        lines.insert(lines.index(loop) + 1, f"        block{rest}.{change.name} {value}")
+        lines.insert(lines.index(loop) + 1, f"        block{indexed(rest)}.{change.name} {value}")
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from synthesis.emit.attributes import AttributeChange, attribute_changes
 from synthesis.emit.facts import ForwardFact, ModelFacts, ModuleFact
 from synthesis.emit.inplace import written_into
+from synthesis.emit.parallelize import _attributes
 from synthesis.plan import LocalExtent, ModulePlan
 
 LIBRARY = """import torch
@@ -61,3 +62,11 @@ def test_results_that_are_added_to_in_place_are_found() -> None:
         ModulePlan("h.*.attn.out", "Linear", "row", "S(-1)", "R"),
     ]
     assert written_into(facts, plan) == {"h.*.mlp.down"}
+
+
+def test_parts_of_blocks_that_are_numbered_are_indexed() -> None:
+    change = AttributeChange("encoder.block.*.layer.0.attention", "heads", divisor="tp.size()")
+    assert _attributes([change]) == [
+        "    for block in model.encoder.block:",
+        "        block.layer[0].attention.heads //= tp.size()",
+    ]
