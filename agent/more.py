@@ -81,12 +81,13 @@ def order(run: Run, path: Path) -> Outcome:
     Raises:
         MalformedError: a file that holds no events.
     """
-    from verifier import order as time
+    from verifier.order.text import parse_text
+    from verifier.order.verify import verify_time
 
     with run.phase("read"):
-        program = time.parse_text(_read(path, "a file of events"), str(path))
+        program = parse_text(_read(path, "a file of events"), str(path))
     with run.phase("check"):
-        found = time.verify_time(program)
+        found = verify_time(program)
     lines: list[tuple[str, str]] = []
     for violation in found:
         steps = violation.trace.lines() if violation.trace is not None else []

@@ -12,7 +12,8 @@ from verifier.explain import place
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, Sequential, initial, relate, relate_peeled, satisfied
+from verifier.provers.relate import Rules, initial, relate, relate_peeled, satisfied
+from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
 from verifier.verdict import Proof
 

@@ -19,16 +19,8 @@ from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
-from verifier.provers.relate import (
-    Fact,
-    Lawful,
-    Related,
-    Rules,
-    Sequential,
-    lawful,
-    relate_peeled,
-    satisfied,
-)
+from verifier.provers.relate import Fact, Lawful, Related, Rules, lawful, relate_peeled, satisfied
+from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
 from verifier.refute.search import (
     MAX_ELEMENTS,

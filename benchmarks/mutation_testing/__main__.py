@@ -23,7 +23,8 @@ from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.provers.sequential import as_terms
 from verifier.verdict import Counterexample, Proof, Unknown
 
 REWRITE = "rewrite: "

@@ -159,7 +159,8 @@ def _told(verdict: Verdict) -> tuple[str, str, str, bool]:
 def _in_time(case: Case, side: str) -> tuple[str, str, str, bool]:
     """Events or a schedule: every violation is replayed as a run."""
     from synthesis import schedules
-    from verifier import order
+    from verifier.order.text import parse_text as parse_events
+    from verifier.order.verify import shown, verify_time
 
     text, name = case.sections[side], str(case.path)
     try:
@@ -168,11 +169,11 @@ def _in_time(case: Case, side: str) -> tuple[str, str, str, bool]:
             if not faults:
                 return "safe", "", "", False
             return "refuted", str(faults[0]), str(faults[0]), True
-        found = order.verify_time(order.parse_text(text, name))
+        found = verify_time(parse_events(text, name))
     except MalformedError as error:
         return "refuted", str(error), error.where, True
     if not found:
         return "safe", "", "", False
     first = found[0]
     where = "; ".join(map(str, first.events))
-    return "refuted", f"{first.check}: {first.message}", where, order.shown(first)
+    return "refuted", f"{first.check}: {first.message}", where, shown(first)

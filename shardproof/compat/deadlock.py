@@ -14,7 +14,8 @@ from shardproof.compat.pipeline import Message, MicroBatch, PP1F1BSchedule, as_s
 from shardproof.compat.program import Program
 from synthesis.schedules import check_schedule
 from verifier.kernel.program.errors import MalformedError
-from verifier.order import TimeBuilder, verify_time
+from verifier.order.builder import TimeBuilder
+from verifier.order.verify import verify_time
 
 
 class DeadlockChecker:

@@ -27,16 +27,8 @@ from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import Source
 from verifier.kernel.program.where import EVERYWHERE, Where, common, members, ranks_where
 from verifier.kernel.rank_sets import Regions
-from verifier.provers.relate import (
-    Break,
-    Fact,
-    Related,
-    Rules,
-    Sequential,
-    as_terms,
-    describe,
-    relate,
-)
+from verifier.provers.relate import Break, Fact, Related, Rules, describe, relate
+from verifier.provers.sequential import Sequential, as_terms
 from verifier.terms import Ref
 
 

@@ -17,7 +17,7 @@ from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import NOWHERE, Source
-from verifier.order import TimeBuilder, TimeProgram, Violation, verify_time
+from verifier.order.builder import TimeBuilder
 from verifier.order.events import (
     MAIN,
     Access,
@@ -27,9 +27,12 @@ from verifier.order.events import (
     Join,
     Recv,
     Send,
+    TimeProgram,
     Wait,
     accesses,
 )
+from verifier.order.verify import verify_time
+from verifier.order.violation import Violation
 from verifier.refute.evaluate import process_groups
 
 CALLS = {

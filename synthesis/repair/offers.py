@@ -16,7 +16,8 @@ from verifier.kernel.layout import Layout, bound
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr
-from verifier.provers.relate import Fact, Related, Rules, Sequential, initial, relate, satisfied
+from verifier.provers.relate import Fact, Related, Rules, initial, relate, satisfied
+from verifier.provers.sequential import Sequential
 
 LIMIT = 60
 """Edits tried at most."""

@@ -15,7 +15,8 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from verifier.provers.relate import Related, Rules, Sequential, as_terms, initial, relate, satisfied
+from verifier.provers.relate import Related, Rules, initial, relate, satisfied
+from verifier.provers.sequential import Sequential, as_terms
 from verifier.text.wellformed import shared, well_formed
 
 

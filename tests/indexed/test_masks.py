@@ -13,7 +13,7 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
 from verifier.provers.canonical import Keys
-from verifier.provers.relate import as_terms
+from verifier.provers.sequential import as_terms
 from verifier.text.parser import parse_text
 
 ROWS, COLS = 6, 4

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from verifier.kernel.program import Builder, IRError, TensorType
-from verifier.provers.relate import as_terms
+from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate
 
 SHAPES = [(2, 2), (2, 3), (3, 2), (2, 2, 2), (2, 1), (6,), (2,), (1, 2), ()]

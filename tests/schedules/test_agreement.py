@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from synthesis.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
 from tests.schedules.simulator import faults
-from verifier.order import replay
+from verifier.order.machine import replay
 
 
 @st.composite

@@ -20,7 +20,8 @@ from synthesis.schedules import (
     to_text,
 )
 from verifier.kernel.program.errors import MalformedError
-from verifier.order import replay, shown, verify_time
+from verifier.order.machine import replay
+from verifier.order.verify import shown, verify_time
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])

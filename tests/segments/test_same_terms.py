@@ -15,9 +15,10 @@ from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
 from verifier.kernel.program import Builder, TensorType
-from verifier.provers.relate import as_terms
-from verifier.provers.rewrite import Budget, follow, same_terms, written
 from verifier.provers.rewrite.laws import LAWS
+from verifier.provers.rewrite.search import Budget, same_terms
+from verifier.provers.rewrite.steps import follow, written
+from verifier.provers.sequential import as_terms
 from verifier.terms import ONE, Ref, Terms
 
 NAMES = {

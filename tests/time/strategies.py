@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from hypothesis import strategies as st
 
-from verifier.order import TimeBuilder, TimeProgram
-from verifier.order.builder import RankBuilder, access
-from verifier.order.events import Record, Recv, Send, handle_of
+from verifier.order.builder import RankBuilder, TimeBuilder, access
+from verifier.order.events import Record, Recv, Send, TimeProgram, handle_of
 from verifier.order.machine import Execution
 from verifier.order.violation import Step
 

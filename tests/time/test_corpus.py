@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from verifier.order import parse_text, replay, shown, to_text, verify_time
 from verifier.order.checks import CHECKS
+from verifier.order.machine import replay
+from verifier.order.printing import to_text
+from verifier.order.text import parse_text
+from verifier.order.verify import shown, verify_time
 
 CORPUS = Path(__file__).with_name("corpus")
 WRONG = sorted(CORPUS.glob("*.wrong.txt"))

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 from synthesis.schedules import check_schedule, parse
-from verifier.order import CHECKS, parse_text, verify_time
+from verifier.order.checks import CHECKS
+from verifier.order.text import parse_text
+from verifier.order.verify import verify_time
 
 
 def test_the_table_of_checks_is_that_of_the_registry(root: Path) -> None:

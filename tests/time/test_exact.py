@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import HealthCheck, assume, event, given, settings
 
 from tests.time.strategies import programs, states
-from verifier.order import CHECKS, shown, verify_time
+from verifier.order.checks import CHECKS
 from verifier.order.context import Context
 from verifier.order.graph import build
 from verifier.order.machine import Execution
 from verifier.order.matching import match
 from verifier.order.order import Order
+from verifier.order.verify import shown, verify_time
 from verifier.order.violation import Step
 
 SMALL = settings(

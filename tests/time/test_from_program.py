@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from verifier.kernel.program.errors import IRError
-from verifier.order import from_program, shown, to_text, verify_time
 from verifier.order.events import Collective, Group, Recv, Send
+from verifier.order.from_program import from_program
+from verifier.order.printing import to_text
 from verifier.order.text import parse_text as parse_events
+from verifier.order.verify import shown, verify_time
 from verifier.text.parser import parse_text
 
 HEAD = "program p mesh(dp=4, tp=2)\ninput %x: f32[4, 4]\nparam %w: f32[4, 4]\n"

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from tests.time.strategies import programs
 from verifier.kernel.program.errors import MalformedError
-from verifier.order import TimeBuilder, parse_text, to_text, verify_time
+from verifier.order.builder import TimeBuilder
 from verifier.order.events import Compute, Send
+from verifier.order.printing import to_text
+from verifier.order.text import parse_text
+from verifier.order.verify import verify_time
 
 GOOD = """events p
 communicator tp = (0, 1)

@@ -196,7 +196,7 @@ def test_the_checker_takes_no_word_for_what_outputs_need(one: str, many: str) ->
         for place in MUTED:
             stack.enter_context(patch(place, return_value=None))
         for place in (
-            "verifier.provers.relate.facts.needed",
+            "verifier.provers.sequential.needed",
             "verifier.provers.scalars.deciding.needed",
         ):
             stack.enter_context(patch(place, everything))

@@ -19,7 +19,8 @@ from verifier.kernel.program import Attr, Builder, IRError, Mesh, Program, Tenso
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import regions
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, as_terms, describe, initial, relate
+from verifier.provers.relate import Rules, describe, initial, relate
+from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import scatter
 from verifier.verdict import Proof

@@ -17,7 +17,8 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, as_terms, initial, relate
+from verifier.provers.relate import Rules, initial, relate
+from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import copies, gather
 from verifier.verdict import Proof

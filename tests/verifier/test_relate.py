@@ -17,7 +17,8 @@ from verifier.kernel.layout import Layout, from_placements, whole
 from verifier.kernel.program import Builder, Program, TensorType
 from verifier.kernel.program.types import NO_MESH, Mesh
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, as_terms, initial, relate
+from verifier.provers.relate import Rules, initial, relate
+from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import simulate
 from verifier.verdict import Counterexample, Proof
 

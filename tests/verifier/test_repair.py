@@ -10,7 +10,8 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.layout import from_placements
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.provers.sequential import as_terms
 from verifier.verdict import Counterexample, Proof
 
 TP = ("tp", 2)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.verifier.pieces import program, typed
 from verifier.kernel.program import Builder, TensorType
-from verifier.provers.relate import as_terms
+from verifier.provers.sequential import as_terms
 from verifier.terms import Ref, Terms
 
 

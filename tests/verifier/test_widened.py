@@ -16,7 +16,8 @@ from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program import Builder, TensorType
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import ranks_where
-from verifier.provers.relate import Rules, as_terms, initial, relate, satisfied
+from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import gather
 from verifier.terms import Ref

@@ -15,16 +15,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verifier.kernel.contract import Contract, layout_to_json, output_key
 from verifier.kernel.layout import Layout
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.provers.relate import Fact, Lawful, Related, Sequential
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
+
+if TYPE_CHECKING:
+    from verifier.provers.relate import Fact, Lawful, Related
+    from verifier.provers.sequential import Sequential
 
 VERSION = 2
 ELEMENTWISE = "elementwise"

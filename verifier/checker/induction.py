@@ -9,7 +9,7 @@ from verifier.kernel.layout import Layout, bound, whole
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.where import within
-from verifier.provers.relate import Scan, Sequential
+from verifier.provers.sequential import Scan, Sequential
 from verifier.terms import Ref
 
 Shown = Callable[[Row, Ref], bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from verifier.analysis.replication import alike, positive
 from verifier.checker.certificate import ELEMENTWISE, VERSION, seal
@@ -22,7 +22,6 @@ from verifier.checker.claims import (
 )
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.moves import join, move
-from verifier.checker.order import in_time
 from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
@@ -39,15 +38,17 @@ from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import mesh_dims
 from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.order.meetings import in_order
 from verifier.problem import Problem
-from verifier.provers.relate import Sequential, as_terms
-from verifier.provers.rewrite.steps import Path, follow
+from verifier.provers.sequential import Sequential, as_terms
 from verifier.scope import scope_of
-from verifier.smt.answers import Answers, Summary
-from verifier.smt.instances import JOINED
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
 from verifier.text.wellformed import shared, well_formed
+
+if TYPE_CHECKING:
+    from verifier.provers.rewrite.steps import Path
+    from verifier.smt.answers import Answers, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def check(
         _timely(at["order"], distributed)
         opened, labels = _opened(at, sequential)
         one = as_terms(_cut(at, opened))
-        walk = _Walk(distributed, contract)
+        walk = _Walk(distributed, contract, Steps(distributed.mesh, discharge is not None))
         known = walk.top(one, at["claims"])
         laws = dict(at["laws"].entries()) if "laws" in at else {}
         walk.told.equalities += len(laws)
@@ -154,6 +155,12 @@ def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:
 
 
 def _timely(at: Cursor, program: Program) -> None:
+    if in_order(program):
+        if at.items():
+            raise _BrokenError("events of a program that has none", "order")
+        return
+    from verifier.checker.order import in_time
+
     try:
         in_time(at, program)
     except NotShownError as error:
@@ -282,6 +289,8 @@ def _outputs(
             raise at[key].fail("no such claim")
         claim = claims[chosen]
         if key in laws:
+            from verifier.provers.rewrite.steps import follow
+
             fault = follow(one.terms, claim.ref, ref, [_law(step) for step in laws[key].items()])
             if fault:
                 other = f"%{values[key]} is another value than %{out.value}"
@@ -299,9 +308,9 @@ def _outputs(
 class _Walk:
     """Goes through the distributed program once, bodies of scans included."""
 
-    def __init__(self, program: Program, contract: Contract) -> None:
+    def __init__(self, program: Program, contract: Contract, told: Steps) -> None:
         self.program, self.contract, self.mesh = program, contract, program.mesh
-        self.told = Steps(program.mesh)
+        self.told = told
         self.count = 0
         self.steps: dict[tuple[int, int, int, int, str], Known] = {}
         """Claims inside repeated blocks that were shown once: by block, body, how many of its
@@ -450,12 +459,11 @@ class _Walk:
             need(0 <= index < len(earlier), f"no earlier claim {index}")
             parts.append(earlier[index])
         fits(row.layout, self.mesh, program.types[name].shape)
+        self.told.add(row, "joined", {}, parts)
         if any(kind in KINDS for kind in row.rule.split(":")[1:2]):
             need(program is self.program, "parts of a value inside a repeated block")
             about = self.alike[name], name in self.positive
-            self.told.add(row, JOINED, {}, parts)
             return self._named(one, row, part(row, parts, name, *about, one.terms, self.mesh))
-        self.told.add(row, JOINED, {}, parts)
         return self._named(one, row, join(row, parts, one.terms, self.mesh))
 
     def _moved(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verifier.checker.claims import Claim, Row, fits, need
 from verifier.checker.moves import join, move
@@ -13,15 +13,17 @@ from verifier.checker.step import Step
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
-from verifier.smt.instances import JOINED, Instance, Piece, normal_form
 from verifier.terms import Ref, Terms
+
+if TYPE_CHECKING:
+    from verifier.smt.instances import Instance
 
 
 class Steps:
-    """Collects them while a certificate is checked."""
+    """Collects them while a certificate is checked, where Z3 is to be asked."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
+    def __init__(self, mesh: Mesh, asked: bool) -> None:
+        self.mesh, self.asked = mesh, asked
         self.seen: dict[Instance, Instance] = {}
         self.equalities = 0
         """Claims and outputs that laws of terms take to what is asked for: Z3 is not asked."""
@@ -35,6 +37,10 @@ class Steps:
         dtypes: Iterable[str] = (),
     ) -> None:
         """Take note of a step that follows from claims about operands of these dtypes."""
+        if not self.asked:
+            return
+        from verifier.smt.instances import Instance, Piece, normal_form
+
         kinds = [*dtypes] or ["f32"] * len(given)
         pieces = tuple(
             Piece(c.layout, c.where, kind, c.is_zero) for c, kind in zip(given, kinds, strict=True)
@@ -54,6 +60,8 @@ def conclude(instance: Instance, refs: Sequence[Ref], terms: Terms) -> Ref:
 
     Raises NotShownError.
     """
+    from verifier.smt.instances import JOINED
+
     mesh, made = instance.mesh, instance.made
     given = tuple(
         Claim(ref, p.layout, p.where) for ref, p in zip(refs, instance.given, strict=True)

@@ -59,8 +59,8 @@ def ordered(distributed: Program) -> Counterexample | Unknown | list[dict[str, A
     """
     if in_order(distributed):
         return []
-    from verifier.order import shown, verify_time
     from verifier.order.from_program import from_program
+    from verifier.order.verify import shown, verify_time
     from verifier.order.witness import witness
 
     try:

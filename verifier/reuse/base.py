@@ -10,7 +10,8 @@ from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.meetings import in_order, is_quiet, meeting_mesh
-from verifier.provers.relate import Related, Sequential
+from verifier.provers.relate import Related
+from verifier.provers.sequential import Sequential
 
 
 @dataclass

@@ -25,7 +25,8 @@ from verifier.kernel.program.types import TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.meetings import meets
-from verifier.provers.relate import Fact, Related, Rules, Sequential, relate, satisfied
+from verifier.provers.relate import Fact, Related, Rules, relate, satisfied
+from verifier.provers.sequential import Sequential
 from verifier.reuse.align import Alignment, align
 from verifier.reuse.base import Base, Names
 from verifier.text.wellformed import well_formed

@@ -5,15 +5,7 @@ multiple of a global term. Facts follow from facts by the placement rule of each
 holds for all inputs. A value may have several facts, each true; none means no rule applied.
 """
 
-from verifier.provers.relate.facts import (
-    Break,
-    Fact,
-    Related,
-    Scan,
-    Sequential,
-    as_terms,
-    describe,
-)
+from verifier.provers.relate.facts import Break, Fact, Related, describe
 from verifier.provers.relate.goal import assumptions, initial, satisfied
 from verifier.provers.relate.lawful import Lawful, lawful
 from verifier.provers.relate.peeling import relate_peeled
@@ -26,9 +18,6 @@ __all__ = [
     "Lawful",
     "Related",
     "Rules",
-    "Scan",
-    "Sequential",
-    "as_terms",
     "assumptions",
     "describe",
     "initial",

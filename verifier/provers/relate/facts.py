@@ -1,24 +1,19 @@
-"""Facts about the values of a distributed program, and the one-device program as terms."""
+"""Facts about the values of a distributed program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any
 
-from verifier.analysis.definedness import Needed, in_scope, needed
 from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Refused, lookup
+from verifier.kernel.ops import Refused
 from verifier.kernel.peeling import Peel
-from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.program import Node
 from verifier.kernel.program.where import EVERYWHERE, Where, show
-from verifier.provers.canonical import Keys
-from verifier.terms import Ref, Terms
+from verifier.provers.sequential import Scan, Sequential
+from verifier.terms import Ref
 
 MAX_FACTS = 6
-MAX_VALUES = 4_000
-"""Programs of more values are not searched for one that a term equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,97 +37,6 @@ class Break:
     refused: Refused
     operands: tuple[Fact, ...]
     path: str
-
-
-@dataclass
-class Scan:
-    """A scan of the one-device program: its operands as refs, its body as terms."""
-
-    node: Node
-    operands: list[Ref]
-    key: tuple[Any, ...]
-    inner: Sequential
-
-    def __post_init__(self) -> None:
-        self.reads = frozenset(ref.id for ref in self.operands)
-
-
-@dataclass
-class Sequential:
-    """The one-device program as terms."""
-
-    program: Program
-    terms: Terms
-    values: dict[str, Ref]
-    scans: list[Scan]
-
-    def __post_init__(self) -> None:
-        self.known = {ref.id: name for name, ref in reversed(self.values.items())}
-        self.keys = Keys(self.terms)
-        self._named: dict[str, Ref] | None = None
-        self.shapes = frozenset(self.terms.shape(ref) for ref in self.values.values())
-
-    def recognised(self, ref: Ref) -> Ref:
-        """The value of the program that a term is known to equal, or the term itself.
-
-        A term that may have no value where the outputs of one device have theirs equals none.
-        """
-        if ref.id in self.known or not ref.coef or len(self.values) > MAX_VALUES:
-            return ref
-        if self.terms.loose(ref.id):
-            return ref
-        if self._named is None:
-            self._named = {}
-            for known in self.values.values():
-                if self.terms.loose(known.id):
-                    continue
-                factor, key = self.keys.key(known)
-                if factor:
-                    self._named.setdefault(key, Ref(known.coef / factor, known.id))
-        factor, key = self.keys.key(ref)
-        found = self._named.get(key)
-        if not factor:
-            return self.terms.full(self.terms.shape(ref), Fraction(0))
-        return Ref(factor * found.coef, found.id) if found is not None else ref
-
-
-def as_terms(
-    program: Program,
-    terms: Terms | None = None,
-    bodies: dict[int, Sequential] | None = None,
-    need: Needed | None = None,
-) -> Sequential:
-    """Evaluate a one-device program (primitives only) to terms.
-
-    A body that several nodes share is evaluated once. `need` says what outputs need, of this
-    program and of its bodies, where this is a body of another.
-    """
-    terms = terms or Terms()
-    bodies = {} if bodies is None else bodies
-    need = needed(program, in_scope(program, gradients=False)) if need is None else need
-    values = {i.name: terms.var(i.name, i.type.shape) for i in program.inputs}
-    scans: list[Scan] = []
-    for node in program.nodes:
-        args = [values[v] for v in node.inputs]
-        if node.op == "scan":
-            assert node.body is not None
-            inner = bodies.get(id(node.body)) or as_terms(node.body, None, bodies, need)
-            bodies[id(node.body)] = inner
-            key = ("scan", len(scans), tuple(sorted(node.attrs.items())))
-            scan = Scan(node, args, key, inner)
-            scans.append(scan)
-            for k, name in enumerate(node.outputs):
-                values[name] = scan_output(terms, scan, k, program.types[name].shape)
-            continue
-        attrs = lookup(node.op).with_defaults(node.attrs)
-        dtypes = [program.types[v].dtype for v in node.inputs]
-        values[node.outputs[0]] = terms.apply(node.op, args, attrs, dtypes)
-    terms.need(values[v].id for v in need[id(program)])
-    return Sequential(program, terms, values, scans)
-
-
-def scan_output(terms: Terms, scan: Scan, index: int, shape: tuple[int, ...]) -> Ref:
-    return terms.intern("scan", scan.operands, (*scan.key, index), shape)
 
 
 @dataclass

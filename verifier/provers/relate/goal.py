@@ -8,7 +8,8 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.provers.relate.facts import Fact, Related, Sequential
+from verifier.provers.relate.facts import Fact, Related
+from verifier.provers.sequential import Sequential
 from verifier.terms import Ref
 
 

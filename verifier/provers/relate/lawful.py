@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.where import EVERYWHERE, within
-from verifier.provers.relate.facts import Fact, Sequential
-from verifier.provers.rewrite import Budget, Path, same_terms, written
+from verifier.provers.relate.facts import Fact
+from verifier.provers.rewrite.search import Budget, same_terms
+from verifier.provers.rewrite.steps import Path, written
+from verifier.provers.sequential import Sequential
 
 LIMIT = Budget(steps=6_000, seconds=4.0)
 """What the laws may use for all outputs together; the steps are those of one pair of terms."""

@@ -13,9 +13,10 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.peeling import Peel, PeelError, peeled
 from verifier.kernel.program.program import Node, Program
-from verifier.provers.relate.facts import Fact, Related, Scan, Sequential, as_terms
+from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.goal import initial
 from verifier.provers.relate.rules import Rules
+from verifier.provers.sequential import Scan, Sequential, as_terms
 
 MAX_PEELS = 64
 

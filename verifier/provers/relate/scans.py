@@ -13,9 +13,10 @@ from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.where import Where, common, within
 from verifier.kernel.rank_sets import Regions
-from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related, Scan, Sequential
+from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from verifier.provers.relate.peeling import want_peel
 from verifier.provers.relate.rules import Rules
+from verifier.provers.sequential import Scan, Sequential
 from verifier.terms import Ref
 
 NOTHING = Contract({}, {})

@@ -20,10 +20,11 @@ from verifier.kernel.ops.movement import leading, without
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.kernel.program.where import Where, common, ranks_where
-from verifier.provers.relate.facts import Fact, Related, Sequential
+from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.propagate_back import Step, Telling
 from verifier.provers.relate.relayout import asked, reread
 from verifier.provers.relate.rules import Rules
+from verifier.provers.sequential import Sequential
 from verifier.terms import Ref, Terms
 
 MAX_COORDINATES = 16

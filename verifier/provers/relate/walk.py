@@ -12,13 +12,14 @@ from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.kernel.program.where import Where, common
 from verifier.kernel.rank_sets import Regions, regions
-from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related, Sequential
+from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from verifier.provers.relate.joining import joined
 from verifier.provers.relate.moving import moved_facts
 from verifier.provers.relate.peeling import want_peel
 from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.scans import relate_scan
 from verifier.provers.relate.strategies import Wide, plainest, recognised, share
+from verifier.provers.sequential import Sequential
 from verifier.terms import Ref, times
 
 MAX_COMBINATIONS = 48
