@@ -63,6 +63,10 @@ mutants: $(OK)  ## more than 10,000 variants of programs and training steps, aga
 	$(BIN)/python -m benchmarks.mutation_testing --count 9000
 	$(BIN)/python -m benchmarks.mutants --count 40
 
+.PHONY: certificates
+certificates: $(OK)  ## 6,000 edits of certificates: rejected, or true of both programs run on numbers
+	$(BIN)/python -m tests.checker.edits --count 20
+
 .PHONY: patches
 patches: $(OK)  ## patches of 400 random user models, against gloo runs in float64
 	$(BIN)/python -m benchmarks.patches --count 400

@@ -76,7 +76,7 @@ Recapture = Annotated[
 ]
 
 EXITS = (
-    "Exit codes: 0 done and proved (verify DIRECTORY: accepted), 1 refuted, unknown or rejected, "
+    "Exit codes: 0 done and proved (a certificate: accepted), 1 refuted, unknown or rejected, "
     "2 usage, config or input, 3 model endpoint, 4 budget or time, 5 nothing selected, 6 alarm of "
     "the guard, 70 our own fault, 130 interrupted."
 )

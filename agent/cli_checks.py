@@ -96,6 +96,54 @@ def explain(
     return conduct("explain", sys.argv[1:], work, json=json)
 
 
+def check_certificate(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIRECTORY|FILE", help="An out-directory, or a certificate and files beside it."
+        ),
+    ],
+    sequential: Annotated[
+        Path | None, typer.Option(help="One-device program, if not program.json there.")
+    ] = None,
+    distributed: Annotated[
+        Path | None, typer.Option(help="Program of the ranks, if not distributed.json there.")
+    ] = None,
+    contract: Annotated[
+        Path | None, typer.Option(help="The contract, if not contract.json there.")
+    ] = None,
+    rules_trusted: Annotated[
+        bool, typer.Option("--rules-trusted", help="Do not ask Z3 about the steps.")
+    ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Believe what Z3 was asked before.")
+    ] = True,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Run the checker alone on a certificate.
+
+    Nothing is searched for and nothing else of a directory is read. Z3 is asked about the steps
+    that the certificate rests on; with --rules-trusted numpy is all it takes. It ends accepted (0),
+    rejected (1), or with a file that cannot be read (2).
+
+    \b
+    Examples:
+      shardproof check-certificate out/
+      shardproof check-certificate out/ --rules-trusted --json
+      shardproof check-certificate c.json --sequential s.txt --distributed d.txt --contract c.txt
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import certificates
+
+        files = certificates.Files.beside(path, sequential, distributed, contract)
+        return certificates.check_alone(run, files, rules_trusted, cache)
+
+    return conduct("check-certificate", sys.argv[1:], work, json=json, timeout=timeout)
+
+
 def check(
     target: Annotated[
         str,
@@ -390,6 +438,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=EXITS)(verify)
     app.command(epilog=EXITS)(check)
     app.command(epilog=EXITS)(explain)
+    app.command("check-certificate", epilog=EXITS)(check_certificate)
     app.command("verify-ranks", epilog=EXITS)(verify_ranks)
     app.command(epilog=EXITS)(repair)
     app.command(epilog=EXITS)(lift)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agent import outdir
+from agent.certificates import CERTIFICATE, Files
 from agent.errors import Exit, InputError
-from agent.reverify import CERTIFICATE, read_contract, read_object
 from agent.run import Outcome, Run
 from verifier.checker import Rejected, check
 from verifier.checker.claims import Row, read_row
@@ -18,8 +18,6 @@ from verifier.kernel.inline import inline
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.where import show
-from verifier.problem import Problem
-from verifier.text.files import load
 from verifier.text.wellformed import shared, well_formed
 
 
@@ -97,18 +95,15 @@ def explain(run: Run, directory: Path, value: str, depth: int) -> Outcome:
     recorded = outdir.manifest(directory)
     if CERTIFICATE not in recorded["files"]:
         raise InputError("there is no certificate in it", where=str(directory))
-    sequential, many = load(directory / "program.json"), load(directory / "distributed.json")
-    certificate = read_object(directory / CERTIFICATE)
-    result = check(
-        certificate, Problem(sequential, many, read_contract(directory / "contract.json"))
-    )
+    problem, certificate = Files.beside(directory).read()
+    result = check(certificate, problem)
     if isinstance(result, Rejected):
         raise InputError(f"the certificate is rejected: {result.reason}", where=result.where)
     if "claims" not in certificate:
         raise InputError(
             "its proof compares single elements and has no steps", where=str(directory)
         )
-    program, name = inline(well_formed(shared(many))), value.removeprefix("%")
+    program, name = inline(well_formed(shared(problem.distributed))), value.removeprefix("%")
     found = _found(program, certificate["claims"], name)
     if found is None:
         near = difflib.get_close_matches(name, list(program.types), 3)

@@ -6,20 +6,18 @@ that no answer is kept of. Only `--recapture` runs the owner's code.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from agent import events, outdir, verdicts
 from agent.agreement import disagreement
+from agent.certificates import CERTIFICATE, Files, read_file, rejected
 from agent.errors import Exit, InputError
 from agent.patching import record
 from agent.remembered import answers
 from agent.run import Outcome, Run
 from synthesis import plan as plans
 from verifier.checker import Accepted, Rejected, check
-from verifier.kernel.contract import Contract
 from verifier.problem import Problem
 from verifier.text.contract import compose, load_contract
 from verifier.text.files import load
@@ -97,42 +95,40 @@ def examined(
         phase.summary = f"{len(recorded['files'])} files"
     if strangers:
         what = "changed since it was written" if len(strangers) == 1 else "changed since"
-        return _rejected(run, ", ".join(strangers), what), ()
+        return rejected(run, ", ".join(strangers), what), ()
     unknown = sorted(set(recorded) - outdir.ENTRIES)
     if unknown:
-        return _rejected(run, outdir.MANIFEST, f"no run writes an entry {unknown[0]!r}"), ()
+        return rejected(run, outdir.MANIFEST, f"no run writes an entry {unknown[0]!r}"), ()
     said = recorded.get("verdict")
     if CERTIFICATE not in recorded["files"]:
         return _open(run, f"there is no certificate: that run ended {said}"), ()
     if said != "proved":
         reason = f"it says that the run ended {said}, and such a run writes no certificate"
-        return _rejected(run, outdir.MANIFEST, reason), ()
+        return rejected(run, outdir.MANIFEST, reason), ()
     with run.phase("load") as phase:
-        sequential = load(directory / "program.json")
-        distributed = load(directory / "distributed.json")
-        contract = read_contract(directory / "contract.json")
-        plan = _read(directory / "plan.json", plans.from_json)
-        certificate = read_object(directory / CERTIFICATE)
+        problem, certificate = Files.beside(directory).read()
+        sequential, distributed = problem.sequential, problem.distributed
+        plan = read_file(directory / "plan.json", plans.from_json)
         phase.summary = f"{len(sequential.nodes)} and {len(distributed.nodes)} ops"
     with run.phase("check") as phase:
-        result = check(certificate, Problem(sequential, distributed, contract), answers(cache))
+        result = check(certificate, problem, answers(cache))
         if isinstance(result, Accepted):
             phase.summary = f"{result}; its order in time holds"
             phase.facts["claims"] = result.claims
     if isinstance(result, Rejected):
-        return _rejected(run, CERTIFICATE, result.reason, result.where), ()
+        return rejected(run, CERTIFICATE, result.reason, result.where), ()
     try:
-        differing = disagreement(plan, sequential, distributed, contract)
+        differing = disagreement(plan, sequential, distributed, problem.contract)
     except ValueError as error:
         differing = str(error)
     if differing:
-        return _rejected(run, "plan.json", differing), ()
+        return rejected(run, "plan.json", differing), ()
     patched = record.NAME in recorded["files"]
     if patched != ("patch" in recorded):
-        return _rejected(run, outdir.MANIFEST, f"it does not say what {record.NAME} is for"), ()
+        return rejected(run, outdir.MANIFEST, f"it does not say what {record.NAME} is for"), ()
     touched = _touched(directory) if patched else ""
     if touched:
-        return _rejected(run, record.NAME, touched), ()
+        return rejected(run, record.NAME, touched), ()
     if recapture and not patched:
         raise InputError("the directory holds no patch to read", where=f"--recapture {directory}")
     rests = result.assumptions
@@ -148,10 +144,12 @@ def examined(
         from agent.rereading import patch_again
 
         with run.phase("recapture") as phase:
-            found, patch = patch_again(directory, recorded, plan, sequential, contract, root)
+            found, patch = patch_again(
+                directory, recorded, plan, sequential, problem.contract, root
+            )
             phase.summary = patch
         if isinstance(found, Counterexample):
-            return _rejected(run, record.NAME, patch, verdicts.place(found)), ()
+            return rejected(run, record.NAME, patch, verdicts.place(found)), ()
         if not isinstance(found, Proof):
             return _open(run, patch), ()
         word, scope, message = "proved", found.scope, "; ".join(found.scope)
@@ -172,7 +170,6 @@ def examined(
     return outcome, (*rests, *more)
 
 
-CERTIFICATE = "certificate.json"
 NOT_READ = (
     "the patch itself was not read again (--recapture does): the certificate is about "
     "distributed.json, and nothing but the hashes in manifest.json ties patch.diff to it"
@@ -246,44 +243,6 @@ def programs(
         if files is not None and spans is not None and kept and large and many is written:
             remembered.remember(run, files, kept[0], spans, result.claims)
     return verdicts.report(run, verdict)
-
-
-def read_contract(path: Path) -> Contract:
-    """Raises InputError where the file holds no contract."""
-
-    def parse(text: str) -> Contract:
-        return Contract.from_json(_object(text))
-
-    return _read(path, parse)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Raises InputError where the file holds no JSON object."""
-    return _read(path, _object)
-
-
-def _object(text: str) -> dict[str, Any]:
-    data: Any = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("expected an object")
-    return cast("dict[str, Any]", data)
-
-
-def _read(path: Path, parse: Callable[[str], T]) -> T:
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("file not found", where=str(path)) from None
-    except KeyError as error:
-        raise InputError("an entry is missing", where=str(path), expected=str(error)) from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError("file cannot be read", where=str(path), got=str(error)) from None
-
-
-def _rejected(run: Run, file: str, reason: str, where: str = "") -> Outcome:
-    """A file of a directory is not what it says it is."""
-    run.emit(events.VerdictReached(verdict="rejected", message=f"{file}: {reason}", where=where))
-    return Outcome(Exit.NOT_PROVED, "rejected", answer="rejected")
 
 
 def _open(run: Run, reason: str, where: str = "") -> Outcome:

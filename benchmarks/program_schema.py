@@ -17,14 +17,14 @@ from verifier.text.jsonio import FORMAT
 
 PUBLISHED = Path(jsonio.__file__).with_name("schema.json")
 
-_INT = {"type": "integer"}
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
-_RATIONAL = {"type": "string", "pattern": "^-?[0-9]+/[1-9][0-9]*$"}
-_TERM = {"type": "array", "prefixItems": [_TEXT, _INT], "minItems": 2, "maxItems": 2}
+INT = {"type": "integer"}
+TEXT = {"type": "string"}
+COUNT = {"type": "integer", "minimum": 0}
+RATIONAL = {"type": "string", "pattern": "^-?[0-9]+/[1-9][0-9]*$"}
+_TERM = {"type": "array", "prefixItems": [TEXT, INT], "minItems": 2, "maxItems": 2}
 
 
-def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+def object_of(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -33,25 +33,25 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
     }
 
 
-def _list(items: dict[str, Any]) -> dict[str, Any]:
+def list_of(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
 def _kinds() -> dict[str, Any]:
-    rational = _object({"rational": _RATIONAL})
-    affine = _object({"affine": _INT, "terms": _list(_TERM)})
+    rational = object_of({"rational": RATIONAL})
+    affine = object_of({"affine": INT, "terms": list_of(_TERM)})
     return {
-        "count": _COUNT,
-        "counts": _list(_COUNT),
+        "count": COUNT,
+        "counts": list_of(COUNT),
         "flag": {"type": "boolean"},
-        "rational": {"anyOf": [_INT, rational]},
-        "offset": {"anyOf": [_INT, affine]},
+        "rational": {"anyOf": [INT, rational]},
+        "offset": {"anyOf": [INT, affine]},
         "dtype": {"enum": list(DTYPES)},
         "fold": {"enum": ["sum", "avg", "max", "min"]},
-        "integer": _INT,
+        "integer": INT,
         "format": {"enum": list(FORMATS)},
         "activation": {"enum": list(ACTIVATIONS)},
-        "mesh_dims": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
+        "mesh_dims": {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]},
     }
 
 
@@ -71,40 +71,40 @@ def schema() -> dict[str, Any]:
         if needed:
             rule["required"] = needed
         rules.append({"properties": {"op": {"const": name}, "attrs": rule}})
-    result = _object({"name": _TEXT, "type": {"$ref": "#/$defs/type"}})
-    node = _object(
+    result = object_of({"name": TEXT, "type": {"$ref": "#/$defs/type"}})
+    node = object_of(
         {
             "op": {"enum": sorted(REGISTRY)},
-            "inputs": _list(_TEXT),
-            "outputs": _list(result),
+            "inputs": list_of(TEXT),
+            "outputs": list_of(result),
             "attrs": {"type": "object"},
         },
         {
             "source": {"$ref": "#/$defs/source"},
             "body": {"$ref": "#"},
             "on": {"$ref": "#/$defs/where"},
-            "timing": _object({"async": {"type": "boolean"}, "stream": _TEXT, "buffer": _TEXT}),
+            "timing": object_of({"async": {"type": "boolean"}, "stream": TEXT, "buffer": TEXT}),
         },
     )
-    program = _object(
+    program = object_of(
         {
             "format": {"const": FORMAT},
-            "name": _TEXT,
-            "mesh": _list({**_TERM, "prefixItems": [_TEXT, {"type": "integer", "minimum": 1}]}),
-            "inputs": _list(
-                _object(
+            "name": TEXT,
+            "mesh": list_of({**_TERM, "prefixItems": [TEXT, {"type": "integer", "minimum": 1}]}),
+            "inputs": list_of(
+                object_of(
                     {
-                        "name": _TEXT,
+                        "name": TEXT,
                         "type": {"$ref": "#/$defs/type"},
                         "role": {"enum": list(INPUT_ROLES)},
-                        "path": _TEXT,
+                        "path": TEXT,
                     },
                     {"on": {"$ref": "#/$defs/where"}},
                 )
             ),
-            "nodes": _list({"$ref": "#/$defs/node"}),
-            "outputs": _list(
-                _object({"value": _TEXT, "role": {"enum": list(OUTPUT_ROLES)}, "path": _TEXT})
+            "nodes": list_of({"$ref": "#/$defs/node"}),
+            "outputs": list_of(
+                object_of({"value": TEXT, "role": {"enum": list(OUTPUT_ROLES)}, "path": TEXT})
             ),
         }
     )
@@ -114,12 +114,12 @@ def schema() -> dict[str, Any]:
         **program,
         "$defs": {
             **_kinds(),
-            "type": _object({"dtype": {"enum": list(DTYPES)}, "shape": _list(_COUNT)}),
-            "source": _object({"file": _TEXT, "line": _COUNT, "module": _TEXT, "text": _TEXT}),
-            "where": _list(
+            "type": object_of({"dtype": {"enum": list(DTYPES)}, "shape": list_of(COUNT)}),
+            "source": object_of({"file": TEXT, "line": COUNT, "module": TEXT, "text": TEXT}),
+            "where": list_of(
                 {
                     "type": "array",
-                    "prefixItems": [_TEXT, {**_list(_COUNT), "minItems": 1}],
+                    "prefixItems": [TEXT, {**list_of(COUNT), "minItems": 1}],
                     "minItems": 2,
                     "maxItems": 2,
                 }

@@ -33,8 +33,9 @@ from verifier.kernel.layout import from_placements
 from verifier.kernel.program import Builder, Mesh, Program
 from verifier.kernel.program.types import TensorType
 from verifier.problem import Problem
-from verifier.provers.scalars import Decision, Differs, Equal, Undecided, elementwise
+from verifier.provers.scalars import Decision, Differs, Equal, Undecided
 from verifier.provers.scalars import decide as compare
+from verifier.provers.scalars.asking import elementwise
 from verifier.refute.compare import run_both
 from verifier.refute.scatter import piece
 from verifier.smt import solver as smt

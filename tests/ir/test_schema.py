@@ -17,16 +17,19 @@ from verifier.kernel.program.attrs import KINDS
 from verifier.text.jsonio import to_json
 
 SCHEMA = schema()
-PYTHON = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+PYTHON: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
+PYTHON |= {"boolean": bool, "null": type(None)}
 
 
-def errors(value: Any, rule: dict[str, Any], path: str = "$") -> list[str]:
-    """What `value` breaks of `rule`: the keywords of JSON schema that ours uses."""
+def errors(
+    value: Any, rule: dict[str, Any], path: str = "$", root: dict[str, Any] = SCHEMA
+) -> list[str]:
+    """What `value` breaks of `rule`, in keywords of JSON schema that ours uses."""
     if "$ref" in rule:
-        target: Any = SCHEMA
+        target: Any = root
         for part in rule["$ref"].split("/")[1:]:
             target = target[part]
-        return errors(value, target, path)
+        return errors(value, target, path, root)
     found: list[str] = []
     if "const" in rule and value != rule["const"]:
         found.append(f"{path} is not {rule['const']!r}")
@@ -44,7 +47,9 @@ def errors(value: Any, rule: dict[str, Any], path: str = "$") -> list[str]:
         found += [f"{path} lacks {k}" for k in rule.get("required", ()) if k not in value]
         for key, item in value.items():
             if key in rule["properties"]:
-                found += errors(item, rule["properties"][key], f"{path}.{key}")
+                found += errors(item, rule["properties"][key], f"{path}.{key}", root)
+            elif isinstance(rule.get("additionalProperties"), dict):
+                found += errors(item, rule["additionalProperties"], f"{path}.{key}", root)
             elif rule.get("additionalProperties") is False:
                 found.append(f"{path} has {key}")
     if isinstance(value, list):
@@ -53,9 +58,9 @@ def errors(value: Any, rule: dict[str, Any], path: str = "$") -> list[str]:
         fixed = rule.get("prefixItems", [])
         for i, item in enumerate(value):
             child = fixed[i] if i < len(fixed) else rule.get("items", {})
-            found += errors(item, child, f"{path}[{i}]")
+            found += errors(item, child, f"{path}[{i}]", root)
     if "anyOf" in rule:
-        tries = [errors(value, option, path) for option in rule["anyOf"]]
+        tries = [errors(value, option, path, root) for option in rule["anyOf"]]
         if all(tries):
             found += min(tries, key=len)
     return found

@@ -14,7 +14,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.program import Attr, Builder, Program, TensorType
 from verifier.problem import Problem
-from verifier.provers.scalars import elementwise
+from verifier.provers.scalars.asking import elementwise
 from verifier.refute.evaluate import evaluate
 from verifier.smt import solver as smt
 from verifier.verdict import Proof, Verdict

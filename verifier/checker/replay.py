@@ -137,6 +137,8 @@ def check(
         return Rejected(error.what, error.where or "the programs")
     except IRError as error:
         return Rejected(str(error), "the programs")
+    except RecursionError:
+        return Rejected("nested too deeply", "certificate")
 
 
 def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:

@@ -19,7 +19,6 @@ from verifier.kernel.contract import Contract, check, output_key
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Node, Output, Program
 from verifier.provers.scalars.answers import Decision, Differs, DisagreementError, Equal, Undecided
-from verifier.provers.scalars.asking import confirm
 from verifier.provers.scalars.cases import cases
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, run_node
@@ -95,6 +94,8 @@ def decide(
         left = replace(left, terms=left.terms - run.made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
         if cross_check:
+            from verifier.provers.scalars.asking import confirm
+
             confirm(sequential, distributed, contract, case, Z3_SECONDS / len(tried))
     if cross_check:
         difference = refute(sequential, every, contract, indices)

@@ -1,0 +1,126 @@
+"""Proofs on disk, and `shardproof check-certificate`: the checker alone.
+
+Imports neither PyTorch nor what searches, and Z3 only to ask it about steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from agent import events
+from agent.errors import Exit, InputError
+from agent.run import Outcome, Run
+from verifier.checker import Rejected, check
+from verifier.kernel.contract import Contract
+from verifier.kernel.program.jsondata import parse
+from verifier.problem import Problem
+from verifier.text.files import load
+
+T = TypeVar("T")
+CERTIFICATE = "certificate.json"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The three files that a certificate is about, and the certificate."""
+
+    sequential: Path
+    distributed: Path
+    contract: Path
+    certificate: Path
+
+    @classmethod
+    def beside(cls, path: Path, *named: Path | None) -> Files:
+        """Those of a directory, or of the one that a certificate is in; `named` replace them.
+
+        Raises:
+            InputError: there is no such place.
+        """
+        if not path.exists():
+            raise InputError("no such file or directory", where=str(path))
+        folder = path if path.is_dir() else path.parent
+        known = (folder / n for n in ("program.json", "distributed.json", "contract.json"))
+        one, many, asked = [a or b for a, b in zip(named or (None,) * 3, known, strict=True)]
+        return cls(one, many, asked, path / CERTIFICATE if path.is_dir() else path)
+
+    def read(self) -> tuple[Problem, dict[str, Any]]:
+        """The question and the certificate.
+
+        Raises:
+            InputError, MalformedError, ContractError: a file that cannot be read.
+        """
+        one, many = load(self.sequential), load(self.distributed)
+        if read_file(self.contract, str).lstrip().startswith("{"):
+            contract = Contract.from_json(read_object(self.contract), str(self.contract))
+        else:
+            from verifier.text.contract import compose, load_contract
+
+            many, contract = compose(many, load_contract(self.contract, one, many))
+        return Problem(one, many, contract), read_object(self.certificate)
+
+
+def check_alone(run: Run, files: Files, trusted: bool, cache: bool) -> Outcome:
+    """Replay a certificate; with `trusted` Z3 is asked about none of its steps.
+
+    Raises:
+        InputError, MalformedError, ContractError: a file that cannot be read.
+    """
+    with run.phase("load") as phase:
+        problem, certificate = files.read()
+        sizes = (len(p.nodes) for p in (problem.sequential, problem.distributed))
+        phase.summary = "{} and {} ops".format(*sizes)
+    asked = None
+    if not trusted:
+        from agent.remembered import answers
+
+        asked = answers(cache)
+    with run.phase("check") as phase:
+        result = check(certificate, problem, asked)
+        if isinstance(result, Rejected):
+            return rejected(run, files.certificate.name, result.reason, result.where)
+        phase.summary = str(result)
+        phase.facts["claims"] = result.claims
+    said = ("the ranks' program computes that of one device", *result.scope)
+    more = ("the checker's rules are trusted",) if trusted else ()
+    run.emit(
+        events.VerdictReached(
+            verdict="accepted",
+            message="; ".join((*said, *more)),
+            scope=list(result.scope),
+            assumptions=list(result.assumptions),
+        )
+    )
+    return Outcome(Exit.PROVED, "accepted", answer="accepted")
+
+
+def rejected(run: Run, file: str, reason: str, where: str = "") -> Outcome:
+    """A file is not what it says it is."""
+    run.emit(events.VerdictReached(verdict="rejected", message=f"{file}: {reason}", where=where))
+    return Outcome(Exit.NOT_PROVED, "rejected", answer="rejected")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Raises InputError where the file holds no JSON object."""
+
+    def object_of(text: str) -> dict[str, Any]:
+        data = parse(text, str(path))
+        if not isinstance(data, dict):
+            raise ValueError("expected an object")
+        return cast("dict[str, Any]", data)
+
+    return read_file(path, object_of)
+
+
+def read_file(path: Path, read: Callable[[str], T]) -> T:
+    """What `read` makes of the text of a file. Raises InputError where it makes nothing."""
+    try:
+        return read(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("file not found", where=str(path)) from None
+    except KeyError as error:
+        raise InputError("an entry is missing", where=str(path), expected=str(error)) from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError("file cannot be read", where=str(path), got=str(error)) from None

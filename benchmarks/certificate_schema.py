@@ -1,0 +1,115 @@
+"""Builds the JSON schema of certificates; `schema.json` is its published copy.
+
+`python -m benchmarks.certificate_schema` writes the copy anew; `docs/certificate.md` says what it
+means.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.program_schema import COUNT, INT, RATIONAL, TEXT, list_of, object_of
+from verifier import checker
+from verifier.checker.certificate import ELEMENTWISE, VERSION
+from verifier.kernel.layout import FOLDS
+
+PUBLISHED = Path(checker.__file__).with_name("schema.json")
+
+_DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_NULL = {"type": "null"}
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {}, "additionalProperties": values}
+
+
+def _tuple(*items: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "array",
+        "prefixItems": [*items],
+        "minItems": len(items),
+        "maxItems": len(items),
+    }
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema (2020-12) of a certificate."""
+    claims = {"values": _named(list_of(_ref("claim"))), "bodies": _named(_ref("body"))}
+    header = {
+        "version": {"const": VERSION},
+        "sequential": _ref("program"),
+        "distributed": _ref("program"),
+        "mesh": list_of(_tuple(TEXT, COUNT)),
+        "contract": _ref("contract"),
+        "order": list_of(object_of({"numbers": _ref("packed"), "paths": _ref("packed")})),
+        "seal": _DIGEST,
+    }
+    law = {"type": "array", "prefixItems": [TEXT], "items": INT, "minItems": 2}
+    by_relations = object_of(
+        {**header, "claims": object_of(claims), "outputs": _named(COUNT)},
+        {
+            "peels": list_of(_tuple(TEXT, list_of(_tuple(COUNT, COUNT)))),
+            "laws": _named(list_of(law)),
+            "opened": _DIGEST,
+        },
+    )
+    by_elements = object_of(
+        {
+            **header,
+            "kind": {"const": ELEMENTWISE},
+            "extents": _named(_tuple(TEXT, list_of(COUNT))),
+            "indices": object_of({}),
+            "cases": COUNT,
+            "scope": list_of(TEXT),
+            "assumptions": list_of(TEXT),
+            "outputs": _named(TEXT),
+        }
+    )
+    layout = {
+        "dims": list_of(list_of(_tuple(COUNT, {"anyOf": [TEXT, _NULL]}))),
+        "partial": list_of(_tuple(TEXT, {"enum": list(FOLDS)})),
+    }
+    contract = {
+        "inputs": _named(_ref("layout")),
+        "outputs": _named(_ref("layout")),
+        "balanced": list_of(_tuple(TEXT, TEXT, TEXT)),
+        "assumptions": list_of(TEXT),
+    }
+    places = {"held": _named(_ref("where")), "wanted": _named(_ref("where"))}
+    claim = {
+        "of": {"anyOf": [TEXT, _NULL]},
+        "factor": {"anyOf": [RATIONAL, _NULL]},
+        "layout": _ref("layout"),
+        "from": list_of({"type": "integer", "minimum": -1}),
+        "rule": TEXT,
+    }
+    repeat = _tuple({"type": "integer", "minimum": 1}, COUNT)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "shardproof certificate",
+        "anyOf": [by_relations, by_elements],
+        "$defs": {
+            "program": object_of({"name": TEXT, "digest": _DIGEST}),
+            "layout": object_of(layout),
+            "where": list_of(_tuple(TEXT, {**list_of(COUNT), "minItems": 1})),
+            "contract": object_of(contract, places),
+            "claim": object_of(claim, {"on": _ref("where")}),
+            "body": object_of({"block": TEXT, **claims}),
+            "packed": list_of({"anyOf": [INT, repeat]}),
+        },
+    }
+
+
+def published() -> str:
+    """The text of `schema.json`."""
+    return json.dumps(schema(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    PUBLISHED.write_text(published(), encoding="utf-8")
