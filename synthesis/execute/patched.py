@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch
 
 from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
-from synthesis.execute.load import open_target, patched_model
+from synthesis.execute.load import is_library, open_target, patched_model
 from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
 from synthesis.frontends.torch.errors import CaptureError
@@ -44,11 +45,10 @@ from synthesis.frontends.torch.ranks.join import FewRanksError, RankError, gathe
 from synthesis.frontends.torch.ranks.lowering import lower_rank
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.placing import Placing
-from synthesis.frontends.torch.ranks.session import known_groups
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order as Trace
-from synthesis.frontends.torch.ranks.tracing import cotangents, follow
+from synthesis.frontends.torch.ranks.tracing import cotangents, follow, known_groups
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program
 from synthesis.frontends.torch.target import TORCH_DTYPES
@@ -58,7 +58,7 @@ from verifier.kernel.contract import layout_to_json
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.text.jsonio import dumps, loads
+from verifier.text.jsonio import dumps
 
 ALL_OF = 4
 """Every rank of a mesh of up to so many is traced."""
@@ -66,6 +66,14 @@ AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 """Ranks that are traced side by side: two threads of one core are no faster than one."""
 BACKWARD = "back."
 """Before the names of values that the backward makes."""
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """What was read of one rank."""
+
+    program: Program
+    facts: Mapping[str, Any]
 
 
 def save_patched(job: Job, folder: Path) -> None:
@@ -81,24 +89,25 @@ def save_patched(job: Job, folder: Path) -> None:
     torch.set_num_threads(1)
     order = Order.from_json(json.loads((folder / "order.json").read_text()))
     mesh = job.plan.mesh
+    if is_library(job.request):
+        open_target(job.request)  # imported once for all ranks, and knows of none
     ranks = list(range(mesh.size)) if mesh.size <= ALL_OF else [0, mesh.size - 1]
-    _trace(job, folder, order, ranks)
+    read = _trace(job, folder, order, ranks)
     try:
-        joined = _joined(folder, mesh, ranks)
+        joined = _joined(mesh, read)
     except FewRanksError:
         more = [r for r in _next_to_first(mesh)[1:] if r not in ranks]
-        _trace(job, folder, order, more)
-        ranks = sorted({*ranks, *more})
-        joined = _joined(folder, mesh, ranks)
-    facts, *others = (json.loads((folder / f"rank-{r}.facts.json").read_text()) for r in ranks)
-    for rank, other in zip(ranks[1:], others, strict=True):
-        if any(other[key] != facts[key] for key in ("layouts", "tables")):
+        read = dict(sorted((read | _trace(job, folder, order, more)).items()))
+        joined = _joined(mesh, read)
+    facts = read[0].facts
+    for rank, other in read.items():
+        if any(other.facts[key] != facts[key] for key in ("layouts", "tables")):
             raise RankError(f"ranks 0 and {rank} lay parameters or tables out in different ways")
     flat = gathers_by_dim(one_by_one(joined))
     program = live(inline(_rolled(flat, facts, order)))
     (folder / "distributed.json").write_text(dumps(program))
     (folder / "layouts.json").write_text(
-        json.dumps({"ranks": ranks, "params": facts["layouts"], "tables": facts["tables"]})
+        json.dumps({"ranks": list(read), "params": facts["layouts"], "tables": facts["tables"]})
     )
 
 
@@ -111,7 +120,7 @@ def _next_to_first(mesh: Mesh) -> list[int]:
     return [stride for stride, size in zip(strides, steps, strict=True) if size > 1]
 
 
-def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> None:
+def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> dict[int, _Rank]:
     """Each rank in a process of its own: DTensor remembers coordinates of the mesh."""
     for at in range(0, len(ranks), AT_ONCE):
         batch = ranks[at : at + AT_ONCE]
@@ -120,14 +129,15 @@ def _trace(job: Job, folder: Path, order: Order, ranks: list[int]) -> None:
             problem = folder / f"rank-{rank}.error.json"
             if problem.is_file():
                 raise CaptureError(**json.loads(problem.read_text()))
+    return {r: pickle.loads((folder / f"rank-{r}.pickle").read_bytes()) for r in ranks}
 
 
-def _joined(folder: Path, mesh: Mesh, ranks: list[int]) -> Program:
+def _joined(mesh: Mesh, read: Mapping[int, _Rank]) -> Program:
+    programs = [rank.program for rank in read.values()]
+    if all(program == programs[0] for program in programs):
+        return programs[0]
     coords = mesh.coords()
-    texts = [(folder / f"rank-{rank}.json").read_text() for rank in ranks]
-    if len(set(texts)) == 1:
-        return loads(texts[0])
-    return join([(coords[r], loads(t)) for r, t in zip(ranks, texts, strict=True)])
+    return join([(coords[r], rank.program) for r, rank in read.items()])
 
 
 def _save_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
@@ -164,7 +174,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         )
     cotangents(found.outputs)
     places = Provenance(str(tree))
-    known_groups(found, watch, places)
+    known_groups(found.traced.graph, watch, places)
     refuse_unwritten(found.traced.graph, places)
     canonical = {name: group[0] for group in order.tied for name in group}
     lowered = lower_rank(
@@ -182,8 +192,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
             for name, p in model.named_parameters()
         },
     }
-    (folder / f"rank-{rank}.facts.json").write_text(json.dumps(facts))
-    (folder / f"rank-{rank}.json").write_text(dumps(program))
+    (folder / f"rank-{rank}.pickle").write_bytes(pickle.dumps(_Rank(program, facts)))
 
 
 MOVES = VIEWS.union(

@@ -23,7 +23,6 @@ import torch.distributed._functional_collectives  # registers the functional ops
 from torch._C._distributed_c10d import Work
 from torch._subclasses import FakeTensor
 from torch.fx import traceback as fx_traceback
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -49,6 +48,8 @@ _KNOWN = {
 """Functional collectives that have a meaning in the language."""
 _REDUCE = {0: "sum", 1: "avg", 2: "product", 3: "min", 4: "max", 5: "band", 6: "bor", 7: "bxor"}
 _WAIT = "wait for it (handle.wait()) before"
+DEVICE: Any = torch.ops.prim.device.default
+"""Every second op is this one, which autograd calls: a fake tensor has the answer."""
 
 
 class Handle(Work):
@@ -128,9 +129,10 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(not issubclass(t, FakeTensor) for t in types):
             return NotImplemented  # a DTensor, say: its own ops on local tensors come here again
+        if func is DEVICE:
+            return args[0].device
         if func.namespace == "profiler":
-            with disable_proxy_modes_tracing():
-                return func(*args, **kwargs)
+            return func(*args, **kwargs)
         self._locate()
         if func.namespace == "c10d":
             return self._changing(func, _bound(func, args, kwargs))

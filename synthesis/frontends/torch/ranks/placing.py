@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
+from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.collectives import DEVICE
 from synthesis.frontends.torch.ranks.dtensors import local
 from synthesis.frontends.torch.ranks.places import Places
 
@@ -35,6 +38,9 @@ _PLACING = tuple(
 """Where PyTorch splits tensors over ranks and leaves their values."""
 _ENTRIES = ("distribute_tensor", "distribute_module", "parallelize_module", "fully_shard", "_apply")
 """PyTorch's functions that give each rank the piece that the placements say."""
+_FSDP: Any = _fsdp_param
+_CHUNKS = _FSDP._chunk_with_empty
+"""As PyTorch has it, before other code is imported."""
 _ITSELF = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
@@ -64,6 +70,8 @@ class Placing(TorchDispatchMode):
         return storage._cdata
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].device
         result = func(*args, **(kwargs or {}))
         made = _tensors(result)
         schema = func._schema
@@ -89,6 +97,8 @@ class Placing(TorchDispatchMode):
             (tensor, "redistribute", self._by_torch(tensor.redistribute, "DTensor.redistribute")),
             (DTensorSpec, "__setattr__", self._by_torch(DTensorSpec.__setattr__, "a DTensorSpec")),
         ]
+        if _FSDP._chunk_with_empty is _CHUNKS:
+            self.ways.append((_FSDP, "_chunk_with_empty", Chunks))
         for name in ("_spec", "_local_tensor"):
             slot = vars(tensor)[name]
             way = property(slot.__get__, self._by_torch(slot.__set__, f"DTensor.{name}"))
@@ -176,6 +186,25 @@ class Placing(TorchDispatchMode):
                 raise CaptureError(f"parallelize splits the buffer {name}", file=file)
 
 
+class Chunks(Sequence[Any]):
+    """The chunks of a tensor, of which FSDP2 takes its own and the first: each made when asked
+    for. Those past the end are empty."""
+
+    def __init__(self, tensor: Any, num_chunks: int, dim: int) -> None:
+        self.tensor, self.number, self.dim = tensor, num_chunks, dim
+        self.size = -(-tensor.size(dim) // num_chunks)
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, index: Any) -> Any:
+        start = range(self.number)[index] * self.size
+        left = self.tensor.size(self.dim) - start
+        if self.size and left <= 0:
+            return self.tensor.new_empty(0)
+        return self.tensor.narrow(self.dim, start, min(self.size, left))
+
+
 def _held(model: nn.Module) -> Iterator[tuple[str, Any]]:
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
@@ -188,7 +217,7 @@ def _tensors(values: Any) -> list[Any]:
 def _places() -> bool:
     """Whether PyTorch's placement code runs the op, called by no other code that it called."""
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
         if frame.f_code.co_filename.startswith(_PLACING):
             return True
         frame = frame.f_back

@@ -43,7 +43,7 @@ from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID,
 from synthesis.frontends.torch.ranks.result import Draw
 from synthesis.frontends.torch.ranks.stated import layout_for
 from synthesis.frontends.torch.ranks.tables import pieces
-from synthesis.frontends.torch.ranks.tracing import Followed, Order, cotangents
+from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.kernel.program.types import NO_MESH, Mesh
@@ -310,7 +310,7 @@ def _written(
     cotangents(followed.outputs)
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
-    known_groups(followed, watch, provenance)
+    known_groups(followed.traced.graph, watch, provenance)
     refuse_unwritten(followed.traced.graph, provenance)
     lowered = lower_rank(
         followed.traced,
@@ -355,23 +355,6 @@ def _written(
         "draws": [asdict(d) for d in draws],
         "alike": twice.alike,
     }
-
-
-def known_groups(followed: Followed, watch: Watch, places: Provenance) -> None:
-    """Every group of a collective in the graph, those of ops inside of tensors' own code too."""
-    for node in followed.traced.graph.nodes:
-        space = getattr(node.target, "namespace", "")
-        if node.op != "call_function" or space not in ("_c10d_functional", "_dtensor"):
-            continue
-        group = node.args[-1]
-        if isinstance(group, str):
-            try:
-                watch.along(group)
-            except CaptureError as problem:
-                at = places.source(node)
-                raise CaptureError(
-                    problem.message, file=at.file, line=at.line, text=at.text, hint=problem.hint
-                ) from None
 
 
 def _fields_used(request: RanksRequest, folder: Path) -> None:

@@ -19,16 +19,18 @@ import torch
 from torch import fx, nn
 from torch.distributed.tensor import DTensor
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import disable_autocast_cache, make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch import torch_api
 from synthesis.frontends.torch.aten import TABLE, Emit
 from synthesis.frontends.torch.digest import Digest
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks import dtensors
 from synthesis.frontends.torch.ranks.collectives import Watch, storage
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs
 from synthesis.frontends.torch.ranks.writes import without_writes
 from synthesis.frontends.torch.trace import Traced, named_outputs
@@ -93,21 +95,21 @@ def follow(order: Order) -> Followed:
     found = Followed(Traced(fx.Graph(), None))
     roles: list[tuple[str, str]] = []
 
-    def joint(pieces: Any, buffers: Any, inputs: Any) -> list[torch.Tensor]:
-        return run(order, params, inputs, found, roles)
-
     held = [{k: dtensors.local(t) for k, t in group.items()} for group in (params, buffers)]
     given = (*held, dict(order.inputs))
+    recorder = Recorder([t for group in given for t in group.values()])
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         stack.enter_context(preserve_node_meta())
-        graph = make_fx(joint)(*given)
-        _no_strangers(graph, order.watch)
-        plain = without_writes(graph.graph)
-        if plain is None:
-            graph = _without_writes(graph, given)
-            plain = graph.graph
-    found.traced = _described(plain, graph, given, roles)
+        stack.enter_context(disable_autocast_cache())
+        with recorder:
+            recorder.returns(run(order, params, given[-1], found, roles))
+        _no_strangers(recorder)
+        graph, module = without_writes(recorder.graph), recorder.held
+        if graph is None:
+            module = _without_writes(recorder, given)
+            graph = module.graph
+    found.traced = _described(graph, module, given, roles)
     return found
 
 
@@ -223,18 +225,17 @@ def _plain(name: str, value: Any) -> torch.Tensor:
     return value.to_local()
 
 
-def _no_strangers(graph: Any, watch: Watch) -> None:
+def _no_strangers(recorder: Recorder) -> None:
     """Refuse parameters that the module does not own: they would be constants."""
-    for node in graph.graph.nodes:
-        held = getattr(graph, str(node.target), None) if node.op == "get_attr" else None
-        if isinstance(held, torch.Tensor) and held.requires_grad:
+    for node in recorder.graph.find_nodes(op="get_attr"):
+        if getattr(recorder.held, node.target).requires_grad:
             raise CaptureError(
                 "forward reads a tensor that needs a gradient and is no parameter of the module",
                 hint="register it as a parameter: self.name = nn.Parameter(...)",
             )
 
 
-def _without_writes(graph: Any, given: tuple[dict[str, Any], ...]) -> Any:
+def _without_writes(recorder: Recorder, given: tuple[dict[str, Any], ...]) -> Any:
     """The same graph, traced again, with writes into tensors made new tensors.
 
     Raises:
@@ -244,7 +245,8 @@ def _without_writes(graph: Any, given: tuple[dict[str, Any], ...]) -> Any:
     names = [(kind, n) for kind, g in zip(_KINDS, given, strict=True) for n in g]
 
     def run(*args: Any) -> Any:
-        return fx.Interpreter(graph).run(*args, enable_io_processing=False)
+        again = fx.Interpreter(recorder.held, graph=recorder.graph)
+        return again.run(*args, enable_io_processing=False)
 
     with torch.no_grad():
         plain = make_fx(functionalize(run, remove="mutations"))(*flat)
@@ -278,6 +280,23 @@ def _described(
     returned: Any = nodes[-1].args[0]
     traced.outputs = [(role, name, v) for (role, name), v in zip(roles, returned, strict=True)]
     return traced
+
+
+def known_groups(graph: fx.Graph, watch: Watch, places: Provenance) -> None:
+    """Every group of a collective in the graph, those of ops inside of tensors' own code too."""
+    for node in graph.nodes:
+        space = getattr(node.target, "namespace", "")
+        if node.op != "call_function" or space not in ("_c10d_functional", "_dtensor"):
+            continue
+        group = node.args[-1]
+        if isinstance(group, str):
+            try:
+                watch.along(group)
+            except CaptureError as problem:
+                at = places.source(node)
+                raise CaptureError(
+                    problem.message, file=at.file, line=at.line, text=at.text, hint=problem.hint
+                ) from None
 
 
 def cotangents(outputs: Sequence[tuple[str, str]]) -> None:

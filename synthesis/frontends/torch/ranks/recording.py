@@ -1,0 +1,116 @@
+"""Records the ops that run under it as a graph.
+
+`make_fx` does so as well; here no tensor is given a proxy, and no shape of a result is made twice:
+half the time of a trace.
+"""
+
+# pyright: basic
+# (PyTorch has no types for what is used here.)
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import extract_val
+from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
+from torch.utils._pytree import tree_leaves
+
+_aten: Any = torch.ops.aten
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_KEY = torch._C._TorchDispatchModeKey.PROXY
+"""PyTorch puts the mode of this key off while it computes what is no part of a trace; elsewhere it
+asks for its `tracer.graph`."""
+_META = ("stack_trace", "nn_module_stack", "autograd_backward")
+
+
+class Recorder(TorchDispatchMode):
+    """The graph of all ops on tensors, in the order in which they ran.
+
+    Tensors that are given are placeholders; those that come from elsewhere are attributes of
+    `held`.
+    """
+
+    def __init__(self, given: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._mode_key, self.tracer = _KEY, self
+        self.graph = fx.Graph()
+        self.held = nn.Module()
+        self.nodes: dict[int, tuple[Any, fx.Node]] = {}
+        """By the number of a tensor: the tensor, which may be gone, and the node that made it."""
+        self.kinds: dict[Any, Any] = {}
+        self.composite: dict[Any, bool] = {}
+        for index, t in enumerate(given):
+            self._made(self.graph.placeholder(f"given_{index}"), t)
+
+    def returns(self, values: Sequence[torch.Tensor]) -> None:
+        """End the graph."""
+        self.graph.output(self._operand(values))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in ("prim", "profiler") or torch.Tag.data_dependent_output in func.tags:
+            return func(*args, **kwargs)
+        if self._opens(func, args, kwargs):
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func is _aten.lift_fresh.default:
+            func = _aten.lift_fresh_copy.default
+        named = {key: self._operand(value) for key, value in kwargs.items()}
+        node = self.graph.call_function(func, tuple(map(self._operand, args)), named)
+        result = func(*args, **kwargs)
+        self._made(node, result)
+        return result
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    def _opens(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Whether an op is made of others, which autograd would have run."""
+        if func not in self.composite:
+            self.composite[func] = func.has_kernel_for_dispatch_key(_COMPOSITE)
+        composite = self.composite[func]
+        return composite and autograd_would_have_decomposed(func, tree_leaves((args, kwargs)))
+
+    def _operand(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._operand(v) for v in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = self.nodes.get(id(value))
+        if known is not None and known[0]() is value:
+            return known[1]
+        name = f"held_{len(self.graph.nodes)}"
+        setattr(self.held, name, value)
+        node = self.graph.create_node("get_attr", name)
+        self._made(node, value)
+        return node
+
+    def _made(self, node: fx.Node, result: Any) -> None:
+        meta = fx_traceback.current_meta
+        node.meta = {key: meta[key] for key in _META if key in meta}
+        node.meta["val"] = self._kind(result)
+        if isinstance(result, torch.Tensor):
+            self.nodes[id(result)] = weakref.ref(result), node
+        elif isinstance(result, (list, tuple)):
+            for index, part in enumerate(result):
+                part_node = self.graph.call_function(operator.getitem, (node, index))
+                self._made(part_node, part)
+
+    def _kind(self, value: Any) -> Any:
+        """A tensor of the same extents in memory as a result has now, one for all of a kind."""
+        if isinstance(value, (list, tuple)):
+            return [self._kind(v) for v in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        memory = value.untyped_storage().nbytes()
+        key = (value.dtype, value.shape, value.stride(), value.storage_offset(), memory)
+        if key not in self.kinds:
+            self.kinds[key] = extract_val(value)
+        return self.kinds[key]
