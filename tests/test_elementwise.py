@@ -24,6 +24,7 @@ from tests.domains.spellings import (
     ring_attention,
     variance,
 )
+from verifier.checker import prepare
 from verifier.checker.scalars import ReplayError, certify, replay
 from verifier.domains.algebra import Budget
 from verifier.domains.floats import Floats
@@ -121,12 +122,12 @@ def test_a_wrong_spelling_differs_on_numbers(pair: Pair) -> None:
 def test_another_mask_is_equal_under_a_stated_assumption() -> None:
     pair = ring_attention(2, causal=True, low=Fraction(-(10**35)))
     assert isinstance(forms(pair), Undecided)
-    found, made = certify(Problem(*_programs(pair)), masks=True)
+    found, made = certify(prepare(Problem(*_programs(pair))), masks=True)
     assert isinstance(found, Equal)
     assert "weight 0" in found.assumptions[0]
     assert made is not None
-    assert replay(made, Problem(*_programs(pair))) == replace(found, stats=ANY)
-    same, _ = certify(Problem(*_programs(variance())), masks=True)
+    assert replay(made, prepare(Problem(*_programs(pair)))) == replace(found, stats=ANY)
+    same, _ = certify(prepare(Problem(*_programs(variance()))), masks=True)
     assert isinstance(same, Equal)
     assert not same.assumptions
 
@@ -190,14 +191,14 @@ def test_a_rank_may_not_be_undefined_where_one_device_is_defined(
 
 def test_a_certificate_is_replayed_and_a_changed_one_is_refused() -> None:
     pair = cross_entropy("no maximum")
-    programs = (pair.sequential, pair.distributed, pair.contract)
-    found, made = certify(Problem(*programs))
+    given = prepare(Problem(pair.sequential, pair.distributed, pair.contract))
+    found, made = certify(given)
     assert isinstance(found, Equal)
     assert made is not None
     text = json.dumps(made)
-    assert replay(json.loads(text), Problem(*programs)).forms == found.forms
+    assert replay(json.loads(text), given).forms == found.forms
     with pytest.raises(ReplayError, match="cases: expected 1, got 16"):
-        replay(json.loads(text), Problem(*_programs(variance())))
+        replay(json.loads(text), prepare(Problem(*_programs(variance()))))
     for at in range(0, len(text), 97):
         changed = text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :]
         try:
@@ -207,7 +208,7 @@ def test_a_certificate_is_replayed_and_a_changed_one_is_refused() -> None:
         if document == json.loads(text):
             continue
         with pytest.raises(ReplayError):
-            replay(document, Problem(*programs))
+            replay(document, given)
 
 
 @pytest.mark.parametrize("pair", [ring_attention(2), variance(), products("x")], ids=str)

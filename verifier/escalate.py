@@ -5,6 +5,7 @@ Each answer is a verdict's worth, or a sentence that says why there is none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,14 @@ from verifier.problem import Problem
 from verifier.provers.relate import Rules, initial, relate, relate_peeled, satisfied
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
-from verifier.verdict import Proof
+from verifier.verdict import Proof, Unknown
 
 if TYPE_CHECKING:
+    from verifier.provers.scalars import Differs, Undecided
     from verifier.refute.scale_down import SmallDifference
+
+Compared = Callable[[bool], "Proof | Unknown | Differs | Undecided"]
+"""What comes of comparing all elements, large constants taken for masks or not."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +57,23 @@ class Unrelated:
         return not satisfied(terms, many, related, contract)
 
 
-def decide_small(given: Unrelated) -> Proof | Difference | str:
+def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Difference | str:
     """Every element of every output as an expression of the inputs, at the extents at hand."""
-    from verifier.checker.scalars import certify
-    from verifier.provers.scalars import Differs, Equal, Undecided
+    from verifier.provers.scalars import Differs, Undecided
 
     if given.problem.contract.balanced:
         return "what the contract assumes cannot be used element by element"
-    found, document = certify(given.problem)
+    found = compared(False)
     if isinstance(found, Undecided):
-        masked, stated = certify(given.problem, masks=True)
-        if isinstance(masked, Equal):
-            found, document = masked, stated
+        masked = compared(True)
+        found = masked if isinstance(masked, Proof | Unknown) else found
     match found:
-        case Equal(scope=scope, assumptions=assumed):
-            assert document is not None
-            return Proof(scope, (*given.problem.contract.assumptions, *assumed), document)
         case Differs(output=output, witness=witness):
             return Difference(witness, (output,))
         case Undecided(reason=reason):
             return f"element by element: {reason}"
+        case _:
+            return found
 
 
 def refute_large(given: Unrelated) -> Difference | str:

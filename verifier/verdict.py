@@ -26,9 +26,16 @@ class Relation:
     source: Source = NOWHERE
 
 
+class Acceptance:
+    """What the checker passes to make a proof, and nothing else does."""
+
+
 @dataclass(frozen=True)
 class Proof:
-    """Every output of the distributed program is the one-device output, laid out as contracted."""
+    """Every output of the distributed program is the one-device output, laid out as contracted.
+
+    The checker makes it of a certificate that it accepts. Raises TypeError elsewhere.
+    """
 
     scope: tuple[str, ...]
     """For which sizes and which mesh."""
@@ -36,6 +43,13 @@ class Proof:
     certificate: dict[str, Any]
     stats: dict[str, float] = field(default_factory=dict[str, float])
     relations: tuple[Relation, ...] = ()
+    engine: str = ""
+    """What the checker has to believe beside its rules: empty where it replayed steps."""
+    by: type[Acceptance] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.by is not Acceptance:
+            raise TypeError("a proof is made by the checker alone, of a certificate it accepts")
 
 
 @dataclass(frozen=True)

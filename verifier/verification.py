@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from verifier.analysis.garbage import no_collection
-from verifier.checker.certificate import certificate, sealed
+from verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
+from verifier.checker.certificate import certificate
 from verifier.escalate import Unrelated, decide_small, refute_large
 from verifier.explain import locate
 from verifier.explain import relations as every_relation
 from verifier.kernel.contract import check, output_key
-from verifier.kernel.inline import inline
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
 from verifier.provers.relate import Fact, Lawful, Related, Rules, lawful, relate_peeled, satisfied
+from verifier.provers.scalars.answers import Differs, Equal, Undecided
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
 from verifier.refute.search import (
@@ -29,8 +30,6 @@ from verifier.refute.search import (
     nowhere_defined,
     refute,
 )
-from verifier.scope import scope_of
-from verifier.text.wellformed import shared, well_formed
 from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 
 if TYPE_CHECKING:
@@ -50,6 +49,10 @@ NOWHERE = "no input was found on which the outputs of one device are defined"
 DISAGREE = (
     "the deciders disagree: a difference was replayed on numbers, yet every output was related; "
     "this is a fault of the verifier, please report it"
+)
+REJECTED = (
+    "the checker rejects the certificate of a proof, at {}: {}; this is a fault of the verifier, "
+    "please report it"
 )
 WIDE_OPS = 20_000
 """Programs of more ops than this are not related once more in further ways."""
@@ -141,10 +144,7 @@ class Examination:
     tell: Progress = _silent
     remember: list[Base] | None = None
     stats: dict[str, float] = field(default_factory=dict[str, float])
-    problem: Problem = field(init=False)
-    """In primitive ops."""
-    written: Program = field(init=False)
-    renamed: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
+    prepared: Prepared = field(init=False)
     stuck: Unknown | None = None
     """Why the order in time is not known."""
     order: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -164,30 +164,38 @@ class Examination:
         yield
         self.stats[name] = self.stats.get(name, 0.0) + time.perf_counter() - start
 
-    def proof(
-        self, by: Walk, labels: tuple[str, ...] = (), opened: Program | None = None
-    ) -> Proof | Unknown:
-        """The proof of a walk that holds."""
-        p = self.problem
-        with self.timed("certificate_s"):
-            steps = certificate(
-                p.sequential,
-                p.distributed,
-                p.contract,
-                by.one,
-                by.related,
-                by.peels,
-                by.equal,
-                opened=opened,
-            )
-        assumed = (*p.contract.assumptions, *(str(b) for b in p.contract.balanced), *labels)
-        return self.in_time(Proof(scope_of(p.sequential, p.distributed), assumed, steps))
+    @property
+    def problem(self) -> Problem:
+        """In primitive ops."""
+        return self.prepared.problem
 
-    def in_time(self, proof: Proof) -> Proof | Unknown:
-        """A proof speaks of values: where the order is not known, nothing is proved."""
-        if self.stuck is not None or not self.order:
-            return self.stuck or proof
-        return replace(proof, certificate=sealed(proof.certificate, self.order))
+    def proof(self, by: Walk, opened: Program | None = None) -> Proof | Unknown:
+        """What the checker makes of a walk that holds.
+
+        Such a walk speaks of values: where the order is not known, nothing is proved.
+        """
+        if self.stuck is not None:
+            return self.stuck
+        with self.timed("certificate_s"):
+            said = certificate(
+                self.prepared, by.one, by.related, by.peels, by.equal, opened, self.order
+            )
+        with self.timed("check_s"):
+            return self.accepted(prove(said, self.prepared))
+
+    def accepted(self, found: Proof | Rejected) -> Proof | Unknown:
+        if isinstance(found, Proof):
+            return found
+        keys = tuple(output_key(o) for o in self.problem.sequential.outputs)
+        return Unknown(REJECTED.format(found.where, found.reason), self.location, keys)
+
+    def compared(self, masks: bool) -> Proof | Unknown | Differs | Undecided:
+        """Element by element. The engine runs once, for the checker."""
+        found = prove_by_elements(self.prepared, self.order, masks, timed=self.stuck is None)
+        if isinstance(found, Equal):
+            assert self.stuck is not None
+            return self.stuck
+        return self.accepted(found) if isinstance(found, Proof | Rejected) else found
 
     def refuted(self) -> Counterexample:
         found = self.difference
@@ -214,14 +222,12 @@ class Examination:
 def _ordered(run: Examination) -> Verdict | None:
     """Programs that some rank cannot run, or that read too early, are refuted at once."""
     with run.timed("structure_s"):
-        sequential = well_formed(shared(run.given.sequential))
-        run.written = well_formed(shared(run.given.distributed))
-        sequential, distributed = inline(sequential), inline(run.written, names=run.renamed)
-        run.problem = replace(run.given, sequential=sequential, distributed=distributed)
+        run.prepared = prepare(run.given)
+        sequential, distributed = run.problem.sequential, run.problem.distributed
         check(sequential, distributed, run.given.contract)
         stuck = illegal(distributed, run.given.contract)
     with run.timed("time_s"):
-        found = stuck or ordered(distributed)
+        found = stuck or ordered(distributed, lambda: run.prepared.events)
     match found:
         case Counterexample():
             return found
@@ -276,7 +282,7 @@ def _kept(run: Examination, verdict: Verdict, by: Walk) -> Verdict:
         from verifier.reuse.base import base
 
         found = by.one, by.related, verdict.scope, verdict.assumptions
-        run.remember.append(base(run.written, p.distributed, run.renamed, p.contract, *found))
+        run.remember.append(base(run.prepared, *found))
     return verdict
 
 
@@ -307,9 +313,9 @@ def _decided(run: Examination) -> Verdict | None:
             held,
             (by.one, by.rules),
         )
-        found = decide_small(open_) if run.ran else refute_large(open_)
-    if isinstance(found, Proof):
-        return run.in_time(found)
+        found = decide_small(open_, run.compared) if run.ran else refute_large(open_)
+    if isinstance(found, Proof | Unknown):
+        return found
     if isinstance(found, str):
         run.reason = found
         return None
@@ -365,7 +371,7 @@ def _labelled(ways: Sequence[tuple[bool, bool]]) -> Callable[[Examination], Verd
                 opened = open_entropy(sequential, unmarked=True, bare=True)[0] if bare else opened
                 by = walk(replace(run.problem, sequential=opened), wide=wide)
                 if by.holds and not by.peels:
-                    return run.proof(by, tuple(labels), opened)
+                    return run.proof(by, opened)
         return None
 
     return step

@@ -180,7 +180,6 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     """What became of one proposal: (verdict, one line)."""
     from synthesis.repair.diagnosis import verify
     from synthesis.scoring import Candidate
-    from verifier.checker import Accepted, check
     from verifier.kernel.inline import inline, live
     from verifier.problem import Problem
     from verifier.verdict import Proof
@@ -193,11 +192,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     lowered = found.lowered
     verdict = verify(Problem(one, lowered.program, lowered.contract, consts=captured.consts))
     word = verdicts.word(verdict)
-    if isinstance(verdict, Proof):
-        checked = check(verdict.certificate, Problem(one, lowered.program, lowered.contract))
-        if not isinstance(checked, Accepted):
-            return "unknown", f"the checker rejects the certificate: {checked.reason}"
-    else:
+    if not isinstance(verdict, Proof):
         return word, f"{word}: {one_line(verdicts.message(verdict))}"
     price = f"step {found.estimate.step_s * 1e3:.3f} ms"
     planned = session.state.planned

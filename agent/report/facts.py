@@ -71,7 +71,8 @@ def stats(report: Report) -> tuple[Stat, ...]:
         note = f"{share:.0%} communication"
         out.append(Stat("Step, estimated", duration(report.time.total), note))
     if report.proof and report.proof.seconds is not None:
-        note = f"checker: {report.proof.checker}"
+        engine = f"engine: {report.proof.engine}, " if report.proof.engine else ""
+        note = f"{engine}checker: {report.proof.checker}"
         out.append(Stat("Proof", duration(report.proof.seconds), note))
     if report.execution:
         worst = largest(report.execution.differences)

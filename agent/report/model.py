@@ -150,6 +150,8 @@ class ProofFacts:
     certificate: str = ""
     """Its path, relative to the report."""
     certificate_sha256: str = ""
+    engine: str = ""
+    """What a proof rests on that has no steps."""
     checker: Literal["accepted", "rejected", "not run"] = "not run"
     checker_seconds: float | None = None
 

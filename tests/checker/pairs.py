@@ -8,6 +8,9 @@ from fractions import Fraction
 from verifier.kernel.contract import Balanced, Contract
 from verifier.kernel.layout import Layout, from_placements
 from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
+from verifier.problem import Problem
+from verifier.verdict import Proof
+from verifier.verification import verify
 
 Pair = tuple[Program, Program, Contract]
 NONE = Mesh()
@@ -212,3 +215,10 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "moves": lambda: both("moves", TP, moves),
     "balanced": balanced,
 }
+
+
+def proof() -> Proof:
+    """A proof of the checker, of the smallest pair."""
+    found = verify(Problem(*PAIRS["mlp"]()))
+    assert isinstance(found, Proof)
+    return found

@@ -15,7 +15,7 @@ from benchmarks.mutation_testing.corpus import cases
 from tests.checker.pairs import PAIRS
 from verifier.checker import Accepted, Rejected, check, collectives, replay, rules, steps
 from verifier.checker.claims import Claim, Row
-from verifier.checker.step import Step
+from verifier.checker.step import Made, Step
 from verifier.checker.steps import conclude
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import lookup
@@ -73,7 +73,7 @@ def said(given: Instance) -> Discharged:
     return discharge(form(given), conclude)
 
 
-Rule = Callable[[Step], Ref]
+Rule = Callable[[Step], Made]
 
 
 def bare(**attrs: Any) -> Rule:
@@ -81,7 +81,7 @@ def bare(**attrs: Any) -> Rule:
     return lambda step: step.term(**attrs)
 
 
-def shaped(step: Step) -> Ref:
+def shaped(step: Step) -> Made:
     return step.term(shape=step.layout.global_shape)
 
 

@@ -229,7 +229,7 @@ def test_rejection_says_where() -> None:
     claim(document)["factor"] = "2/1"
     cases.append((check(sealed(document), Problem(*pair("mlp"))), "is not 2 \\* %1", "%1"))
     document = certificate("mlp")
-    claim(document)["layout"]["partial"] = [["tp", "sum"]]
+    document["layouts"][claim(document)["layout"]]["partial"] = [["tp", "sum"]]
     cases.append((check(sealed(document), Problem(*pair("mlp"))), "used twice", "%1"))
     document = certificate("mlp")
     document["outputs"]["output:y"] = 7

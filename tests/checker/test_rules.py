@@ -10,16 +10,16 @@ import pytest
 
 from tests.laws.laws import check, placed_cases
 from tests.laws.samples import Case
-from verifier.checker.claims import Claim, NotShownError, fits
+from verifier.checker.claims import NotShownError, fits
 from verifier.checker.rules import covered, derive
 from verifier.checker.step import Step
 from verifier.domains.floats import Floats
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import ShapeError
-from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import Placed, infer_types
 from verifier.kernel.program.types import Mesh, TensorType
+from verifier.smt.instances import Piece
 from verifier.terms import ONE, Ref, Terms
 
 PRIMITIVE = sorted(
@@ -42,21 +42,21 @@ class Recorder(Terms):
 def accepted(case: Case, layout: Layout) -> Placed | None:
     """The statement that the checker accepts for a claimed layout of the result."""
     terms = Recorder()
-    args: list[Claim] = []
-    for i, given in enumerate(case.layouts):
+    args: list[Piece] = []
+    refs: list[Ref] = []
+    for i, (given, dtype) in enumerate(zip(case.layouts, case.dtypes, strict=True)):
         ref = terms.var(f"x{i}", given.global_shape)
         zero = terms.full(given.global_shape, 0 * ONE)
-        args.append(Claim(zero if i in case.zeros else ref, given))
-    names = tuple(f"x{i}" for i in range(len(args)))
-    node = Node(case.op.name, names, ("out",), dict(case.attrs))
-    step = Step(node, dict(case.attrs), tuple(args), case.dtypes, layout, case.mesh, terms)
+        refs.append(zero if i in case.zeros else ref)
+        args.append(Piece(given, (), dtype, i in case.zeros and not given.partial))
+    step = Step(case.op.name, dict(case.attrs), tuple(args), layout, case.mesh)
     try:
-        ref = derive(step)
+        ref = derive(step).of(refs, terms)
     except NotShownError:
         return None
     if terms.whole is None:
-        assert ref.id == args[0].ref.id
-        scale = ref.coef if args[0].ref.coef else ONE
+        assert ref.id == refs[0].id
+        scale = ref.coef if refs[0].coef else ONE
         return Placed((layout,), (), scale, moves=True)
     return Placed((layout,), terms.whole, ref.coef)
 

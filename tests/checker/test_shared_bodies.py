@@ -52,8 +52,10 @@ def test_each_block_keeps_its_own_carries() -> None:
     forged["distributed"]["digest"] = digest(well_formed(shared(wrong)))
     claims = forged["claims"]
     row = claims["values"]["x"][0]
-    claims["values"]["q"] = [{**row, "of": "q", "layout": layout_to_json(ROWS)}]
-    for block in claims["bodies"].values():
+    forged["layouts"].append(layout_to_json(ROWS))
+    at = len(forged["layouts"]) - 1
+    claims["values"]["q"] = [{**row, "of": "q", "layout": at}]
+    for block in forged["blocks"]:
         block["values"]["d"] = [{**block["values"]["d"][0], "of": None, "factor": None}]
     forged["seal"] = seal(forged)
     found = check(forged, Problem(one, wrong, CONTRACT))

@@ -75,7 +75,7 @@ def test_an_unchanged_program_needs_nothing(degrees: Degrees) -> None:
     step, base = proved(degrees)
     found = proved_again(base, step.distributed)
     assert found is not None
-    assert found.stats["again"] == 0
+    assert found.again == 0
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -83,7 +83,7 @@ def test_an_edit_inside_repeated_blocks_costs_one_op(depth: int) -> None:
     step, base = proved(REPEATED)
     found = proved_again(base, edit_first(step.distributed, depth))
     assert found is not None
-    assert found.stats["again"] == 1
+    assert found.again == 1
     assert found.assumptions == base.assumptions
 
 
@@ -105,7 +105,7 @@ def test_renamed_values_behind_an_insertion() -> None:
     outputs = tuple(replace(o, value=names.get(o.value, o.value)) for o in program.outputs)
     found = proved_again(base, replace(program, nodes=nodes, outputs=outputs))
     assert found is not None
-    assert found.stats["again"] == 1
+    assert found.again == 1
 
 
 @pytest.mark.parametrize("degrees", [WRITTEN, REPEATED], ids=["written out", "repeated"])

@@ -11,10 +11,11 @@ from agent.report.markdown import render_markdown
 from agent.report.model import Report
 from agent.summary import model_use, patch_standing, refuter
 from synthesis.execute import RunResult
+from tests.checker.pairs import proof
 from verifier.refute.search import MAX_ELEMENTS
-from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict
+from verifier.verdict import Counterexample, Trace, Unknown, Verdict
 
-PROOF, UNKNOWN = Proof((), (), {}), Unknown("")
+PROOF, UNKNOWN = proof(), Unknown("")
 REFUTED = Counterexample("tp=2", Trace("check", "it waits"))
 
 

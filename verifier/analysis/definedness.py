@@ -32,7 +32,7 @@ def in_scope(program: Program, gradients: bool) -> tuple[str, ...]:
 def needed(program: Program, outputs: Iterable[str]) -> Needed:
     """What some of the outputs named, which are all defined, have no value without."""
     found: dict[int, frozenset[str]] = {}
-    _backward(program, frozenset(outputs), found)
+    _backward(program, frozenset(outputs), found, {})
     return found
 
 
@@ -43,20 +43,30 @@ def runs_defined(node: Node, scope: Program, need: Needed) -> bool:
     return not traits(node.op).needs or node.outputs[0] in need[id(scope)]
 
 
+Seen = dict[tuple[int, frozenset[str], bool], frozenset[str]]
+"""What was worked out before, by program, outputs, and whether it was told."""
+
+
 def _backward(
-    program: Program, outputs: frozenset[str], found: dict[int, frozenset[str]] | None
+    program: Program,
+    outputs: frozenset[str],
+    found: dict[int, frozenset[str]] | None,
+    seen: Seen,
 ) -> frozenset[str]:
     """The values needed for `outputs`.
 
     Bodies are told to `found`, where it is given: what is needed at every step wherever they occur.
     """
+    key = id(program), outputs, found is not None
+    if key in seen:
+        return seen[key]
     need = set(outputs)
     for node in reversed(program.nodes):
         if node.op == "scan":
-            need |= _scan(node, [v in need for v in node.outputs], found)
+            need |= _scan(node, [v in need for v in node.outputs], found, seen)
         elif node.outputs[0] in need and _strict(node, program.types):
             need |= set(node.inputs)
-    out = frozenset(need)
+    out = seen[key] = frozenset(need)
     if found is not None:
         found[id(program)] = found.get(id(program), out) & out
     return out
@@ -70,7 +80,9 @@ def _strict(node: Node, types: Mapping[str, TensorType]) -> bool:
     return traits(node.op).strict
 
 
-def _scan(node: Node, outer: Sequence[bool], found: dict[int, frozenset[str]] | None) -> set[str]:
+def _scan(
+    node: Node, outer: Sequence[bool], found: dict[int, frozenset[str]] | None, seen: Seen
+) -> set[str]:
     """The operands of a scan that are needed, where these of its results are.
 
     What a step makes of a carry is needed where the next step needs it, and at the last step where
@@ -82,10 +94,10 @@ def _scan(node: Node, outer: Sequence[bool], found: dict[int, frozenset[str]] | 
     while True:
         before = list(kept)
         ends = frozenset(o.value for o, held in zip(body.outputs, kept, strict=True) if held)
-        need = _backward(body, ends, None)
+        need = _backward(body, ends, None, seen)
         for k, item in enumerate(body.inputs[:carries]):
             kept[k] = kept[k] and item.name in need
         if kept == before:
             break
-    need = _backward(body, ends, found)
+    need = _backward(body, ends, found, seen)
     return {v for i, v in zip(body.inputs, node.inputs, strict=True) if i.name in need}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 from verifier.kernel.contract import layout_from_json, where_from_json
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.jsondata import Cursor
+from verifier.kernel.program.registry import ONE
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show, within
-from verifier.terms import Ref, Terms
+from verifier.terms import Ref, Terms, times
 
 
 class NotShownError(ValueError):
@@ -51,17 +53,49 @@ class Row:
     where: Where = EVERYWHERE
 
 
-def read_row(at: Cursor) -> Row:
-    """Raises MalformedError."""
-    at.only("of", "factor", "layout", "from", "rule", "on")
-    of = None if at["of"].value is None else at["of"].text()
-    factor = None if at["factor"].value is None else at["factor"].rational()
-    if (of is None) != (factor is None):
-        raise at.fail("a claim names a value and a factor, or neither")
-    premises = tuple(item.integer() for item in at["from"].items())
-    where = where_from_json(at["on"]) if "on" in at else EVERYWHERE
-    layout = layout_from_json(at["layout"])
-    return Row(of, factor, layout, premises, at["rule"].text(), where)
+@dataclass
+class Named:
+    """The layouts and the ranks that rows name by their place in a list."""
+
+    layouts: list[Layout]
+    ranks: list[Where]
+    used: set[tuple[bool, int]] = field(default_factory=set[tuple[bool, int]])
+
+    @classmethod
+    def read(cls, at: Cursor) -> Named:
+        """Of a certificate. Raises MalformedError."""
+        layouts = [layout_from_json(item) for item in at["layouts"].items()]
+        return cls(layouts, [where_from_json(item) for item in at["ranks"].items()])
+
+    def row(self, at: Cursor) -> Row:
+        """Raises MalformedError."""
+        at.only("of", "factor", "layout", "from", "rule", "on")
+        said = at.object()
+        of = None if said.get("of", at) is None else at["of"].text()
+        factor = None if said.get("factor", at) is None else _rational(at["factor"])
+        if (of is None) != (factor is None):
+            raise at.fail("a claim names a value and a factor, or neither")
+        premises = at["from"].integers()
+        where = self.ranks[self._place(at["on"], ranks=True)] if "on" in at else EVERYWHERE
+        layout = self.layouts[self._place(at["layout"], ranks=False)]
+        return Row(of, factor, layout, premises, at["rule"].text(), where)
+
+    def _place(self, at: Cursor, ranks: bool) -> int:
+        found = at.integer()
+        if not 0 <= found < len(self.ranks if ranks else self.layouts):
+            raise at.fail("no such place in the list")
+        self.used.add((ranks, found))
+        return found
+
+    @property
+    def spare(self) -> bool:
+        """Whether something is listed that no row names."""
+        return len(self.used) < len(self.layouts) + len(self.ranks)
+
+
+def _rational(at: Cursor) -> Fraction:
+    """As `Cursor.rational`, and 1 the one object that products look for."""
+    return ONE if at.value == "1/1" else at.rational()
 
 
 def stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
@@ -69,6 +103,13 @@ def stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
 
     Raises NotShownError.
     """
+    if not where and not region:
+        return
+    _stands(where, layout, mesh, region)
+
+
+@lru_cache(1 << 12)
+def _stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
     try:
         normal_form = ranks_where(mesh, dict(where))
     except ValueError as error:
@@ -78,6 +119,7 @@ def stands(where: Where, layout: Layout, mesh: Mesh, region: Where) -> None:
     need(not layout.pending & set(dict(where)), "a part of a pending fold")
 
 
+@lru_cache(1 << 12)
 def fits(layout: Layout, mesh: Mesh, local: tuple[int, ...]) -> None:
     """A layout that means something on the mesh, for pieces of shape `local`.
 
@@ -120,4 +162,4 @@ def meant(row: Row, values: Mapping[str, Ref]) -> Ref | None:
     need(row.of in values, f"the one-device program has no value %{row.of}")
     base = values[row.of]
     need(base.coef != 0 or row.factor == 1, "a multiple of the constant 0")
-    return Ref(row.factor * base.coef, base.id)
+    return Ref(times(row.factor, base.coef), base.id)

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from verifier.checker.claims import need
-from verifier.checker.step import Step, others, pending, same_partial, sums
+from verifier.checker.step import Made, Step, others, pending, same_partial, sums
 from verifier.kernel.layout import Atom, Dim, Layout, normal
-from verifier.terms import Ref
 
 
 def _names(step: Step) -> tuple[str, ...]:
@@ -43,23 +42,18 @@ def _reduced(step: Step) -> tuple[tuple[tuple[str, str], ...], Fraction]:
     return tuple(p for p in step.first.partial if p[0] not in names), factor
 
 
-def _scaled(step: Step, factor: Fraction = Fraction(1)) -> Ref:
-    ref = step.args[0].ref
-    return Ref(ref.coef * factor, ref.id)
-
-
-def all_reduce(step: Step) -> Ref:
+def all_reduce(step: Step) -> Made:
     partial, factor = _reduced(step)
     need(step.layout == Layout(step.first.dims, partial), "the result is laid out otherwise")
-    return _scaled(step, factor)
+    return step.scaled(factor)
 
 
-def reduce_scatter(step: Step) -> Ref:
+def reduce_scatter(step: Step) -> Made:
     partial, factor = _reduced(step)
     need(step.layout.partial == partial, "the result waits otherwise")
     _split(step, step.at("dim"))
     others(step, step.at("dim"))
-    return _scaled(step, factor)
+    return step.scaled(factor)
 
 
 def _split(step: Step, dim: int) -> None:
@@ -68,23 +62,23 @@ def _split(step: Step, dim: int) -> None:
     need(back == step.first.dims[dim], "the pieces do not make up the operand")
 
 
-def all_gather(step: Step) -> Ref:
+def all_gather(step: Step) -> Made:
     dim = step.at("dim")
     same_partial(step)
     others(step, dim)
     joined = _opened(step, step.first.dims[dim], reversed(_names(step)))
     need(step.layout.dims[dim] == joined, "the joined pieces are laid out otherwise")
-    return _scaled(step)
+    return step.scaled()
 
 
-def shard_slice(step: Step) -> Ref:
+def shard_slice(step: Step) -> Made:
     same_partial(step)
     others(step, step.at("dim"))
     _split(step, step.at("dim"))
-    return _scaled(step)
+    return step.scaled()
 
 
-def all_to_all(step: Step) -> Ref:
+def all_to_all(step: Step) -> Made:
     split, concat = step.at("split_dim"), step.at("concat_dim")
     same_partial(step)
     if split == concat:
@@ -92,13 +86,13 @@ def all_to_all(step: Step) -> Ref:
         need(
             step.layout.dims[split] == _exchanged(step, split), "the chunks are laid out otherwise"
         )
-        return _scaled(step)
+        return step.scaled()
     joined = _opened(step, step.first.dims[concat], reversed(_names(step)))
     need(step.layout.dims[concat] == joined, "the joined pieces are laid out otherwise")
     _split(step, split)
     for i, (a, b) in enumerate(zip(step.layout.dims, step.first.dims, strict=True)):
         need(i in (split, concat) or a == b, "another dim changes")
-    return _scaled(step)
+    return step.scaled()
 
 
 def _exchanged(step: Step, at: int) -> Dim:
@@ -120,7 +114,7 @@ def _exchanged(step: Step, at: int) -> Dim:
     )
 
 
-def on_coord(step: Step) -> Ref:
+def on_coord(step: Step) -> Made:
     names = _names(step)
     need(len(names) == 1, "one coordinate of several mesh dims")
     (name,) = names
@@ -128,4 +122,4 @@ def on_coord(step: Step) -> Ref:
     sums(step.first)
     need(step.layout.dims == step.first.dims, "the dims change")
     pending(step, step.first.partial, [(name, "sum")] if step.mesh[name] > 1 else [])
-    return _scaled(step)
+    return step.scaled()

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from itertools import accumulate, islice
 
 from verifier.checker.claims import NotShownError, need
+from verifier.checker.prepared import Prepared
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Program
 from verifier.order.events import (
     Alloc,
     Await,
@@ -30,7 +30,6 @@ from verifier.order.events import (
     handle_of,
     leaves,
 )
-from verifier.order.from_program import from_program
 from verifier.order.graph import Graph, build
 from verifier.order.matching import Unit, match
 from verifier.order.paths import paths
@@ -38,15 +37,15 @@ from verifier.order.pieces import Piece, neighbours, pieces
 from verifier.order.printing import show_event
 
 
-def in_time(at: Cursor, program: Program) -> None:
-    """Whether every run of a program with events is in order, as the certificate says.
+def in_time(at: Cursor, given: Prepared) -> None:
+    """Whether every run of the distributed program is in order, as the certificate says.
 
     Raises:
         NotShownError: it does not follow.
         MalformedError: the certificate has another form.
     """
     try:
-        events = from_program(program, meetings=True)
+        events = given.events
     except IRError as error:
         raise NotShownError(f"the order of its events cannot be judged: {error}") from None
     ordered(at, events)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from verifier.checker.claims import Claim, Row, need
 from verifier.kernel.layout import Atom, Dim, Layout, bound, normal
-from verifier.kernel.ops import lookup
-from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.terms import Ref, Terms
 
@@ -156,12 +155,13 @@ def _addend(
     return terms.combine([(Fraction(1), given.ref), *((Fraction(-1), s) for s in singles[:-1])])
 
 
-def blocks(node: Node, args: Sequence[Claim], layout: Layout, terms: Terms) -> Ref:
+def blocks(
+    op: str, attrs: Mapping[str, Any], args: Sequence[Claim], layout: Layout, terms: Terms
+) -> Ref:
     """A cut or join along a dim of which each rank holds one block: inside each block."""
-    attrs = lookup(node.op).with_defaults(node.attrs)
-    need(node.op in ("slice", "concat", "pad"), f"{node.op} is no cut")
+    need(op in ("slice", "concat", "pad"), f"{op} is no cut")
     need(all(isinstance(v, int) for v in attrs.values()), "it differs by rank")
-    dim = int(attrs["dim"])  # type: ignore[arg-type]
+    dim = int(attrs["dim"])
     outer = tuple(a for a in layout.dims[dim] if a.mesh_dim is not None)
     count = math.prod(a.size for a in outer)
     opened: list[Ref] = []
@@ -175,7 +175,7 @@ def blocks(node: Node, args: Sequence[Claim], layout: Layout, terms: Terms) -> R
             need(i == dim or a == b, "another dim is laid out otherwise")
         shape = have.global_shape
         opened.append(terms.reshape(claim.ref, (*shape[:dim], count, extent, *shape[dim + 1 :])))
-    made = terms.apply(node.op, opened, {**attrs, "dim": dim + 1}, ["f32"] * len(opened))
+    made = terms.apply(op, opened, {**attrs, "dim": dim + 1}, ["f32"] * len(opened))
     shape = terms.shape(made)
     need(layout.dims[dim] == normal((*outer, Atom(shape[dim + 1]))), "laid out otherwise")
     return terms.reshape(made, (*shape[:dim], count * shape[dim + 1], *shape[dim + 2 :]))

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from verifier.analysis.garbage import no_collection
 from verifier.analysis.replication import alike, positive
-from verifier.checker.certificate import ELEMENTWISE, VERSION, seal
+from verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal
 from verifier.checker.claims import (
     Claim,
+    Named,
     NotShownError,
     Row,
     fits,
     meant,
     need,
-    read_row,
     same,
     stands,
 )
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.moves import join, move
 from verifier.checker.parts import KINDS, blocks, part
-from verifier.checker.rules import derive, real
-from verifier.checker.step import Step
-from verifier.checker.steps import Steps, conclude
+from verifier.checker.prepared import Prepared, prepare, primitive
+from verifier.checker.rules import real
+from verifier.checker.steps import conclude
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
-from verifier.kernel.inline import inline
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.peeling import Peel, PeelError, peeled
@@ -40,11 +40,12 @@ from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.meetings import in_order
 from verifier.problem import Problem
-from verifier.provers.sequential import Sequential, as_terms
+from verifier.provers.scalars.answers import Decision
+from verifier.provers.sequential import Scan, Sequential, as_terms
 from verifier.scope import scope_of
+from verifier.smt.instances import JOINED
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
-from verifier.text.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
     from verifier.provers.rewrite.steps import Path
@@ -62,10 +63,13 @@ class Accepted:
     """All that it rests on: what the contract assumes, and what the steps assume besides."""
     steps: Summary | None = None
     """How far Z3 shows the steps, where it was asked."""
+    engine: str = ""
+    """What was made again where there are no steps, by the code that the prover uses."""
 
     def __str__(self) -> str:
         steps = f"; {self.steps}" if self.steps is not None else ""
-        return f"certificate accepted, {self.claims} claims{steps}"
+        engine = f"; engine: {self.engine}" if self.engine else ""
+        return f"certificate accepted, {self.claims} claims{steps}{engine}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Rejected:
 Result = Accepted | Rejected
 Known = dict[str, list[Claim]]
 Shown = Callable[[Row, Ref], bool]
+Stated = tuple[list[tuple[Row, Claim, str]], list[Claim]]
+"""Rows that something has to give, each with its claim and its place; and all claims."""
 
 
 OTHER_VERSION = (
@@ -94,30 +100,35 @@ class _BrokenError(Exception):
         self.rejected = Rejected(reason, where)
 
 
+@no_collection()
 def check(
-    certificate: Mapping[str, Any], problem: Problem, discharge: Answers | None = None
+    certificate: Mapping[str, Any],
+    problem: Problem | Prepared,
+    discharge: Answers | None = None,
+    evaluated: Decision | None = None,
 ) -> Result:
     """Whether the certificate shows that the distributed program meets the contract.
 
     With `discharge`, Z3 is asked about every distinct step that it rests on, where no answer is
-    kept yet; a step that Z3 refutes is a fault of a rule, and nothing is accepted.
+    kept yet; a step that Z3 refutes is a fault of a rule, and nothing is accepted. `evaluated` is
+    what the checker itself has just found element by element, where it did.
     """
-    contract = problem.contract
     try:
-        sequential, distributed = _prepared(problem.sequential), _prepared(problem.distributed)
-        check_contract(sequential, distributed, contract)
-        _comparable(sequential, distributed)
+        given = prepare(problem) if isinstance(problem, Problem) else problem
+        sequential, distributed = given.problem.sequential, given.problem.distributed
+        contract = given.problem.contract
+        _readable(given.problem)
         at = Cursor(certificate, "certificate")
         if at["version"].value != VERSION:
             raise _BrokenError(OTHER_VERSION.format(at["version"].value), "version")
         if _by_elements(certificate):
-            _timely(at["order"], distributed)
-            return _again(certificate, Problem(sequential, distributed, contract))
-        _header(at, sequential, distributed, contract)
-        _timely(at["order"], distributed)
+            _timely(at["order"], given)
+            return _again(certificate, given, evaluated)
+        _header(at, given)
+        _timely(at["order"], given)
         opened, labels = _opened(at, sequential)
         one = as_terms(_cut(at, opened))
-        walk = _Walk(distributed, contract, Steps(distributed.mesh, discharge is not None))
+        walk = _Walk(distributed, contract, at)
         known = walk.top(one, at["claims"])
         laws = dict(at["laws"].entries()) if "laws" in at else {}
         walk.told.equalities += len(laws)
@@ -141,30 +152,33 @@ def check(
         return Rejected("nested too deeply", "certificate")
 
 
-def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:
+def _again(certificate: Mapping[str, Any], given: Prepared, evaluated: Decision | None) -> Result:
     """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
-    from verifier.checker.scalars import ReplayError, replay
+    from verifier.checker.scalars import ENGINE, ReplayError, in_fields, replay
 
+    problem = given.problem
     _runnable(regions(problem.distributed))
+    need(not problem.contract.balanced, "what the contract assumes has no part in a comparison")
     if certificate.get("indices") != {}:
         return Rejected("it is about some values of the integer inputs only", "indices")
     try:
-        found = replay(certificate, problem)
+        found = replay(certificate, given, evaluated)
+        engine = ENGINE + in_fields(given)
     except ReplayError as error:
         return Rejected(str(error), "the comparison")
     assumed = (*_assumed(problem.contract), *found.assumptions)
-    return Accepted(len(found.forms), found.scope, assumed)
+    return Accepted(len(found.forms), found.scope, assumed, engine=engine)
 
 
-def _timely(at: Cursor, program: Program) -> None:
-    if in_order(program):
+def _timely(at: Cursor, given: Prepared) -> None:
+    if in_order(given.problem.distributed):
         if at.items():
             raise _BrokenError("events of a program that has none", "order")
         return
     from verifier.checker.order import in_time
 
     try:
-        in_time(at, program)
+        in_time(at, given)
     except NotShownError as error:
         raise _BrokenError(str(error), "order") from None
 
@@ -180,22 +194,25 @@ def _assumed(contract: Contract) -> tuple[str, ...]:
     return *contract.assumptions, *map(str, contract.balanced)
 
 
-def _prepared(program: Program) -> Program:
-    """The program with all its types inferred anew, in primitive ops."""
-    program = inline(well_formed(shared(program)))
-    real(program)
-    return program
-
-
 def _by_elements(certificate: object) -> bool:
     if not isinstance(certificate, dict):
         return False
     return cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
 
 
-def _comparable(sequential: Program, distributed: Program) -> None:
-    """The one-device program sends nothing, and inputs hold numbers of one kind on both sides."""
-    for _, node in sequential.walk():
+def _plain(program: Program) -> Program:
+    real(program := primitive(program))
+    return program
+
+
+def _readable(problem: Problem) -> None:
+    """The contract fits the programs, whose ops mean over numbers what their terms say; the
+    one-device program sends nothing, and inputs hold numbers of one kind on both sides."""
+    sequential, distributed = problem.sequential, problem.distributed
+    real(sequential)
+    real(distributed)
+    check_contract(sequential, distributed, problem.contract)
+    for _, node in sequential.distinct():
         sends = lookup(node.op).kind in ("collective", "movement")
         need(not sends, f"the one-device program calls {node.op}")
     theirs = {i.name: i.type for i in sequential.inputs}
@@ -205,16 +222,10 @@ def _comparable(sequential: Program, distributed: Program) -> None:
         need(kinds[0] == kinds[1], f"input %{item.name} holds other numbers than on one device")
 
 
-def _header(at: Cursor, sequential: Program, distributed: Program, contract: Contract) -> None:
-    keys = ("sequential", "distributed", "mesh", "contract", "claims", "outputs", "peels", "laws")
-    at.only("version", *keys, "opened", "order", "seal")
-    expected = {
-        "sequential": {"name": sequential.name, "digest": digest(sequential)},
-        "distributed": {"name": distributed.name, "digest": digest(distributed)},
-        "mesh": [list(dim) for dim in distributed.mesh.dims],
-        "contract": contract.to_json(),
-    }
-    for key, value in expected.items():
+def _header(at: Cursor, given: Prepared) -> None:
+    keys = ("sequential", "distributed", "mesh", "contract", "layouts", "ranks", "blocks", "claims")
+    at.only("version", *keys, "outputs", "peels", "laws", "opened", "order", "seal")
+    for key, value in header(given).items():
         if json.dumps(at[key].value, sort_keys=True) != json.dumps(value, sort_keys=True):
             raise _BrokenError(f"the certificate is about another {key}", key)
     if at["seal"].value != seal(at.object()):
@@ -231,7 +242,7 @@ def _opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
     for bare in (False, True):
         opened, labels = open_entropy(sequential, unmarked=True, bare=bare)
         if at["opened"].text() == digest(opened):
-            return _prepared(opened), labels
+            return _plain(opened), labels
     raise _BrokenError("the one-device program is opened up otherwise", "opened")
 
 
@@ -243,7 +254,7 @@ def _cut(at: Cursor, sequential: Program) -> Program:
         runs = [(a.integer(), b.integer()) for a, b in map(_pair, kept.items())]
         peels.append(Peel(block.text(), tuple(runs)))
     try:
-        return _prepared(peeled(sequential, peels)) if peels else sequential
+        return _plain(peeled(sequential, peels)) if peels else sequential
     except PeelError as error:
         raise _BrokenError(str(error), "peels") from None
 
@@ -310,13 +321,15 @@ def _outputs(
 class _Walk:
     """Goes through the distributed program once, bodies of scans included."""
 
-    def __init__(self, program: Program, contract: Contract, told: Steps) -> None:
+    def __init__(self, program: Program, contract: Contract, at: Cursor) -> None:
         self.program, self.contract, self.mesh = program, contract, program.mesh
-        self.told = told
+        self.told = Steps(program.mesh)
         self.count = 0
-        self.steps: dict[tuple[int, int, int, int, str], Known] = {}
+        self.named = Named.read(at)
+        self.blocks = at["blocks"].items()
+        self.steps: dict[tuple[int, int, int, int, int], tuple[list[Stated], Known]] = {}
         """Claims inside repeated blocks that were shown once: by block, body, how many of its
-        inputs are carries, ranks and text."""
+        inputs are carries, ranks and place in `blocks`."""
         self.places = _runnable(regions(program))
         self.alike = alike(program, contract, self.places)
         self.positive = positive(program)
@@ -329,11 +342,12 @@ class _Walk:
             def given(row: Row, ref: Ref, name: str = item.name) -> bool:
                 return ref == one.values[name] and row.layout == self.contract.inputs[name]
 
-            known[item.name] = self._stated(
-                one, self.program, item.name, at, "contract", given, self.places
-            )
+            stated = self._stated(one, self.program, item.name, at, "contract", self.places)
+            known[item.name] = self._shown(stated, given)
         at.only("values", "bodies")
         self._body(one, self.program, at, known, self.places)
+        if self.named.spare or {key[-1] for key in self.steps} != {*range(len(self.blocks))}:
+            raise _BrokenError("something is listed that no claim names", "layouts, ranks, blocks")
         return known
 
     def _rows(self, at: Cursor, name: str) -> list[Cursor]:
@@ -341,28 +355,22 @@ class _Walk:
         return values[name].items() if name in values else []
 
     def _once(self, name: str, claims: list[Claim]) -> list[Claim]:
-        if len(set(claims)) != len(claims):
+        if len(claims) > 1 and len(set(claims)) != len(claims):
             raise _BrokenError("a claim is made twice", f"%{name}")
         self.count += len(claims)
         return claims
 
     def _stated(
-        self,
-        one: Sequential,
-        program: Program,
-        name: str,
-        at: Cursor,
-        rule: str,
-        shown: Shown,
-        places: Regions,
-    ) -> list[Claim]:
-        """Claims that name their term outright, each one of those that `shown` admits."""
+        self, one: Sequential, program: Program, name: str, at: Cursor, rule: str, places: Regions
+    ) -> Stated:
+        """Claims that name their term outright; what gives them is not looked at yet."""
+        rows: list[tuple[Row, Claim, str]] = []
         out: list[Claim] = []
         for item in self._rows(at, name):
-            row = read_row(item)
+            row = self.named.row(item)
             try:
+                stands(row.where, row.layout, self.mesh, places.values[name])
                 if row.rule.startswith("joined"):
-                    stands(row.where, row.layout, self.mesh, places.values[name])
                     out.append(self._joined(one, program, name, row, out))
                     continue
                 need(row.rule == rule and not row.premises, f"expected rule {rule}, no premises")
@@ -370,13 +378,21 @@ class _Walk:
                 if ref is None:
                     raise NotShownError(f"a claim by {rule} names a value")
                 fits(row.layout, self.mesh, program.types[name].shape)
-                stands(row.where, row.layout, self.mesh, places.values[name])
                 need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
-                need(shown(row, ref), f"nothing gives {row.factor} * %{row.of} as {row.layout}")
             except NotShownError as error:
                 raise _BrokenError(str(error), f"%{name} ({item.path})") from None
             out.append(Claim(ref, row.layout, row.where))
-        return self._once(name, out)
+            rows.append((row, out[-1], f"%{name} ({item.path})"))
+        return rows, self._once(name, out)
+
+    def _shown(self, stated: Stated, shown: Shown) -> list[Claim]:
+        """All claims that were stated, where `shown` admits each that none joins."""
+        rows, claims = stated
+        for row, claim, place in rows:
+            if not shown(row, claim.ref):
+                reason = f"nothing gives {row.factor} * %{row.of} as {row.layout}"
+                raise _BrokenError(reason, place)
+        return claims
 
     def _body(
         self, one: Sequential, program: Program, at: Cursor, known: Known, places: Regions
@@ -407,7 +423,7 @@ class _Walk:
 
         A joined claim rests on `earlier` claims about the same value instead.
         """
-        row = read_row(at)
+        row = self.named.row(at)
         (name,) = node.outputs
         local = program.types[name].shape
         try:
@@ -430,16 +446,16 @@ class _Walk:
             mesh_dim, layout = None, row.layout
             fits(layout, self.mesh, local)
             if row.rule == f"blocks:{node.op}":
-                ref = blocks(node, args, row.layout, one.terms)
-                self.told.add(row, node.op, attrs, args, dtypes)
+                ref = blocks(node.op, attrs, args, row.layout, one.terms)
+                self.told.add(node.op, attrs, args, dtypes, row.rule, row)
                 return self._named(one, row, ref)
             if row.rule != node.op:
                 mesh_dim = self._balanced(program, node, row.rule, args)
                 layout = layout.with_partial((*layout.partial, (mesh_dim, "sum")))
                 fits(layout, self.mesh, local)
-            ref = derive(Step(node, attrs, tuple(args), dtypes, layout, self.mesh, one.terms))
+            made = self.told.derived(node.op, attrs, args, dtypes, row, layout)
+            ref = made.of([claim.ref for claim in args], one.terms)
             need(one.terms.shape(ref) == layout.global_shape, "another whole shape")
-            self.told.add(replace(row, layout=layout, rule=node.op), node.op, attrs, args, dtypes)
             if mesh_dim is not None:
                 assumed = [b.value for b in self.contract.balanced if b.mesh_dim == mesh_dim]
                 limited = mesh_dim in dict(row.where)
@@ -465,7 +481,9 @@ class _Walk:
         if any(kind in KINDS for kind in row.rule.split(":")[1:2]):
             need(program is self.program, "parts of a value inside a repeated block")
             about = self.alike[name], name in self.positive
+            self.told.add(JOINED, {}, parts, (), row.rule, row)
             return self._named(one, row, part(row, parts, name, *about, one.terms, self.mesh))
+        self.told.add(JOINED, {}, parts, (), row.rule, row)
         return self._named(one, row, join(row, parts, one.terms, self.mesh))
 
     def _moved(
@@ -480,7 +498,7 @@ class _Walk:
         fits(row.layout, self.mesh, program.types[name].shape)
         attrs = lookup(node.op).with_defaults(node.attrs)
         given = known[value][index]
-        self.told.add(row, node.op, attrs, [given])
+        self.told.add(node.op, attrs, [given], (), row.rule, row)
         return self._named(one, row, move(node.op, attrs, row, given, one.terms, self.mesh))
 
     def _named(self, one: Sequential, row: Row, ref: Ref) -> Claim:
@@ -523,35 +541,41 @@ class _Walk:
             if any(self._rows(at, name) for name in node.outputs):
                 raise _BrokenError("claims about a scan without claims about its body", f"%{label}")
             return
-        inside = at["bodies"][label]
-        inside.only("block", "values", "bodies")
-        block = inside["block"].text()
+        said = at["bodies"][label]
+        said.only("block", "claims")
+        block, place = said["block"].text(), said["claims"].integer()
+        if not 0 <= place < len(self.blocks):
+            raise said["claims"].fail("no such block")
+        inside = self.blocks[place]
+        inside.only("values", "bodies")
         scan = next((s for s in one.scans if s.node.outputs[0] == block), None)
         if scan is None or not likewise(scan.node, node):
             raise _BrokenError(f"%{block} is no repeated block of this length", f"%{label}")
-        inner: Known = {}
         held = places.inside(node)
-        for item, value in zip(body.inputs, node.inputs, strict=True):
-            shown = enters(one, scan, node, len(inner), known[value])
-            inner[item.name] = self._stated(
-                scan.inner, body, item.name, inside, "enter", shown, held
-            )
-        entered = list(inner.values())
         carries = scan_parts(node.attrs, len(node.inputs))[0].stop
-        said = json.dumps([inside["values"].value, inside["bodies"].value], sort_keys=True)
-        key = (id(scan.inner), id(body), carries, id(held), said)
-        if key in self.steps:
-            inner = self.steps[key]
-        else:
-            self._body(scan.inner, body, inside, inner, held)
-            for k in range(carries):
-                if not all(kept(scan, c, inner[body.outputs[k].value]) for c in entered[k]):
-                    raise _BrokenError(
-                        "a step does not keep a claim about a carry", f"%{body.inputs[k].name}"
-                    )
-            self.steps[key] = inner
-        results = [inner[o.value] for o in body.outputs]
+        key = (id(scan.inner), id(body), carries, id(held), place)
+        if key not in self.steps:
+            self.steps[key] = self._inside(scan, body, inside, carries, held)
+        entered, inner = self.steps[key]
+        for k, (stated, value) in enumerate(zip(entered, node.inputs, strict=True)):
+            self._shown(stated, enters(one, scan, node, k, known[value]))
         for k, name in enumerate(node.outputs):
-            claims = entered[k] if k < carries else results[k]
-            shown = follows(one, scan, node, k < carries, claims)
-            known[name] = self._stated(one, program, name, at, "scan", shown, places)
+            claims = entered[k][1] if k < carries else inner[body.outputs[k].value]
+            stated = self._stated(one, program, name, at, "scan", places)
+            known[name] = self._shown(stated, follows(one, scan, node, k < carries, claims))
+
+    def _inside(
+        self, scan: Scan, body: Program, at: Cursor, carries: int, held: Regions
+    ) -> tuple[list[Stated], Known]:
+        """What is stated of the inputs of a step, and what follows from it; carries are kept."""
+        entered = [
+            self._stated(scan.inner, body, item.name, at, "enter", held) for item in body.inputs
+        ]
+        inner = {i.name: stated[1] for i, stated in zip(body.inputs, entered, strict=True)}
+        self._body(scan.inner, body, at, inner, held)
+        for item, end, (_, claims) in zip(
+            body.inputs[:carries], body.outputs, entered, strict=False
+        ):
+            if not all(kept(scan, c, inner[end.value]) for c in claims):
+                raise _BrokenError("a step does not keep a claim about a carry", f"%{item.name}")
+        return entered, inner

@@ -8,9 +8,9 @@ from typing import Any
 from verifier.checker import collectives
 from verifier.checker.claims import Claim, Row, need
 from verifier.checker.step import Step
-from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import coordinates
+from verifier.smt.instances import Piece
 from verifier.terms import Ref, Terms
 
 
@@ -20,12 +20,11 @@ def rooted(
     """The value stays; it is laid out as the collective of all ranks would, on fewer ranks."""
     name, root = str(attrs["mesh_dim"]), int(attrs["index"])
     here, there = coordinates(given.where, mesh, name), coordinates(row.where, mesh, name)
-    node = Node(op, ("given",), ("made",), dict(attrs))
-    step = Step(node, dict(attrs), (given,), ("f32",), row.layout, mesh, terms)
+    step = Step(op, dict(attrs), (Piece(given.layout),), row.layout, mesh)
     if op == "gather":
         need(len(here) == mesh[name], f"the ranks along {name} hold different values")
         need(there == (root,) or mesh[name] == 1, "the result is on the root alone")
-        return collectives.all_gather(step)
+        return collectives.all_gather(step).of([given.ref], terms)
     need(root in here, "the root holds another value")
     need(len(there) == mesh[name], "some ranks get nothing")
-    return collectives.shard_slice(step)
+    return collectives.shard_slice(step).of([given.ref], terms)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from verifier.checker.claims import need
-from verifier.checker.step import Step, others, same_partial, sums
+from verifier.checker.step import Made, Step, others, same_partial, sums
 from verifier.kernel.layout import Dim, bound, global_extent
 from verifier.kernel.ops.random import strides_of
 from verifier.kernel.program.types import Affine
-from verifier.terms import Ref
 
 
 def _same(step: Step) -> None:
@@ -15,14 +14,14 @@ def _same(step: Step) -> None:
     need(not bound(step.first.dims[step.at("dim")]), "the rows are split")
 
 
-def cumsum(step: Step) -> Ref:
+def cumsum(step: Step) -> Made:
     _same(step)
     sums(step.first)
     same_partial(step)
     return step.term()
 
 
-def whole(step: Step) -> Ref:
+def whole(step: Step) -> Made:
     """Whole rows along `dim`, of which nothing is pending; every line is treated alike."""
     _same(step)
     need(len(step.args) == 1, "rows of several operands")
@@ -30,7 +29,7 @@ def whole(step: Step) -> Ref:
     return step.term()
 
 
-def topk_index(step: Step) -> Ref:
+def topk_index(step: Step) -> Made:
     """Where the largest are: of whole rows, and whole itself along them."""
     dim = step.at("dim")
     need(not bound(step.first.dims[dim]), "the rows are split")
@@ -41,7 +40,7 @@ def topk_index(step: Step) -> Ref:
     return step.term()
 
 
-def dropout_mask(step: Step) -> Ref:
+def dropout_mask(step: Step) -> Made:
     """A step of one along any free or bound digit of the layout moves the index alike."""
     need(not step.first.partial and not step.layout.partial, "no share of a sum")
     need(not step.first.dims, "the seed is one number")

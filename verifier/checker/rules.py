@@ -1,7 +1,8 @@
 """What must hold between the claims of operands and the claim of a result, op by op.
 
-Each rule is given the claimed layout of the result, checks it, and returns the term that the
-result then makes up. Written against the meaning of layouts, apart from the ops' own rules.
+Each rule is given the claimed layout of the result, checks it, and says what the result then makes
+up. It looks at no term: what it says of a step holds for all operands. Written against the meaning
+of layouts, apart from the ops' own rules.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from collections.abc import Callable
 
 from verifier.checker import collectives, rows, views
 from verifier.checker.claims import need
-from verifier.checker.step import Step, others, pending, sums
+from verifier.checker.step import Made, Step, others, pending, sums
 from verifier.kernel.layout import Dim, bound, global_extent, local_extent
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import FLOATS, Affine
-from verifier.terms import Ref
 
 LINEAR: dict[str, tuple[frozenset[int], ...]] = {
     **dict.fromkeys(("neg", "mul_scalar", "cast", "div"), (frozenset({0}),)),
@@ -35,9 +35,9 @@ BOOLEAN = frozenset({"neg", "add", "sub"})
 """Ops that mean something else on bools alone than on the reals."""
 
 
-def derive(step: Step) -> Ref:
-    """The term of the result under its claimed layout. Raises NotShownError."""
-    op = step.node.op
+def derive(step: Step) -> Made:
+    """What the result makes up under its claimed layout. Raises NotShownError."""
+    op = step.op
     need(covered(op), f"the checker has no rule for {op}")
     return _RULES.get(op, _KINDS.get(lookup(op).kind, _map))(step)
 
@@ -49,16 +49,17 @@ def covered(op: str) -> bool:
 
 def real(program: Program) -> None:
     """Every op means over numbers what its term says over the reals. Raises NotShownError."""
-    for holder, node in program.walk():
-        dtypes = {holder.types[v].dtype for v in node.inputs}
-        need(not (node.op in BOOLEAN and dtypes == {"bool"}), f"{node.op} of bools")
+    for holder, node in program.distinct():
+        if node.op in BOOLEAN:
+            dtypes = {holder.types[v].dtype for v in node.inputs}
+            need(dtypes != {"bool"}, f"{node.op} of bools")
         if node.op in ("full", "add_scalar") and not holder.types[node.outputs[0]].is_float:
             value = node.attrs["value"]
             whole = isinstance(value, int) or getattr(value, "denominator", 0) == 1
             need(whole, f"{node.op} of a fraction on integers")
 
 
-def _map(step: Step) -> Ref:
+def _map(step: Step) -> Made:
     dims = step.layout.dims
     for claim in step.args:
         mine = claim.layout.dims
@@ -66,7 +67,7 @@ def _map(step: Step) -> Ref:
         need(lead >= 0, "an operand has more dims than the result")
         for theirs, dim in zip(dims[lead:], mine, strict=True):
             need(dim in ((), theirs), "an operand is split otherwise than the result")
-    op = step.node.op
+    op = step.op
     names = {n for c in step.args for n in c.layout.pending} | step.layout.pending
     for name in names:
         fold = step.layout.fold(name)
@@ -75,7 +76,7 @@ def _map(step: Step) -> Ref:
         need(all(step.args[i].layout.fold(name) == fold for i in holders), "folds differ")
         if fold == "sum":
             ways = LINEAR.get(op, ())
-            shares = holders | {i for i, c in enumerate(step.args) if c.is_zero}
+            shares = holders | {i for i, c in enumerate(step.args) if c.zero}
             need(any(holders <= g <= shares for g in ways), f"{op} is not linear there")
         elif (op, fold) not in MONOTONE:
             alone = len(holders) == 1 and (op, min(holders)) in RISING
@@ -87,8 +88,8 @@ def _map(step: Step) -> Ref:
     return step.term()
 
 
-def _product(step: Step) -> Ref:
-    left, right, result = FACTORS[step.node.op]
+def _product(step: Step) -> Made:
+    left, right, result = FACTORS[step.op]
     dims: dict[str, Dim] = {}
     for claim, factors in zip(step.args, (left, right), strict=True):
         sums(claim.layout)
@@ -100,8 +101,8 @@ def _product(step: Step) -> Ref:
     return step.term()
 
 
-def _reduce(step: Step) -> Ref:
-    op = step.node.op
+def _reduce(step: Step) -> Made:
+    op = step.op
     fold = FOLDS.get(op, lookup(op).checked)
     dims, keep = step.ints("dims"), step.attrs["keepdim"]
     need(all(f == fold for _, f in step.first.partial), "another fold is pending")
@@ -134,7 +135,7 @@ def _window(step: Step, rows: Dim) -> list[tuple[str, str]]:
     return [(names[0], "sum")]
 
 
-def _take(step: Step) -> Ref:
+def _take(step: Step) -> Made:
     x, index = (c.layout for c in step.args)
     dim = step.at("dim")
     sums(x)
@@ -144,7 +145,7 @@ def _take(step: Step) -> Ref:
     return step.term(offset=0)
 
 
-def _take_along(step: Step) -> Ref:
+def _take_along(step: Step) -> Made:
     x, index = (c.layout for c in step.args)
     dim = step.at("dim")
     sums(x)
@@ -158,7 +159,7 @@ def _take_along(step: Step) -> Ref:
     return step.term(offset=0)
 
 
-def _index_add(step: Step) -> Ref:
+def _index_add(step: Step) -> Made:
     values, index = (c.layout for c in step.args)
     n = len(index.dims)
     sums(values)
@@ -172,7 +173,7 @@ def _index_add(step: Step) -> Ref:
     return step.term(offset=0, size=global_extent(rows))
 
 
-def _put_along(step: Step) -> Ref:
+def _put_along(step: Step) -> Made:
     values, index = (c.layout for c in step.args)
     dim = step.at("dim")
     sums(values)
@@ -185,12 +186,12 @@ def _put_along(step: Step) -> Ref:
     return step.term(offset=0, size=global_extent(step.layout.dims[dim]))
 
 
-def _full(step: Step) -> Ref:
+def _full(step: Step) -> Made:
     need(not step.layout.partial, "a constant is no share of a sum")
     return step.term(shape=step.layout.global_shape)
 
 
-def _iota(step: Step) -> Ref:
+def _iota(step: Step) -> Made:
     need(not step.layout.partial, "a ramp is no share of a sum")
     offset = _offset(step)
     stride, seen = 1, dict[str, int]()
@@ -204,9 +205,9 @@ def _iota(step: Step) -> Ref:
     return step.term(shape=step.layout.global_shape, offset=offset.const)
 
 
-_KINDS: dict[str, Callable[[Step], Ref]] = {"reduce": _reduce, "rows": rows.whole}
+_KINDS: dict[str, Callable[[Step], Made]] = {"reduce": _reduce, "rows": rows.whole}
 """Rules for ops that none is written for: they ask for more, and are given less."""
-_RULES: dict[str, Callable[[Step], Ref]] = {
+_RULES: dict[str, Callable[[Step], Made]] = {
     **dict.fromkeys(FACTORS, _product),
     **dict.fromkeys(("slice", "pad"), views.cut),
     "reshape": views.reshape,

@@ -1,7 +1,9 @@
 """Certificates of element-wise proofs: what was compared, and digests of the forms it came to.
 
 A replay does the whole comparison anew and trusts nothing in the document: the digests only show
-that it is about these programs and came to these forms.
+that it is about these programs and came to these forms. The comparison is one engine for prover and
+checker. Where both programs are rational functions they are also evaluated at random points of
+random prime fields: two that are not equal agree there with a probability of degree / 2^60 a field.
 """
 
 from __future__ import annotations
@@ -11,15 +13,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from verifier.checker.certificate import ELEMENTWISE, VERSION, seal, sealed
+from verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal, sealed
+from verifier.checker.prepared import Prepared
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
+from verifier.domains.rational import NotRationalError, Rational, primes
 from verifier.kernel.contract import ContractError
-from verifier.problem import Problem
 from verifier.provers.scalars import Decision, Equal, decide
-from verifier.text.jsonio import digest
+from verifier.refute.compare import differs, run_both
+from verifier.refute.sampling import sample
 
 KIND = ELEMENTWISE
+ENGINE = "scalars, at these extents"
+"""What an element-wise proof rests on."""
+FIELDS = 3
+"""Prime fields in which rational programs are evaluated."""
 
 
 class ReplayError(ValueError):
@@ -27,7 +35,7 @@ class ReplayError(ValueError):
 
 
 def certify(
-    problem: Problem,
+    given: Prepared,
     indices: Mapping[str, Array] | None = None,
     *,
     budget: Budget | None = None,
@@ -38,30 +46,21 @@ def certify(
     Raises:
         ContractError: a contract that does not fit the programs.
     """
-    decision = decide(
-        problem.sequential,
-        problem.distributed,
-        problem.contract,
-        indices,
-        budget=budget,
-        masks=masks,
-    )
-    if not isinstance(decision, Equal):
-        return decision, None
-    return decision, document(problem, decision, indices or {})
+    p = given.problem
+    found = decide(p.sequential, p.distributed, p.contract, indices, budget=budget, masks=masks)
+    return found, document(given, found, indices or {}) if isinstance(found, Equal) else None
 
 
-def document(problem: Problem, decision: Equal, indices: Mapping[str, Array]) -> dict[str, Any]:
+def document(given: Prepared, decision: Equal, indices: Mapping[str, Array]) -> dict[str, Any]:
     """The certificate of a decision."""
-    sequential, distributed = problem.sequential, problem.distributed
     body: dict[str, Any] = {
         "version": VERSION,
         "kind": KIND,
-        "sequential": {"name": sequential.name, "digest": digest(sequential)},
-        "distributed": {"name": distributed.name, "digest": digest(distributed)},
-        "mesh": [list(d) for d in distributed.mesh.dims],
-        "contract": problem.contract.to_json(),
-        "extents": {i.name: [i.type.dtype, list(i.type.shape)] for i in sequential.inputs},
+        "engine": ENGINE,
+        **header(given),
+        "extents": {
+            i.name: [i.type.dtype, list(i.type.shape)] for i in given.problem.sequential.inputs
+        },
         "indices": {name: np.asarray(a).tolist() for name, a in sorted(indices.items())},
         "cases": decision.cases,
         "scope": list(decision.scope),
@@ -72,33 +71,58 @@ def document(problem: Problem, decision: Equal, indices: Mapping[str, Array]) ->
 
 
 def replay(
-    certificate: Mapping[str, Any], problem: Problem, *, budget: Budget | None = None
+    certificate: Mapping[str, Any],
+    given: Prepared,
+    evaluated: Decision | None = None,
+    *,
+    budget: Budget | None = None,
 ) -> Equal:
     """Compare again, and hold every entry of the certificate but `order` against what is found.
+
+    `evaluated` is what the checker found of these programs just now.
 
     Raises:
         ReplayError: an entry that is missing, unknown or another; or programs not found equal.
     """
     if certificate.get("kind") != KIND or certificate.get("version") != VERSION:
         raise ReplayError(f"expected a certificate of kind {KIND}, version {VERSION}")
-    given = certificate.get("indices")
-    if not isinstance(given, dict):
+    named = certificate.get("indices")
+    if not isinstance(named, dict):
         raise ReplayError("indices: expected the values of integer inputs by name")
-    indices = {str(k): np.asarray(v) for k, v in cast(dict[str, Any], given).items()}
+    indices = {str(k): np.asarray(v) for k, v in cast(dict[str, Any], named).items()}
     try:
         masks = bool(certificate.get("assumptions"))
-        p = problem
-        decision = decide(
-            p.sequential, p.distributed, p.contract, indices, budget=budget, masks=masks
-        )
+        decision = evaluated or certify(given, indices, budget=budget, masks=masks)[0]
     except (ContractError, ValueError, TypeError) as error:
         raise ReplayError(f"the comparison cannot be made: {error}") from error
     if not isinstance(decision, Equal):
         raise ReplayError(f"the programs are not found equal: {decision}")
-    expected = document(problem, decision, indices)
+    expected = document(given, decision, indices)
     expected |= {"order": certificate.get("order"), "seal": seal(certificate)}
     for key in sorted({*expected, *certificate}):
         if key not in expected or certificate.get(key) != expected[key]:
             want = expected.get(key, "no such entry")
             raise ReplayError(f"{key}: expected {want}, got {certificate.get(key)}")
     return decision
+
+
+def in_fields(given: Prepared) -> str:
+    """What evaluation in prime fields adds to a comparison: empty where an op is not rational.
+
+    Raises:
+        ReplayError: rational programs that differ.
+    """
+    p, rng = given.problem, np.random.default_rng(0)
+    try:
+        for prime in primes("".join(given.digests), FIELDS):
+            domain = Rational(prime)
+            drawn = sample(p.sequential, domain, rng, {})
+            floats = [i for i in p.sequential.inputs if i.type.is_float]
+            drawn |= {i.name: domain.random(i.type.shape, rng) for i in floats}
+            pairs = run_both(p.sequential, p.distributed, p.contract, drawn, domain, rng)
+            for key, pair in pairs.items():
+                if differs(pair, key, p.contract, p.distributed, domain):
+                    raise ReplayError(f"{key} is another rational function, modulo {prime}")
+    except NotRationalError:
+        return ""
+    return f"; as rational functions in {FIELDS} prime fields too"

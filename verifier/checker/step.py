@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from verifier.checker.claims import Claim, need
+from verifier.checker.claims import need
 from verifier.kernel.layout import Layout
-from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
-from verifier.terms import Ref, Terms
+from verifier.smt.instances import Piece
+from verifier.terms import ONE, Ref, Terms, times
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a step makes of the whole operands, whichever they are."""
+
+    op: str
+    """The op on them; none where it is the first of them."""
+    attrs: dict[str, Any]
+    dtypes: tuple[str, ...]
+    factor: Fraction = ONE
+
+    def of(self, refs: Sequence[Ref], terms: Terms) -> Ref:
+        if self.op:
+            return terms.apply(self.op, refs, self.attrs, self.dtypes)
+        return Ref(times(refs[0].coef, self.factor), refs[0].id)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One application on a rank: claims of the operands, claimed layout of the result."""
 
-    node: Node
+    op: str
     attrs: dict[str, Any]
-    args: tuple[Claim, ...]
-    dtypes: tuple[str, ...]
+    args: tuple[Piece, ...]
     layout: Layout
     mesh: Mesh
-    terms: Terms
 
-    def term(self, **attrs: Any) -> Ref:
+    def term(self, **attrs: Any) -> Made:
         """The op on the whole operands, with these attributes instead of the local ones."""
-        refs = [a.ref for a in self.args]
-        return self.terms.apply(self.node.op, refs, {**self.attrs, **attrs}, self.dtypes)
+        return Made(self.op, {**self.attrs, **attrs}, tuple(a.dtype for a in self.args))
+
+    def scaled(self, factor: Fraction = ONE) -> Made:
+        """The first operand, or so many times it."""
+        return Made("", {}, (), factor)
 
     def at(self, key: str) -> int:
         """An integer attribute."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from verifier.checker.claims import need
-from verifier.checker.step import Step, others, same_partial, sums
+from verifier.checker.step import Made, Step, others, same_partial, sums
 from verifier.kernel.layout import Atom, Dim, bound, global_extent, local_extent, normal
-from verifier.terms import Ref
 
 
-def reshape(step: Step) -> Ref:
+def reshape(step: Step) -> Made:
     """Both layouts list the same atoms in the same order: one flat index map."""
     same_partial(step)
     before, after = (normal(a for d in lay.dims for a in d) for lay in (step.first, step.layout))
@@ -16,7 +15,7 @@ def reshape(step: Step) -> Ref:
     return step.term(shape=step.layout.global_shape)
 
 
-def permute(step: Step) -> Ref:
+def permute(step: Step) -> Made:
     same_partial(step)
     need(
         step.layout.dims == tuple(step.first.dims[d] for d in step.ints("dims")),
@@ -25,7 +24,7 @@ def permute(step: Step) -> Ref:
     return step.term()
 
 
-def expand(step: Step) -> Ref:
+def expand(step: Step) -> Made:
     """Equal entries may be read as split over any mesh dim that the layout does not use yet."""
     same_partial(step)
     lead = len(step.layout.dims) - len(step.first.dims)
@@ -40,38 +39,38 @@ def _block(dim: Dim) -> tuple[int, int]:
     return local_extent(rest), global_extent(rest)
 
 
-def cut(step: Step) -> Ref:
+def cut(step: Step) -> Made:
     """`slice` and `pad`: in whole blocks of a split dim, or anywhere in one that is whole."""
     index = step.at("dim")
     dim, new = step.first.dims[index], step.layout.dims[index]
     same_partial(step)
     others(step, index)
-    keys = ("start", "stop") if step.node.op == "slice" else ("lo", "hi")
+    keys = ("start", "stop") if step.op == "slice" else ("lo", "hi")
     low, high = (step.at(k) for k in keys)
-    if step.node.op == "pad":
+    if step.op == "pad":
         sums(step.layout)
     if not bound(dim):
         need(not bound(new), "a whole dim becomes split")
         return step.term()
-    if step.node.op == "slice":
+    if step.op == "slice":
         need(step.at("step") == 1, "a split dim is sliced with a step")
     local, whole = _block(dim)
     need(local > 0 and low % local == 0 and high % local == 0, "a cut inside a block")
     low, high = low // local, high // local
     count = local_extent(dim) // local
-    count = high - low if step.node.op == "slice" else count + low + high
+    count = high - low if step.op == "slice" else count + low + high
     rest = dim[1:] if dim[0].mesh_dim is None else dim
     need(new == normal((Atom(count), *rest)), "another number of blocks is left")
     return step.term(**dict(zip(keys, (low * whole, high * whole), strict=True)))
 
 
-def concat(step: Step) -> Ref:
+def concat(step: Step) -> Made:
     index, new = step.at("dim"), step.layout.dims[step.at("dim")]
     layouts = [c.layout for c in step.args]
     for claim in step.args:
         for i, (a, b) in enumerate(zip(claim.layout.dims, step.layout.dims, strict=True)):
             need(i == index or a == b, "another dim changes")
-        if not (claim.is_zero and all(fold == "sum" for _, fold in step.layout.partial)):
+        if not (claim.zero and all(fold == "sum" for _, fold in step.layout.partial)):
             need(claim.layout.partial == step.layout.partial, "operands wait for other folds")
     dims = [layout.dims[index] for layout in layouts]
     if any(bound(d) for d in dims):
@@ -82,7 +81,7 @@ def concat(step: Step) -> Ref:
     return step.term()
 
 
-def flip(step: Step) -> Ref:
+def flip(step: Step) -> Made:
     same_partial(step)
     need(step.layout.dims == step.first.dims, "the dims change")
     need(not bound(step.first.dims[step.at("dim")]), "a split dim is reversed")

@@ -27,11 +27,17 @@ class Regions:
     values: dict[str, Where]
     wrong: list[Misplaced] = field(default_factory=list[Misplaced])
     bodies: dict[str, Regions] = field(default_factory=dict[str, "Regions"])
+    plain: dict[int, Regions] = field(default_factory=dict[int, "Regions"])
+    """By the `id` of each body, where all ranks hold all of it."""
 
     def inside(self, node: Node) -> Regions:
         """The ranks of the values in the body of a scan."""
         assert node.body is not None
-        return self.bodies.get(node.outputs[0]) or regions(node.body)
+        if node.outputs[0] in self.bodies:
+            return self.bodies[node.outputs[0]]
+        if id(node.body) not in self.plain:
+            self.plain[id(node.body)] = regions(node.body)
+        return self.plain[id(node.body)]
 
     def faults(self) -> list[Misplaced]:
         """All nodes that cannot run, those of bodies included."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from verifier.explain import show
 from verifier.kernel.contract import Contract, output_key
@@ -14,6 +15,9 @@ from verifier.kernel.program.where import show as ranks
 from verifier.kernel.rank_sets import regions
 from verifier.order.meetings import in_order
 from verifier.verdict import Counterexample, Location, Trace, Unknown
+
+if TYPE_CHECKING:
+    from verifier.order.events import TimeProgram
 
 
 def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
@@ -50,36 +54,37 @@ def illegal(distributed: Program, contract: Contract) -> Counterexample | None:
     return None
 
 
-def ordered(distributed: Program) -> Counterexample | Unknown | list[dict[str, Any]]:
+def ordered(
+    distributed: Program, events: Callable[[], TimeProgram]
+) -> Counterexample | Unknown | list[dict[str, Any]]:
     """A run of the ranks that reads too early or never ends; where every run is in order, what
     shows it to the checker.
 
     A program without messages that says nothing about time runs in the order of its text, and
-    needs no check. A `send` without `async` waits for its `recv`.
+    needs no check. A `send` without `async` waits for its `recv`. `events` are the program's.
     """
     if in_order(distributed):
         return []
-    from verifier.order.from_program import from_program
     from verifier.order.verify import shown, verify_time
     from verifier.order.witness import witness
 
     try:
-        events = from_program(distributed, meetings=True)
-        found = verify_time(events)
+        program = events()
+        found = verify_time(program)
     except IRError as error:
         return Unknown(f"the order of its events was not judged: {error}")
     if not found:
-        return witness(events)
+        return witness(program)
     first = found[0]
-    events = tuple(map(str, first.events))
+    told = tuple(map(str, first.events))
     if not shown(first):
         return Unknown(f"{first.check}: {first.message}, but no run was found that shows it")
-    steps = tuple(first.trace.lines()[-8:]) if first.trace is not None else events
+    steps = tuple(first.trace.lines()[-8:]) if first.trace is not None else told
     place = first.events[0] if first.events else None
     source = place.source if place is not None else NOWHERE
     text = str(place) if place is not None else ""
     return Counterexample(
         str(distributed.mesh),
         Trace(first.check.replace("_", " "), first.message, steps),
-        Location(first.check, text, first.message, source, events),
+        Location(first.check, text, first.message, source, told),
     )

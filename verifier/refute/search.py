@@ -60,14 +60,17 @@ class Tried:
     """Inputs of which the contract speaks; where there are none, nothing was shown."""
 
 
-def elements(program: Program, copies: int = 1) -> int:
-    """Numbers that one run of a program holds."""
+def elements(program: Program, copies: int = 1, bodies: dict[int, int] | None = None) -> int:
+    """Numbers that one run of a program holds. `bodies` are those counted before."""
+    bodies = {} if bodies is None else bodies
     total = sum(t.size for t in program.types.values())
     for node in program.nodes:
         if node.body is not None:
             length = node.attrs["length"]
             assert isinstance(length, int)
-            total += elements(node.body, length)
+            if id(node.body) not in bodies:
+                bodies[id(node.body)] = elements(node.body, bodies=bodies)
+            total += length * bodies[id(node.body)]
     return total * copies
 
 
@@ -84,6 +87,7 @@ def too_large(sequential: Program, distributed: Program) -> bool:
 def held_elements(program: Program) -> int:
     """Numbers that all ranks hold in one run, each value on the ranks where it lives."""
     sizes: dict[Where, int] = {}
+    counted: dict[tuple[int, int], int] = {}
 
     def ranks(where: Where) -> int:
         if where not in sizes:
@@ -97,7 +101,11 @@ def held_elements(program: Program) -> int:
             if node.body is not None:
                 length = node.attrs["length"]
                 assert isinstance(length, int)
-                total += length * count(node.body, places.inside(node))
+                inside = places.inside(node)
+                key = id(node.body), id(inside)
+                if key not in counted:
+                    counted[key] = count(node.body, inside)
+                total += length * counted[key]
         return total
 
     return count(program, regions(program))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verifier.checker import Prepared
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
@@ -51,22 +52,19 @@ class Base:
 
 
 def base(
-    written: Program,
-    plain: Program,
-    renamed: Mapping[int, dict[str, str]],
-    contract: Contract,
+    given: Prepared,
     one: Sequential,
     related: Related,
     scope: tuple[str, ...],
     assumptions: tuple[str, ...],
 ) -> Base:
-    """`renamed` holds, by `id` of each program in `written`, what inlining called its values."""
+    plain, written = given.problem.distributed, given.written
     timeless, places = in_order(plain), regions(plain)
     return Base(
         written,
         plain,
-        _names(written, renamed, {}),
-        contract,
+        _names(written, given.renamed, {}),
+        given.problem.contract,
         one,
         related,
         places,

@@ -11,7 +11,6 @@ Nothing is decided here but that the edited program is proved too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,13 +29,21 @@ from verifier.provers.sequential import Sequential
 from verifier.reuse.align import Alignment, align
 from verifier.reuse.base import Base, Names
 from verifier.text.wellformed import well_formed
-from verifier.verdict import Proof
 
 MOST = 400
 """More nodes than these to prove again, and the whole program is proved anew."""
 NOTHING = Contract({}, {})
-INCREMENTAL = "incremental"
-"""The kind of certificate that names the proof it rests on instead of claims."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a kept proof says of an edited program. It is none itself: no checker looked at it."""
+
+    scope: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    again: int
+    """Nodes that were related again, of all `nodes`."""
+    nodes: int
 
 
 @dataclass(frozen=True)
@@ -79,12 +86,11 @@ class _NotHere(Exception):  # noqa: N818  (no error: the whole program is proved
     """What changed reaches too far."""
 
 
-def proved_again(base: Base, distributed: Program) -> Proof | None:
-    """A proof of an edited program from that of the one it was edited from.
+def proved_again(base: Base, distributed: Program) -> Carried | None:
+    """What holds of an edited program by the proof of the one it was edited from.
 
     None says nothing about the program: prove it as a whole.
     """
-    start = time.perf_counter()
     walk = _Walk(base, Rules(base.plain.mesh))
     level = _Level(
         base.written,
@@ -100,12 +106,7 @@ def proved_again(base: Base, distributed: Program) -> Proof | None:
         _outputs(level, distributed, made)
     except (_NotHere, IRError):
         return None
-    stats = {
-        "again": float(walk.again),
-        "nodes": float(base.nodes),
-        "incremental_s": time.perf_counter() - start,
-    }
-    return Proof(base.scope, base.assumptions, {"kind": INCREMENTAL}, stats)
+    return Carried(base.scope, base.assumptions, walk.again, base.nodes)
 
 
 def _redo(walk: _Walk, level: _Level, new: Program) -> dict[str, Made]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from verifier.kernel.ops.map import broadcast
 from verifier.kernel.program.registry import ONE
 from verifier.kernel.program.types import FLOATS
 from verifier.terms.refs import Build, Ref
@@ -41,7 +40,7 @@ def matmul(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
 
 
 def where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[str]) -> Ref:
-    shape = tuple(np.broadcast_shapes(*(t.shape(a) for a in args)))
+    shape = broadcast(*(t.shape(a) for a in args))
     cond, a, b = (t.strip(x) for x in args)
     if a == b:
         return t.fit(a, shape)
@@ -50,7 +49,7 @@ def where(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence[
         return t.full(shape, Fraction(0))
     a, b = Ref(a.coef / pulled, a.id), Ref(b.coef / pulled, b.id)
     a, b = (t.full((), Fraction(0)) if x.coef == 0 else x for x in (a, b))
-    inner = tuple(np.broadcast_shapes(*(t.shape(x) for x in (cond, a, b))))
+    inner = broadcast(*(t.shape(x) for x in (cond, a, b)))
     made = t.intern("where", [cond, a, b], (), inner)
     return t.fit(Ref(pulled, made.id), shape)
 

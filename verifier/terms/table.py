@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from verifier.kernel.ops import lookup
+from verifier.kernel.ops.map import broadcast
 from verifier.kernel.program.registry import ONE, Site, traits
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.terms.building import BUILD
@@ -121,10 +120,10 @@ class Terms:
         return ref if self.shape(ref) == shape else self.expand(ref, shape)
 
     def mapped(self, op: str, args: list[Ref], attrs: tuple[Any, ...]) -> Ref:
-        shape = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
+        shape = broadcast(*(self.shape(a) for a in args))
         small = [self.strip(a) for a in args]
         small = sorted(small, key=lambda r: (r.id, r.coef)) if traits(op).symmetric else small
-        inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in small)))
+        inner = broadcast(*(self.shape(a) for a in small))
         return self.fit(self.intern(op, small, attrs, inner), shape)
 
     def expand(self, ref: Ref, shape: Shape) -> Ref:
@@ -172,7 +171,7 @@ class Terms:
 
         What may have no value stays in it: a term `nought` is 0 wherever its operand has a value.
         """
-        shape = tuple(np.broadcast_shapes(*(self.shape(r) for _, r in parts)))
+        shape = broadcast(*(self.shape(r) for _, r in parts))
         total: dict[int, Fraction] = {}
         for weight, ref in parts:
             ref = self.strip(ref)
@@ -193,12 +192,12 @@ class Terms:
         if len(items) == 1:
             return self.fit(Ref(lead, items[0][0]), shape)
         args = [Ref(ONE if c == lead else c / lead, i) for i, c in items]
-        inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
+        inner = broadcast(*(self.shape(a) for a in args))
         made = self.intern("lin", args, (), inner)
         return self.fit(Ref(lead, made.id), shape)
 
     def product(self, args: Sequence[Ref]) -> Ref:
-        shape = tuple(np.broadcast_shapes(*(self.shape(a) for a in args)))
+        shape = broadcast(*(self.shape(a) for a in args))
         coef, powers = ONE, dict[int, int]()
         for ref in args:
             ref = self.strip(ref)
@@ -219,7 +218,7 @@ class Terms:
         if items[0][1] == 1 and len(items) == 1:
             return self.fit(Ref(coef, items[0][0]), shape)
         factors = [Ref(ONE, i) for i, _ in items]
-        inner = tuple(np.broadcast_shapes(*(self.shape(a) for a in factors)))
+        inner = broadcast(*(self.shape(a) for a in factors))
         made = self.intern("prod", factors, tuple(p for _, p in items), inner)
         return self.fit(Ref(coef, made.id), shape)
 

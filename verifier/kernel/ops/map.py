@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,16 @@ from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import FLOATS, TensorType
 
 
+@lru_cache(1 << 12)
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """What shapes broadcast to. Raises ValueError."""
+    return tuple(np.broadcast_shapes(*shapes))
+
+
 def broadcast_shape(site: Site) -> tuple[int, ...]:
     """The shape that the operands broadcast to. Raises ShapeError."""
     try:
-        return tuple(np.broadcast_shapes(*(t.shape for t in site.types)))
+        return broadcast(*(t.shape for t in site.types))
     except ValueError:
         raise site.fail("shapes do not broadcast") from None
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn, cast
 
@@ -63,13 +62,23 @@ def _step(key: str) -> str:
     return f".{key}" if plain else f"[{json.dumps(key if len(key) <= 60 else key[:57] + '...')}]"
 
 
-@dataclass(frozen=True, slots=True)
 class Cursor:
     """A value in a document, with its path. Every reader raises MalformedError on another shape."""
 
-    value: object
-    filename: str
-    path: str = "$"
+    __slots__ = ("_above", "_key", "filename", "value")
+
+    def __init__(
+        self, value: object, filename: str, above: Cursor | None = None, key: str | int = 0
+    ) -> None:
+        self.value, self.filename, self._above, self._key = value, filename, above, key
+
+    @property
+    def path(self) -> str:
+        """From the root `$`; put together where something is said of it."""
+        if self._above is None:
+            return "$"
+        key = self._key
+        return self._above.path + (_step(key) if isinstance(key, str) else f"[{key}]")
 
     def fail(self, what: str, expected: str = "") -> MalformedError:
         shown = json.dumps(self.value)
@@ -94,8 +103,9 @@ class Cursor:
 
     def only(self, *names: str) -> None:
         """The keys of this object are among `names`."""
+        known = frozenset(names)
         for key in self.object():
-            if key not in names:
+            if key not in known:
                 raise self.fail(f"unknown key {key!r}", f"one of {', '.join(names)}")
 
     def __contains__(self, key: str) -> bool:
@@ -105,18 +115,18 @@ class Cursor:
         found = self.object()
         if key not in found:
             raise self.fail(f"no key {key!r}", f"an object with {key!r}")
-        return Cursor(found[key], self.filename, f"{self.path}{_step(key)}")
+        return Cursor(found[key], self.filename, self, key)
 
     def get(self, key: str, default: object) -> Cursor:
         """What an object holds under a key that may be left out."""
-        return self[key] if key in self else Cursor(default, self.filename, self.path + _step(key))
+        return self[key] if key in self else Cursor(default, self.filename, self, key)
 
     def items(self) -> list[Cursor]:
         found = self.value
         if not isinstance(found, list):
             raise self.fail("not a list", "[...]")
         items = cast(Sequence[object], found)
-        return [Cursor(v, self.filename, f"{self.path}[{i}]") for i, v in enumerate(items)]
+        return [Cursor(v, self.filename, self, i) for i, v in enumerate(items)]
 
     def tuple(self, size: int, expected: str) -> tuple[Cursor, ...]:
         """A list of so many items."""
@@ -145,6 +155,13 @@ class Cursor:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             raise self.fail("not an integer", "an integer")
         return self.value
+
+    def integers(self) -> tuple[int, ...]:
+        """A list of integers."""
+        found = self.value
+        if isinstance(found, list) and all(type(n) is int for n in cast("list[object]", found)):
+            return tuple(cast("list[int]", found))
+        return tuple(item.integer() for item in self.items())
 
     def rational(self) -> Fraction:
         """A rational in lowest terms, `n/d`."""

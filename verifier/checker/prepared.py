@@ -1,0 +1,50 @@
+"""The programs of a question as the checker reads them: nothing about them is taken on trust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from verifier.kernel.inline import inline
+from verifier.kernel.program.program import Program
+from verifier.order.events import TimeProgram
+from verifier.order.from_program import from_program
+from verifier.problem import Problem
+from verifier.text.jsonio import digest
+from verifier.text.wellformed import shared, well_formed
+
+
+@dataclass
+class Prepared:
+    """A problem in primitive ops, all types inferred anew: worked out once, for prover and
+    checker."""
+
+    problem: Problem
+    written: Program
+    """The distributed program as given."""
+    renamed: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
+    """By the `id` of each program in `written`, what results of composite ops are called now."""
+
+    @cached_property
+    def digests(self) -> tuple[str, str]:
+        """Of the one-device and of the distributed program."""
+        return digest(self.problem.sequential), digest(self.problem.distributed)
+
+    @cached_property
+    def events(self) -> TimeProgram:
+        """What the ranks do in time. Raises IRError where that cannot be told."""
+        return from_program(self.problem.distributed, meetings=True)
+
+
+def primitive(program: Program) -> Program:
+    """The program with all its types inferred anew, in primitive ops. Raises IRError."""
+    return inline(well_formed(shared(program)))
+
+
+def prepare(problem: Problem) -> Prepared:
+    """Raises IRError: a program that is not well formed."""
+    sequential = well_formed(shared(problem.sequential))
+    out = Prepared(problem, well_formed(shared(problem.distributed)))
+    sequential, distributed = inline(sequential), inline(out.written, names=out.renamed)
+    out.problem = replace(problem, sequential=sequential, distributed=distributed)
+    return out

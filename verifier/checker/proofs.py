@@ -1,0 +1,40 @@
+"""Makes proofs, of certificates that the checker accepts: nothing else in the project does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verifier.checker.certificate import sealed
+from verifier.checker.prepared import Prepared
+from verifier.checker.replay import Rejected, Result, check
+from verifier.checker.scalars import certify
+from verifier.provers.scalars import Decision
+from verifier.verdict import Acceptance, Proof
+
+
+def prove(certificate: Mapping[str, Any], given: Prepared) -> Proof | Rejected:
+    """What a certificate shows, in the words of the checker, where it accepts it."""
+    return _made(certificate, check(certificate, given))
+
+
+def prove_by_elements(
+    given: Prepared, order: Sequence[Mapping[str, Any]], masks: bool, timed: bool = True
+) -> Proof | Rejected | Decision:
+    """Compare element by element, and check all else that such a proof needs.
+
+    `order` is what shows that events are in order. Where that is not known, and so not `timed`,
+    the decision alone is returned.
+    """
+    found, document = certify(given, masks=masks)
+    if document is None or not timed:
+        return found
+    certificate = sealed(document, order)
+    return _made(certificate, check(certificate, given, evaluated=found))
+
+
+def _made(certificate: Mapping[str, Any], found: Result) -> Proof | Rejected:
+    if isinstance(found, Rejected):
+        return found
+    said = found.scope, found.assumptions, dict(certificate)
+    return Proof(*said, engine=found.engine, by=Acceptance)
