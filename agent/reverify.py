@@ -229,18 +229,21 @@ def programs(
         many, asked = compose(written, stated)
     kept: list[Base] = []
     with run.phase("verify") as phase:
-        verdict = verify(Problem(one, many, asked), fixes=True, relations=relations, remember=kept)
+        verdict = verify(
+            Problem(one, many, asked),
+            fixes=True,
+            relations=relations,
+            remember=kept,
+            discharge=answers(cache),
+        )
         phase.facts.update(verdict.stats)
+        if isinstance(verdict, Proof):
+            phase.summary = verdict.checked
+            phase.facts["claims"] = verdict.claims
     if isinstance(verdict, Proof):
-        with run.phase("check") as phase:
-            result = check(verdict.certificate, Problem(one, many, asked), answers(cache))
-            if isinstance(result, Rejected):
-                return _open(run, f"certificate rejected: {result.reason}", result.where)
-            phase.summary = str(result)
-            phase.facts["claims"] = result.claims
         large = not verdict.stats.get("refuter_ran", 1.0)
         if files is not None and spans is not None and kept and large and many is written:
-            remembered.remember(run, files, kept[0], spans, result.claims)
+            remembered.remember(run, files, kept[0], spans, verdict.claims)
     return verdicts.report(run, verdict)
 
 

@@ -43,6 +43,9 @@ class Proof:
     certificate: dict[str, Any]
     stats: dict[str, float] = field(default_factory=dict[str, float])
     relations: tuple[Relation, ...] = ()
+    checked: str = ""
+    """What the checker said when it made this."""
+    claims: int = 0
     engine: str = ""
     """What the checker has to believe beside its rules: empty where it replayed steps."""
     by: type[Acceptance] | None = field(default=None, repr=False, compare=False)

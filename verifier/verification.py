@@ -34,6 +34,7 @@ from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown,
 
 if TYPE_CHECKING:
     from verifier.reuse.base import Base
+    from verifier.smt.answers import Answers
 
 Progress = Callable[[str], None]
 
@@ -92,9 +93,13 @@ def examine(
     relations: bool = False,
     progress: Progress | None = None,
     remember: list[Base] | None = None,
+    discharge: Answers | None = None,
 ) -> Examination:
-    """As `verify`, with what was found on the way: what a diagnosis of the verdict starts from."""
-    run = Examination(problem, simpler, progress or _silent, remember)
+    """As `verify`, with what was found on the way: what a diagnosis of the verdict starts from.
+
+    With `discharge`, Z3 is asked about the steps of a proof.
+    """
+    run = Examination(problem, simpler, progress or _silent, remember, discharge)
     found = next((v for step in STEPS if (v := step(run)) is not None), None)
     verdict = run.unknown() if found is None else found
     named = tuple(run.relations()) if relations else ()
@@ -143,6 +148,7 @@ class Examination:
     simpler: bool = True
     tell: Progress = _silent
     remember: list[Base] | None = None
+    discharge: Answers | None = None
     stats: dict[str, float] = field(default_factory=dict[str, float])
     prepared: Prepared = field(init=False)
     stuck: Unknown | None = None
@@ -181,7 +187,7 @@ class Examination:
                 self.prepared, by.one, by.related, by.peels, by.equal, opened, self.order
             )
         with self.timed("check_s"):
-            return self.accepted(prove(said, self.prepared))
+            return self.accepted(prove(said, self.prepared, self.discharge))
 
     def accepted(self, found: Proof | Rejected) -> Proof | Unknown:
         if isinstance(found, Proof):

@@ -15,6 +15,7 @@ from verifier.verification import Examination, Progress, examine, walk
 
 if TYPE_CHECKING:
     from verifier.reuse.base import Base
+    from verifier.smt.answers import Answers
 
 REPAIR_RELATE_S = 0.2
 """Programs that take longer than this to relate once are not searched for repairs."""
@@ -30,13 +31,19 @@ def verify(
     relations: bool = False,
     progress: Progress | None = None,
     remember: list[Base] | None = None,
+    discharge: Answers | None = None,
 ) -> Verdict:
     """As `verifier.verify`, and a program that is not proved is diagnosed.
 
     With `fixes`, single edits are tried on it, and those that are related are named.
     """
     run = examine(
-        problem, simpler=simpler, relations=relations, progress=progress, remember=remember
+        problem,
+        simpler=simpler,
+        relations=relations,
+        progress=progress,
+        remember=remember,
+        discharge=discharge,
     )
     return diagnose(run, fixes=fixes)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.checker.pairs import proof
-from tests.test_elementwise import variance
+from tests.test_elementwise import ring_attention
 from verifier import verdict, verification
 from verifier.checker import Rejected, check, prepare, scalars
 from verifier.checker.certificate import certificate, seal
@@ -90,7 +90,7 @@ def test_a_proof_without_steps_names_its_engine_which_runs_once(
         return engine(*given, **more)
 
     monkeypatch.setattr(scalars, "decide", counted)
-    pair = variance()
+    pair = ring_attention(2)
     problem = Problem(pair.sequential, pair.distributed, pair.contract)
     found = verify(problem)
     assert isinstance(found, Proof)

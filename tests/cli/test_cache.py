@@ -43,6 +43,7 @@ def test_an_edited_program_is_proved_by_what_changed(
     assert "nothing kept" in first.err
     again = command(*asked(files, "d.txt"), **kept)
     assert again.code == 0
+    assert again.out == "remembered\n"
     assert "the same as proved before" in again.err
     edits = {"op": op_edited(text), "collective": collective_edited(text, {"dp": 512})}
     for name, edited in edits.items():
@@ -50,10 +51,11 @@ def test_an_edited_program_is_proved_by_what_changed(
         (files / f"{name}.txt").write_text(edited)
         done = command(*asked(files, f"{name}.txt"), **kept)
         assert done.code == 0, done.err
+        assert done.out == "remembered\n"
         assert "ops proved again" in done.err
         assert "verify  " not in done.err
     whole = command(*asked(files, "op.txt"), "--no-cache", **kept)
-    assert whole.code == 0
+    assert (whole.code, whole.out) == (0, "proved\n")
     assert "ops proved again" not in whole.err
 
 

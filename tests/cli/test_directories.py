@@ -27,17 +27,16 @@ from synthesis.plan import Plan, to_json
 from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
+from verifier.checker import prepare
 from verifier.checker.certificate import certificate
 from verifier.checker.certificate import sealed as sealed_certificate
 from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline
 from verifier.kernel.layout import from_placements
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
 from verifier.provers.relate import Rules, relate_peeled
 from verifier.text.jsonio import dumps
-from verifier.text.wellformed import well_formed
 from verifier.verdict import Proof
 
 FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\n", "a = 2\n")}
@@ -263,9 +262,10 @@ def test_the_order_in_time_is_checked(tmp_path: Path, side: str, order: bool, wo
     proof = verify(Problem(*read_case(ORDER).programs("right")))
     assert isinstance(proof, Proof)
     sequential, distributed, contract = read_case(ORDER).programs(side)
-    one, many = (inline(well_formed(p)) for p in (sequential, distributed))
+    given = prepare(Problem(sequential, distributed, contract))
+    one, many = given.problem.sequential, given.problem.distributed
     terms, related, peels = relate_peeled(one, many, contract, Rules(many.mesh))
-    claims = certificate(one, many, contract, terms, related, peels)
+    claims = certificate(given, terms, related, peels)
     claims = sealed_certificate(claims, proof.certificate["order"] if order else [])
     placed = {"w": {"tp": "S(0)"}}
     with outdir.staged(tmp_path / "out") as staged:

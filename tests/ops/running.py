@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from synthesis.repair.diagnosis import verify
+from tests.asking import elementwise
 from verifier.checker import Accepted, check
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.program import Attr, Builder, Program, TensorType
 from verifier.problem import Problem
-from verifier.provers.scalars.asking import elementwise
 from verifier.refute.evaluate import evaluate
 from verifier.smt import solver as smt
 from verifier.verdict import Proof, Verdict

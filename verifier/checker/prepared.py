@@ -36,11 +36,6 @@ class Prepared:
         return from_program(self.problem.distributed, meetings=True)
 
 
-def primitive(program: Program) -> Program:
-    """The program with all its types inferred anew, in primitive ops. Raises IRError."""
-    return inline(well_formed(shared(program)))
-
-
 def prepare(problem: Problem) -> Prepared:
     """Raises IRError: a program that is not well formed."""
     sequential = well_formed(shared(problem.sequential))

@@ -10,12 +10,15 @@ from verifier.checker.prepared import Prepared
 from verifier.checker.replay import Rejected, Result, check
 from verifier.checker.scalars import certify
 from verifier.provers.scalars import Decision
+from verifier.smt.answers import Answers
 from verifier.verdict import Acceptance, Proof
 
 
-def prove(certificate: Mapping[str, Any], given: Prepared) -> Proof | Rejected:
+def prove(
+    certificate: Mapping[str, Any], given: Prepared, discharge: Answers | None = None
+) -> Proof | Rejected:
     """What a certificate shows, in the words of the checker, where it accepts it."""
-    return _made(certificate, check(certificate, given))
+    return _made(certificate, check(certificate, given, discharge))
 
 
 def prove_by_elements(
@@ -36,5 +39,12 @@ def prove_by_elements(
 def _made(certificate: Mapping[str, Any], found: Result) -> Proof | Rejected:
     if isinstance(found, Rejected):
         return found
-    said = found.scope, found.assumptions, dict(certificate)
-    return Proof(*said, engine=found.engine, by=Acceptance)
+    return Proof(
+        found.scope,
+        found.assumptions,
+        dict(certificate),
+        checked=str(found),
+        claims=found.claims,
+        engine=found.engine,
+        by=Acceptance,
+    )

@@ -24,11 +24,12 @@ from verifier.checker.claims import (
 from verifier.checker.induction import enters, follows, kept, likewise
 from verifier.checker.moves import join, move
 from verifier.checker.parts import KINDS, blocks, part
-from verifier.checker.prepared import Prepared, prepare, primitive
+from verifier.checker.prepared import Prepared, prepare
 from verifier.checker.rules import real
-from verifier.checker.steps import conclude
+from verifier.checker.steps import Steps, conclude
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
+from verifier.kernel.inline import inline
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.peeling import Peel, PeelError, peeled
@@ -46,6 +47,7 @@ from verifier.scope import scope_of
 from verifier.smt.instances import JOINED
 from verifier.terms import Ref
 from verifier.text.jsonio import digest
+from verifier.text.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
     from verifier.provers.rewrite.steps import Path
@@ -201,7 +203,7 @@ def _by_elements(certificate: object) -> bool:
 
 
 def _plain(program: Program) -> Program:
-    real(program := primitive(program))
+    real(program := inline(well_formed(shared(program))))
     return program
 
 

@@ -1,18 +1,14 @@
-"""A prime field of 61 bits in which rational functions have values, and nothing else has."""
+"""Prime fields of 61 bits in which rational functions have values, and nothing else has."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain, is_index
-from verifier.domains.field import is_prime
-
-BITS = 61
+from verifier.domains.base import Array, is_index
+from verifier.domains.field import Field, is_prime
 
 
 class NotRationalError(TypeError):
@@ -23,35 +19,28 @@ def primes(seed: str, count: int) -> tuple[int, ...]:
     """Random primes of 61 bits, other ones for every seed."""
     rng, out = random.Random(seed), set[int]()
     while len(out) < count:
-        number = rng.getrandbits(BITS) | 1 | 1 << (BITS - 1)
-        if is_prime(number):
-            out.add(number)
+        number = rng.getrandbits(61) | 1 | 1 << 60
+        out |= {number} if is_prime(number) else set()
     return tuple(sorted(out))
 
 
-class Rational(Domain):
+class Rational(Field):
     """Elements are integers below `prime`, in arrays of objects. Raises NotRationalError."""
 
     dtype = object
 
     def __init__(self, prime: int) -> None:
-        self.prime = prime
-        inverted: Callable[[Array], Any] = np.frompyfunc(self._inverse, 1, 1)
-        self._inverses = inverted
-
-    def _inverse(self, a: int) -> int:
-        if not a % self.prime:
-            raise NotRationalError("a division by 0")
-        return pow(a, -1, self.prime)
+        super().__init__(0, prime)
 
     def _held(self, a: object) -> Array:
+        """An array of objects, where numpy makes a number of one that has no dims."""
         return np.asarray(np.asarray(a, dtype=object) % self.prime, dtype=object)
 
     def const(self, value: Fraction) -> Array:
-        return self._held(value.numerator * self._inverse(value.denominator))
+        return self._held(value.numerator * pow(value.denominator, -1, self.prime))
 
     def lift(self, a: Array) -> Array:
-        return self._held(a.astype(int).astype(object)) if is_index(a) else a
+        return self._held(a.astype(int)) if is_index(a) else a
 
     def _add(self, a: Array, b: Array) -> Array:
         return self._held(a + b)
@@ -63,25 +52,29 @@ class Rational(Domain):
         return self._held(-a)
 
     def reciprocal(self, a: Array) -> Array:
-        return self._held(self._inverses(a))
+        if not np.all(a):
+            raise NotRationalError("a division by 0")
+        return self._power(a, self.prime - 2)
 
     def _compare(self, name: str, a: Array, b: Array) -> Array:
         raise NotRationalError(name)
 
-    def _maximum(self, a: Array, b: Array) -> Array:
-        raise NotRationalError("maximum")
+    def _above(self, a: Array, b: Array) -> Array:
+        raise NotRationalError("a choice")
 
     def truncate(self, a: Array) -> Array:
         raise NotRationalError("truncate")
 
+    def topk_mask(self, a: Array, k: int, axis: int) -> Array:
+        raise NotRationalError("topk_mask")
+
+    def topk_index(self, a: Array, k: int, axis: int) -> Array:
+        raise NotRationalError("topk_index")
+
     def unary(self, name: str, a: Array) -> Array:
         if not name.startswith("pow:") or Fraction(name[4:]).denominator != 1:
             raise NotRationalError(name)
-        exponent = int(name[4:])
-        base, out = self.lift(a) if exponent >= 0 else self.reciprocal(self.lift(a)), self._held(1)
-        for _ in range(abs(exponent)):
-            out = self._mul(out, base)
-        return out
+        return self._power(self.lift(a), int(name[4:]))
 
     def matmul(self, a: Array, b: Array) -> Array:
         return self._held(np.matmul(a, b))
@@ -90,4 +83,4 @@ class Rational(Domain):
         return self._held(a.sum(axis=axes))
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-        return self._held(rng.integers(self.prime, size=shape).astype(object))
+        return rng.integers(self.prime, size=shape).astype(object)

@@ -40,7 +40,3 @@ class Undecided:
 
 
 Decision = Equal | Differs | Undecided
-
-
-class DisagreementError(RuntimeError):
-    """Two deciders gave opposite answers: a fault of the verifier."""

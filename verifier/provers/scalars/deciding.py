@@ -18,7 +18,7 @@ from verifier.domains.base import Array, is_index
 from verifier.kernel.contract import Contract, check, output_key
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Node, Output, Program
-from verifier.provers.scalars.answers import Decision, Differs, DisagreementError, Equal, Undecided
+from verifier.provers.scalars.answers import Decision, Differs, Equal, Undecided
 from verifier.provers.scalars.cases import cases
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, run_node
@@ -31,8 +31,6 @@ MAX_ELEMENTS = 60_000
 MAX_CASES = 256
 """So many values of integer inputs are tried, all of them or none."""
 MASKED = "an entry masked with -10^29 or less has weight 0: all else is small beside a mask"
-Z3_SECONDS = 2.0
-"""Time after which Z3 is asked no more."""
 
 
 def decide(
@@ -44,7 +42,6 @@ def decide(
     budget: Budget | None = None,
     max_cases: int = MAX_CASES,
     masks: bool = False,
-    cross_check: bool = False,
 ) -> Decision:
     """Whether the programs are equal, element by element, at the extents they have.
 
@@ -54,11 +51,9 @@ def decide(
         budget: for all values of the integer inputs together.
         masks: take constants of -10^29 and below for minus infinity under exp and max: what is
             masked has weight 0. An `Equal` that used it says so in its assumptions.
-        cross_check: ask Z3 about small elements, and the simulation in float64 about all.
 
     Raises:
         ContractError: a contract that does not fit the programs.
-        DisagreementError: a cross-check found what was decided to be wrong.
     """
     check(sequential, distributed, contract)
     sequential, every = live(inline(sequential)), inline(distributed)
@@ -93,16 +88,6 @@ def decide(
         spent = time.monotonic() - begin
         left = replace(left, terms=left.terms - run.made)
         left = replace(left, seconds=(budget or Budget()).seconds - spent)
-        if cross_check:
-            from verifier.provers.scalars.asking import confirm
-
-            confirm(sequential, distributed, contract, case, Z3_SECONDS / len(tried))
-    if cross_check:
-        difference = refute(sequential, every, contract, indices)
-        if difference is not None:
-            raise DisagreementError(
-                f"{difference.witness.output} was found equal by its forms, and differs on numbers"
-            )
     scope = _scope(sequential, distributed, indices or {})
     stats = {"terms": float(terms), "seconds": time.monotonic() - begin}
     forms = {k: d.hexdigest() for k, d in digests.items()}

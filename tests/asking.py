@@ -9,7 +9,6 @@ from verifier.domains.base import Array
 from verifier.domains.symbolic import Symbolic, equations
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.program import Program
-from verifier.provers.scalars.answers import DisagreementError
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, evaluate
 from verifier.smt import solver as smt
@@ -17,6 +16,10 @@ from verifier.smt.solver import Answer
 
 SMALL_GOAL = 2_000
 """Characters of a goal that Z3 is asked in a cross-check."""
+
+
+class DisagreementError(RuntimeError):
+    """Z3 has a model in which an element differs that was found equal."""
 
 
 def elementwise(
