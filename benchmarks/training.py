@@ -4,8 +4,8 @@ Forward, backward, gradient accumulation, gradient reduction, clipping by the gl
 AdamW, at the published extents, on the meshes of the largest plans that were verified before (the
 first three are those of TrainVerify, SOSP 2025). Layers are repeated blocks. Each plan runs in a
 process of its own. Proving ends with the checker, which replays the certificate. With `--check`
-it does so again, as for a certificate from elsewhere. Seconds are of the processor. Exits 1 where a step is not proved or its
-certificate is not accepted.
+it does so again, as for a certificate from elsewhere. Seconds are of the processor. Exits 1 where
+a step is not proved or its certificate is not accepted.
 """
 
 from __future__ import annotations
