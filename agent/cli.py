@@ -24,8 +24,8 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         rest = [name for name in self.list_commands(ctx) if name not in FIRST]
-        width = formatter.width - 6 - max(map(len, self.commands))
         for title, names in (("Commands", FIRST), ("More", rest)):
+            width = formatter.width - 6 - max(map(len, names))
             found = [self.get_command(ctx, name) for name in names]
             with formatter.section(title):
                 rows = [(c.name, c.get_short_help_str(width)) for c in found if c is not None]

@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.program_schema import COUNT, INT, RATIONAL, TEXT, list_of, object_of
 from verifier import checker
 from verifier.checker.certificate import ELEMENTWISE, VERSION
+from verifier.checker.scalars import ENGINE
 from verifier.kernel.layout import FOLDS
 
 PUBLISHED = Path(checker.__file__).with_name("schema.json")
@@ -52,7 +53,14 @@ def schema() -> dict[str, Any]:
     }
     law = {"type": "array", "prefixItems": [TEXT], "items": INT, "minItems": 2}
     by_relations = object_of(
-        {**header, "claims": object_of(claims), "outputs": _named(COUNT)},
+        {
+            **header,
+            "layouts": list_of(_ref("layout")),
+            "ranks": list_of(_ref("where")),
+            "blocks": list_of(object_of(claims)),
+            "claims": object_of(claims),
+            "outputs": _named(COUNT),
+        },
         {
             "peels": list_of(_tuple(TEXT, list_of(_tuple(COUNT, COUNT)))),
             "laws": _named(list_of(law)),
@@ -63,6 +71,7 @@ def schema() -> dict[str, Any]:
         {
             **header,
             "kind": {"const": ELEMENTWISE},
+            "engine": {"const": ENGINE},
             "extents": _named(_tuple(TEXT, list_of(COUNT))),
             "indices": object_of({}),
             "cases": COUNT,
@@ -85,7 +94,7 @@ def schema() -> dict[str, Any]:
     claim = {
         "of": {"anyOf": [TEXT, _NULL]},
         "factor": {"anyOf": [RATIONAL, _NULL]},
-        "layout": _ref("layout"),
+        "layout": COUNT,
         "from": list_of({"type": "integer", "minimum": -1}),
         "rule": TEXT,
     }
@@ -99,8 +108,8 @@ def schema() -> dict[str, Any]:
             "layout": object_of(layout),
             "where": list_of(_tuple(TEXT, {**list_of(COUNT), "minItems": 1})),
             "contract": object_of(contract, places),
-            "claim": object_of(claim, {"on": _ref("where")}),
-            "body": object_of({"block": TEXT, **claims}),
+            "claim": object_of(claim, {"on": COUNT}),
+            "body": object_of({"block": TEXT, "claims": COUNT}),
             "packed": list_of({"anyOf": [INT, repeat]}),
         },
     }

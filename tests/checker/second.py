@@ -244,6 +244,38 @@ def made_up(layout: Layout, where: Where, held: Pieces, mesh: Mesh, whole: Array
 # What a certificate says
 
 
+def spelled_out(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The certificate with layouts, ranks and blocks where they are named.
+
+    Raises FalseError: something is listed that nothing names, or the other way round.
+    """
+    named: dict[str, set[int]] = {"layouts": set(), "ranks": set(), "blocks": set()}
+
+    def listed(kind: str, place: Any) -> Any:
+        held = document[kind]
+        need(type(place) is int and 0 <= place < len(held), f"{kind} has no {place}")
+        named[kind].add(place)
+        return held[place]
+
+    def scope(said: Mapping[str, Any], deep: int) -> dict[str, Any]:
+        need(deep < 100, "blocks that hold themselves")
+        values: dict[str, Any] = {}
+        for name, rows in said["values"].items():
+            values[name] = [{**row, "layout": listed("layouts", row["layout"])} for row in rows]
+            for row in (row for row in values[name] if "on" in row):
+                row["on"] = listed("ranks", row["on"])
+        bodies = {
+            label: {"block": body["block"], **scope(listed("blocks", body["claims"]), deep + 1)}
+            for label, body in said["bodies"].items()
+        }
+        return {"values": values, "bodies": bodies}
+
+    claims = scope(document["claims"], 0)
+    for kind, places in named.items():
+        need(len(places) == len(document[kind]), f"{kind} that nothing names")
+    return {**{k: v for k, v in document.items() if k not in named}, "claims": claims}
+
+
 class Second:
     """Judges certificates of one problem; what was run is kept."""
 
@@ -267,7 +299,7 @@ class Second:
         if "kind" in at:
             self._by_elements(at)
             return
-        one = self.one(at)
+        one, at = self.one(at), Cursor(spelled_out(at.object()), "certificate")
         for ours, theirs in zip(self.runs(one), self.theirs, strict=True):
             wholes: dict[tuple[str, int], Array] = {}
             self._claims(at["claims"], [ours], [theirs], wholes)
@@ -299,7 +331,7 @@ class Second:
         return out
 
     def _header(self, at: Cursor) -> None:
-        need(at["version"].value == 2, "another version")
+        need(at["version"].value == 3, "another version")
         for side, program in (("sequential", self.plain), ("distributed", self.many)):
             said = {"name": program.name, "digest": digest(program)}
             need(at[side].value == said, f"another {side} program")

@@ -209,7 +209,6 @@ ALLOWED: dict[str, str] = {
     "provers/rewrite/runs.py": "flip take_along",
     "provers/rewrite/steps.py": "amax",
     "provers/rewrite/sums.py": "amax exp log",
-    "provers/scalars/asking.py": "exp reciprocal rsqrt",
     "provers/scalars/cases.py": "dropout_mask",
     # how these very ops follow extents, literals and coordinates
     "refute/scale_down/collect.py": "index_add iota put_along topk_index",

@@ -479,7 +479,6 @@ class _Walk:
             need(0 <= index < len(earlier), f"no earlier claim {index}")
             parts.append(earlier[index])
         fits(row.layout, self.mesh, program.types[name].shape)
-        self.told.add(row, "joined", {}, parts)
         if any(kind in KINDS for kind in row.rule.split(":")[1:2]):
             need(program is self.program, "parts of a value inside a repeated block")
             about = self.alike[name], name in self.positive

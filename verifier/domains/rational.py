@@ -66,10 +66,10 @@ class Rational(Field):
         raise NotRationalError("truncate")
 
     def topk_mask(self, a: Array, k: int, axis: int) -> Array:
-        raise NotRationalError("topk_mask")
+        raise NotRationalError("a choice")
 
     def topk_index(self, a: Array, k: int, axis: int) -> Array:
-        raise NotRationalError("topk_index")
+        raise NotRationalError("a choice")
 
     def unary(self, name: str, a: Array) -> Array:
         if not name.startswith("pow:") or Fraction(name[4:]).denominator != 1:
