@@ -138,6 +138,10 @@ bench-plans: $(OK)  ## our plans beside the expert ones, and planning and proof 
 	$(BIN)/python -m benchmarks.expert
 	$(BIN)/python -m benchmarks.scale_layers
 
+.PHONY: bench-cost
+bench-cost: $(OK)  ## prices of parallel configurations against published measurements left out of the fit
+	$(BIN)/python -m benchmarks.cost
+
 .PHONY: ledger
 ledger: $(OK)  ## short benchmarks, held against the speeds of benchmarks/results/ledger.json
 	$(BIN)/python -m benchmarks.ledger

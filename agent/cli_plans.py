@@ -1,8 +1,9 @@
-"""candidates and why-not on the command line."""
+"""candidates, why-not and price on the command line."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -127,7 +128,34 @@ def why_not(
     return conduct("why-not", sys.argv[1:], work, json=json, timeout=timeout)
 
 
+def price(
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="One configuration a line, JSON.")],
+    groups: Annotated[
+        Path | None, typer.Option(help="JSON file with models and hardware by name.")
+    ] = None,
+) -> int:
+    """Price training configurations: seconds of a step, bytes of the fullest rank.
+
+    A row has id, model, hardware and plan. One JSON line is printed for each: id, step_s,
+    memory_bytes, mfu, bubble and exposed_comm_s, or id and error. Nothing is captured or run.
+
+    \b
+    Examples:
+      shardproof price examples/price.jsonl
+      shardproof price rows.jsonl --groups groups.json
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import pricing
+
+        return pricing.show(rows, groups)
+
+    return conduct("price", sys.argv[1:], work, json=False)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(epilog=EXITS)(candidates)
     app.command("why-not", epilog=EXITS)(why_not)
+    app.command(epilog=EXITS)(price)

@@ -44,6 +44,8 @@ class Cluster:
     devices_per_node: int
     node: Link
     network: Link
+    price: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Constants of `synthesis.price` that are fitted on this machine."""
 
     def link(self, span: int) -> Link:
         """The link that a collective over `span` consecutive devices is bound by."""
@@ -78,7 +80,7 @@ def load(name: str = DEFAULT) -> Cluster:
 
 def _cluster(where: str, data: dict[str, Any]) -> Cluster:
     read = _Reader(where)
-    read.only("", data, ("name", "device", "node", "network"))
+    read.only("", data, ("name", "device", "node", "network", "price"))
     device, node, network = (read.table(data, key) for key in ("device", "node", "network"))
     read.only("device.", device, ("memory_bytes", "memory_bandwidth", "efficiency", "flops"))
     read.only("node.", node, ("devices", "bandwidth", "latency_s"))
@@ -101,6 +103,7 @@ def _cluster(where: str, data: dict[str, Any]) -> Cluster:
         devices_per_node=int(devices),
         node=Link(*(read.positive("node.", node, k) for k in ("bandwidth", "latency_s"))),
         network=Link(*(read.positive("network.", network, k) for k in ("bandwidth", "latency_s"))),
+        price=read.table(data, "price") if "price" in data else {},
     )
 
 

@@ -1,0 +1,43 @@
+"""`shardproof price`: rows of configurations in, one JSON line each out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from agent.console import Pipe
+from agent.errors import Exit, InputError
+from agent.run import Outcome
+from synthesis.price.rows import answers
+
+
+def show(rows: Path, groups: Path | None) -> Outcome:
+    """Print the price of every row.
+
+    Raises:
+        InputError: a file cannot be read, or names of models and hardware are not an object.
+    """
+    tables = _tables(groups) if groups else {}
+    out = Pipe(sys.stdout)
+    for line in answers(_text(rows).splitlines(), tables):
+        out.line(json.dumps(line))
+    return Outcome(Exit.PROVED)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}", where=str(path)) from None
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(path))
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}", where="--groups") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is not an object", where="--groups", expected="models, hardware")
+    return cast(dict[str, Any], found)

@@ -1,0 +1,1 @@
+"""The price of parallel configurations against published measurements."""

@@ -1,0 +1,176 @@
+"""Seconds of one layer and of the head for one micro-batch: kernels as they are fused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from synthesis.price.constants import Machine
+from synthesis.price.model import Model
+from synthesis.price.plan import Plan
+from synthesis.price.traffic import Group, exchange, ring
+
+HALF = 2
+"""Bytes of a bf16 number."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Seconds of one layer for one micro-batch."""
+
+    forward: float
+    backward: float
+    """Without what is computed again."""
+    again: float
+    """Of the forward, computed again in backward."""
+    exposed: float
+    """Of all these, exchange that nothing hides."""
+    hidden: float
+    """Exchange that computation hides."""
+    floor: float
+    """What the host takes, forward and backward: the device waits for it."""
+
+    @property
+    def total(self) -> float:
+        return max(self.forward + self.backward + self.again, self.floor)
+
+
+def matmul(machine: Machine, m: float, k: float, n: float, precision: str) -> float:
+    """Seconds of an m x k by k x n product: each side wastes part of a tile, memory bounds it."""
+    c = machine.constants
+    waste = 1 + c.side * (1 / m + 1 / k + 1 / n)
+    moved = HALF * (m * k + k * n + m * n) / machine.cluster.device.memory_bandwidth
+    return max(2 * m * k * n / (machine.peak(precision) * c.gemm) * waste * c.slow, moved)
+
+
+def chains(machine: Machine, size: float) -> float:
+    """Seconds of fused elementwise chains that read and write `size` bytes."""
+    return size * machine.constants.passes / machine.cluster.device.memory_bandwidth
+
+
+def attention(machine: Machine, model: Model, plan: Plan) -> tuple[float, float]:
+    """Seconds of the core of causal attention, forward and backward.
+
+    As one kernel: half of the scores, and 2.5 times the products in backward (FlashAttention-2,
+    arXiv 2307.08691, section 3.1). Otherwise all scores, and passes over them.
+    """
+    width = (model.queries + model.heads * model.head_dim) / plan.tp
+    whole = 2 * plan.tokens * plan.seq * width / machine.cluster.device.flops["bf16"]
+    if fused(machine, plan):
+        forward = whole / 2 / machine.constants.scores * machine.constants.slow
+        return forward, 2.5 * forward
+    kept = plan.tokens * plan.seq * model.heads / plan.tp * HALF
+    forward = whole / machine.constants.gemm + chains(machine, 6 * kept)
+    return forward, 2 * forward
+
+
+def fused(machine: Machine, plan: Plan) -> bool:
+    """Whether attention keeps no scores."""
+    return machine.constants.flash >= 0.5 if plan.flash is None else plan.flash
+
+
+def dense(machine: Machine, model: Model, plan: Plan, width: int) -> float:
+    """Seconds of a feed-forward block's products, forward."""
+    if not width:
+        return 0.0
+    t, h, f = plan.tokens, model.hidden, max(width / plan.tp, 1)
+    into = matmul(machine, t, h, (2 if model.gated else 1) * f, plan.precision)
+    return into + matmul(machine, t, f, h, plan.precision)
+
+
+def experts(machine: Machine, model: Model, plan: Plan) -> float:
+    """Seconds of a rank's routed experts, forward: one product for each, of the fullest rank."""
+    local = model.experts / plan.ep
+    sent = plan.tokens / sequence_ranks(plan) * model.top_k * machine.constants.imbalance
+    m, h, f = max(sent / local, 1), model.hidden, model.moe_ffn
+    into = matmul(machine, m, h, (2 if model.gated else 1) * f, plan.precision)
+    return local * (into + matmul(machine, m, f, h, plan.precision))
+
+
+def sequence_ranks(plan: Plan) -> int:
+    """Ranks of tp that each route tokens of their own."""
+    return plan.tp if plan.sequence_parallel else 1
+
+
+def elementwise(machine: Machine, model: Model, plan: Plan, *, moe: bool) -> float:
+    """Seconds of norms, residuals, rotary and activations of a layer, forward."""
+    t = plan.tokens
+    stream = 10 * model.hidden / (plan.tp if plan.sequence_parallel else 1)
+    heads = 2 * (model.heads + model.kv_heads) * model.head_dim / plan.tp
+    inner = 3 if model.gated else 2
+    width = inner * model.ffn / plan.tp
+    if moe:
+        routed = model.top_k * (inner * model.moe_ffn + 4 * model.hidden) / sequence_ranks(plan)
+        width = routed + inner * model.shared * model.moe_ffn / plan.tp
+    return chains(machine, HALF * t * (stream + heads + width))
+
+
+def layer(machine: Machine, model: Model, plan: Plan, *, moe: bool) -> Pass:
+    """One layer for one micro-batch."""
+    c, t, tp = machine.constants, plan.tokens, plan.tp
+    products = sum(
+        matmul(machine, t, k / (tp if side == "in" else 1), n / (tp if side == "out" else 1),
+               plan.precision)
+        for k, n, side in model.matrices
+    )  # fmt: skip
+    products += dense(machine, model, plan, model.shared * model.moe_ffn if moe else model.ffn)
+    products += experts(machine, model, plan) if moe else 0.0
+    core, core_back = attention(machine, model, plan)
+    chain = elementwise(machine, model, plan, moe=moe)
+    own = products + core + chain
+    own_back = (2 if plan.trained else 1) * products + core_back + 2 * chain
+    around, routed, ahead = exchanges(machine, model, plan, moe=moe)
+    share = {"none": 0.0, "selective": 0.0, "half": 0.5, "full": 1.0}[plan.recompute]
+    again = share * own + (chain + (0 if fused(machine, plan) else core)) * (
+        plan.recompute == "selective"
+    )
+    tp_hidden = max(c.tp_hidden, 0.5) if plan.async_tp else c.tp_hidden
+    exposed = left(around, products, tp_hidden) + left(routed, own, c.ep_hidden)
+    exposed += left(ahead, core, 0.8)
+    rounds = 2 + share
+    hidden = (around + routed + ahead - exposed) * rounds
+    return Pass(
+        own + exposed,
+        own_back + exposed,
+        again + share * exposed,
+        exposed * rounds,
+        hidden,
+        (host(machine, plan) + moe * c.moe_s) * (1 + share / 3) + around * rounds * (1 - tp_hidden),
+    )
+
+
+def left(exchange_s: float, compute_s: float, hidden: float) -> float:
+    """Seconds of an exchange that stay, where at most a share of `compute_s` hides it."""
+    return exchange_s - min(exchange_s, compute_s) * hidden
+
+
+def host(machine: Machine, plan: Plan) -> float:
+    """Host seconds of a layer, forward and backward."""
+    c = machine.constants
+    crosses = plan.pp > 1 and plan.tp > 1 and plan.gpus > machine.cluster.devices_per_node
+    return c.layer_s + (c.cross_s * plan.tp if crosses else 0.0)
+
+
+def exchanges(
+    machine: Machine, model: Model, plan: Plan, *, moe: bool
+) -> tuple[float, float, float]:
+    """Seconds of a layer's forward exchange: around tensor-parallel products, to experts and
+    back, and of keys and values along cp (ring attention, arXiv 2310.01889). Backward has as much.
+    """
+    size = HALF * plan.tokens * model.hidden
+    blocks = 1 if moe and plan.ep > 1 and not model.shared else 2
+    # Gather before a block and scatter after it; an all-reduce after it moves as much.
+    around = 2 * blocks * ring(machine, Group(plan.tp), size)
+    routed = 0.0
+    if moe and plan.ep > 1:
+        sent = size / sequence_ranks(plan) * machine.constants.imbalance
+        routed = 2 * exchange(machine, Group(plan.ep), sent, model.top_k)
+    keys = 2 * HALF * plan.tokens * model.keys / plan.tp
+    ahead = ring(machine, Group(plan.cp, plan.tp), keys * plan.cp)
+    return around, routed, ahead
+
+
+def head(machine: Machine, model: Model, plan: Plan) -> float:
+    """Seconds of the vocabulary's product and loss for one micro-batch, all passes."""
+    columns = model.vocab / plan.tp
+    product = matmul(machine, plan.tokens, model.hidden, columns, "bf16")
+    return 3 * product + chains(machine, 20 * plan.tokens * columns)

@@ -1,0 +1,137 @@
+"""Constants of the price that are fitted to measurements, and the machines they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from synthesis.hardware import Cluster
+from synthesis.price.reading import PriceError
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a software stack makes of a machine. Every one has physical bounds in `bounds`."""
+
+    gemm: float = 0.75
+    """Share of the peak rate that large matrix products reach."""
+    side: float = 128.0
+    """Elements that each side of a matrix product wastes: time x (1 + side x sum of 1 / side)."""
+    scores: float = 0.5
+    """Share of the peak rate that fused causal attention reaches."""
+    low: float = 0.6
+    """Share of the gain of a lower precision's peak that matrix products keep, in time."""
+    passes: float = 1.0
+    """Bytes that elementwise chains move, over those of one read and write a fused chain."""
+    slow: float = 1.0
+    """Seconds of matrix products and attention over those of a mean stack on the same device."""
+    layer_s: float = 2e-3
+    """Host seconds of one layer, forward and backward: launches, autograd, waiting."""
+    moe_s: float = 3e-3
+    """Host seconds more of a layer with experts: routing, permutations, many small kernels."""
+    cross_s: float = 0.0
+    """Host seconds more for each rank of tp, a layer, where pp leaves the node and tp > 1."""
+    stall_s: float = 0.0
+    """Seconds that a micro-batch waits, less 1 / pp of them, in jobs of 64 nodes or more, and
+    where pp > 1 and tp spans four nodes or more: seen in one source, and not explained there."""
+    step_s: float = 5e-3
+    """Seconds of one optimizer step whatever its size: data, logging, gradient norm."""
+    node: float = 0.8
+    """Share of the bandwidth inside a node that collectives reach."""
+    network: float = 0.7
+    """Share of the bandwidth between nodes that collectives reach."""
+    spread: float = 0.1
+    """Loss of that bandwidth for each doubling of nodes."""
+    hop_s: float = 5e-6
+    """Seconds of a collective for each rank of it, where it leaves the node."""
+    dp_hidden: float = 0.6
+    """Share of gradient and parameter exchange that computation may hide."""
+    zero_hidden: float = 0.6
+    """The same for ZeRO 1 and 2, which scatter gradients and gather parameters."""
+    tp_hidden: float = 0.1
+    """Share of tensor-parallel exchange that computation may hide."""
+    ep_hidden: float = 0.1
+    """Share of expert exchange that computation may hide."""
+    p2p_hidden: float = 0.3
+    """Share of the exchange between stages that computation may hide."""
+    imbalance: float = 1.1
+    """Tokens of the fullest expert rank over the mean."""
+    flash: float = 1.0
+    """1 where attention is one kernel that keeps no scores, 0 where they are kept."""
+    buckets: float = 1.0
+    """Pieces that a layer's parameters are exchanged in."""
+    zero: float = 0.0
+    """ZeRO stage where a plan states none."""
+    param_bytes: float = 2.0
+    """Bytes a parameter."""
+    grad_bytes: float = 4.0
+    """Bytes a gradient."""
+    state_bytes: float = 12.0
+    """Bytes of optimizer state a parameter, master copy included."""
+    sent_bytes: float = 4.0
+    """Bytes a gradient that is exchanged."""
+    saved: float = 1.0
+    """Saved activations over the sum of inputs that backward needs."""
+    gathered: float = 0.0
+    """Share of the inputs of split products that is kept whole, not gathered again."""
+    flight: float = 0.0
+    """Micro-batches that the first stage keeps beyond those of the schedule."""
+    logits: float = 10.0
+    """Bytes kept for each logit of a micro-batch."""
+    last: float = 1.0
+    """1 where the last stage counts; 0 where the peak of the first rank is what is measured."""
+    reserve: float = 1e9
+    """Bytes beside: context, communication buffers."""
+    fragments: float = 0.03
+    """Share of all else that the allocator loses."""
+
+
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "gemm": (0.5, 0.9), "side": (0, 600), "scores": (0.1, 0.8), "low": (0, 1),
+    "passes": (0.5, 6), "slow": (0.6, 1.8), "layer_s": (0, 8e-3), "moe_s": (0, 2e-2),
+    "cross_s": (0, 8e-3), "stall_s": (0, 2), "step_s": (0, 0.2), "node": (0.2, 1),
+    "network": (0.1, 1), "spread": (0, 0.5), "hop_s": (0, 1e-4), "dp_hidden": (0, 1),
+    "zero_hidden": (0, 1), "tp_hidden": (0, 0.9), "ep_hidden": (0, 0.9), "p2p_hidden": (0, 1),
+    "imbalance": (1, 2), "flash": (0, 1), "buckets": (0.1, 16), "param_bytes": (2, 4),
+    "grad_bytes": (2, 6), "state_bytes": (8, 16), "sent_bytes": (1, 4), "saved": (0.7, 2.5),
+    "gathered": (0, 1), "flight": (-1, 1), "last": (0, 1), "zero": (0, 3), "logits": (2, 16),
+    "reserve": (0.3e9, 4e9), "fragments": (0, 0.2),
+}  # fmt: skip
+"""What each constant may be: shares below 1, times and bytes above 0."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster, and what its software makes of it."""
+
+    cluster: Cluster
+    constants: Constants
+
+    def peak(self, precision: str) -> float:
+        """Operations per second of matrix products at a precision, before `gemm`."""
+        flops = self.cluster.device.flops
+        base = flops["bf16"]
+        best = flops.get(precision, flops.get("fp8", base))
+        low = self.constants.low
+        return 1 / (low / best + (1 - low) / base)
+
+
+def overlay(base: Constants, table: Mapping[str, Any], where: str) -> Constants:
+    """The constants with those of a table in their place.
+
+    Raises:
+        PriceError: an unknown constant, or one outside its bounds.
+    """
+    known = {f.name for f in fields(Constants)}
+    for name, value in table.items():
+        if name not in known:
+            raise PriceError(f"{where}: unknown constant {name}")
+        low, high = BOUNDS[name]
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not low <= value <= high
+        ):
+            raise PriceError(f"{where}: {name} is {value!r}, expected {low} to {high}")
+    return replace(base, **table)
