@@ -576,3 +576,19 @@ def test_a_hook_that_writes_to_a_parameter_is_not_proved(twins: Model) -> None:
     hook = "model.up.register_forward_hook(lambda m, a, y: m.weight.data.mul_(2) and None)"
     with pytest.raises(CaptureError):
         twins.read(of_twins(ROW, hook), on(TP))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model.up.register_forward_hook(lambda m, a, y: setattr(y, 'data', y.data * 2))",
+        "model.up.register_forward_pre_hook(lambda m, a: setattr(a[0], 'data', a[0].data * 2))",
+        "model.up.register_forward_pre_hook(lambda m, a: setattr(m.bias, 'data', m.bias.data * 2))",
+        "model.up.register_forward_hook(lambda m, a, y: setattr(y, 'data', y.data.flip(0)))",
+        "model.up.bias.register_post_accumulate_grad_hook("
+        "lambda p: setattr(p.grad, 'data', p.grad.data * 2))",
+    ],
+)
+def test_memory_that_is_given_without_an_op_is_refused(twins: Model, line: str) -> None:
+    with pytest.raises(CaptureError, match="given other memory"):
+        twins.read(of_twins(line), on(TP))

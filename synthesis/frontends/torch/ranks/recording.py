@@ -21,6 +21,8 @@ from torch.fx.experimental.proxy_tensor import extract_val
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
+from synthesis.frontends.torch.errors import CaptureError
+
 _aten: Any = torch.ops.aten
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _KEY = torch._C._TorchDispatchModeKey.PROXY
@@ -41,8 +43,9 @@ class Recorder(TorchDispatchMode):
         self._mode_key, self.tracer = _KEY, self
         self.graph = fx.Graph()
         self.held = nn.Module()
-        self.nodes: dict[int, tuple[Any, fx.Node]] = {}
-        """By the number of a tensor: the tensor, which may be gone, and the node that made it."""
+        self.nodes: dict[int, tuple[Any, fx.Node, Any]] = {}
+        """By the number of a tensor: the tensor, which may be gone, the node that made it, and the
+        memory that it had then."""
         self.kinds: dict[Any, Any] = {}
         self.composite: dict[Any, bool] = {}
         for index, t in enumerate(given):
@@ -85,6 +88,11 @@ class Recorder(TorchDispatchMode):
             return value
         known = self.nodes.get(id(value))
         if known is not None and known[0]() is value:
+            if _memory(value) != known[2]:
+                raise CaptureError(
+                    "a tensor was given other memory than the op that made it gave it",
+                    hint="write `y = ...` or `y.copy_(...)` in place of `y.data = ...`",
+                )
             return known[1]
         name = f"held_{len(self.graph.nodes)}"
         setattr(self.held, name, value)
@@ -97,7 +105,7 @@ class Recorder(TorchDispatchMode):
         node.meta = {key: meta[key] for key in _META if key in meta}
         node.meta["val"] = self._kind(result)
         if isinstance(result, torch.Tensor):
-            self.nodes[id(result)] = weakref.ref(result), node
+            self.nodes[id(result)] = weakref.ref(result), node, _memory(result)
         elif isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
                 part_node = self.graph.call_function(operator.getitem, (node, index))
@@ -114,3 +122,20 @@ class Recorder(TorchDispatchMode):
         if key not in self.kinds:
             self.kinds[key] = extract_val(value)
         return self.kinds[key]
+
+
+def _memory(value: torch.Tensor) -> Any:
+    """What `y.data = ...` changes, which is no op. The memory itself is kept, so that no other
+    comes to lie at its place."""
+    storage = value.untyped_storage()
+    return _Storage(storage), value.shape, value.stride(), value.storage_offset()
+
+
+class _Storage:
+    def __init__(self, storage: Any) -> None:
+        self.storage, self.number = storage, storage._cdata
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Storage) and self.number == other.number
+
+    __hash__ = None
