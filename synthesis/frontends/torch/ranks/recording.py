@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -128,14 +129,10 @@ def _memory(value: torch.Tensor) -> Any:
     """What `y.data = ...` changes, which is no op. The memory itself is kept, so that no other
     comes to lie at its place."""
     storage = value.untyped_storage()
-    return _Storage(storage), value.shape, value.stride(), value.storage_offset()
+    return _Storage(storage, storage._cdata), value.shape, value.stride(), value.storage_offset()
 
 
+@dataclass(frozen=True)
 class _Storage:
-    def __init__(self, storage: Any) -> None:
-        self.storage, self.number = storage, storage._cdata
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Storage) and self.number == other.number
-
-    __hash__ = None
+    storage: Any = field(compare=False)
+    number: int
