@@ -11,7 +11,7 @@ import json
 import os
 import pickle
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -49,6 +49,7 @@ from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order as Trace
 from synthesis.frontends.torch.ranks.tracing import cotangents, follow, known_groups
+from synthesis.frontends.torch.rolling.match import entry_of
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program
 from synthesis.frontends.torch.target import TORCH_DTYPES
@@ -202,14 +203,22 @@ MOVES = VIEWS.union(
 """Ops that bring a parameter to where it is used, and its gradient back."""
 
 
-def _owned(program: Program) -> Program:
+def _owned(program: Program, lists: Sequence[str]) -> Program:
     """The program with what is done to a parameter before it is used, and to its gradient last,
-    in the module that has the parameter, whatever module ran it."""
+    in the module that has the parameter, whatever module ran it. What a block does to a parameter
+    that is not its own stays in the block."""
+
+    def block(path: str) -> tuple[str, int] | None:
+        found = ((prefix, entry_of(path, prefix)) for prefix in lists)
+        return next(((prefix, entry) for prefix, entry in found if entry is not None), None)
+
     owner = {i.name: i.path.rpartition(".")[0] for i in program.inputs if i.role == "param"}
     for node in program.nodes:
         found = {owner.get(v) for v in node.inputs}
         module = found.pop() if len(found) == 1 else None
-        if node.op in MOVES and module is not None:
+        if module is None or block(node.source.module) not in (None, block(module)):
+            continue
+        if node.op in MOVES:
             owner |= dict.fromkeys(node.outputs, module)
     readers = Counter(v for n in program.nodes for v in n.inputs)
     last = {o.value: o.path.rpartition(".")[0] for o in program.outputs if o.role == "grad"}
@@ -267,4 +276,4 @@ def _rolled(program: Program, facts: Mapping[str, Any], order: Order) -> Program
     at = made.index(True) if any(made) else None
     later = program.nodes[at:] if at is not None else ()
     backward = frozenset(v for n in later for v in n.outputs)
-    return roll_program(_owned(program), backward, lists, _depth(order)).program
+    return roll_program(_owned(program, lists), backward, lists, _depth(order)).program
