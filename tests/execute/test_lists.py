@@ -79,6 +79,32 @@ class M(nn.Module):
             x = stage(x)
         return x.square().mean()
 """
+TABLE = """import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x, table):
+        half = table[:, :4]
+        return x + self.down(self.up(x * torch.cat([half, half], -1)).relu())
+
+
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 8)
+        self.table.weight.requires_grad_(False)
+        self.h = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.h:
+            x = block(x, self.table.weight)
+        return x.square().mean()
+"""
 GEMMA2: dict[str, Any] = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -90,10 +116,12 @@ GEMMA2: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 
+TWO = Mesh.of(tp=2)
 
-def parallel(request: CaptureRequest, out: Path) -> str:
-    """The patch that was proved for two ranks."""
-    outcome = parallelize(Run([]), Job(request, Mesh.of(tp=2), hardware.load("h100"), out))
+
+def parallel(request: CaptureRequest, out: Path, mesh: Mesh = TWO) -> str:
+    """The patch that was proved."""
+    outcome = parallelize(Run([]), Job(request, mesh, hardware.load("h100"), out))
     assert outcome.verdict == "proved"
     return (out / "patch.diff").read_text()
 
@@ -115,6 +143,16 @@ def test_of_stages_that_end_in_whole_layers_the_blocks_are_split(tmp_path: Path)
     for stage in (0, 1):
         assert f'"stages.{stage}.blocks.*.mlp.0": ColwiseParallel' in diff
         assert f'"stages.{stage}.blocks.*.mlp.2": RowwiseParallel' in diff
+
+
+@pytest.mark.parametrize("mesh", [TWO, Mesh.of(dp=2)], ids=str)
+def test_what_a_block_takes_from_a_parameter_of_another_module_is_rolled_with_it(
+    tmp_path: Path, mesh: Mesh
+) -> None:
+    (tmp_path / "table.py").write_text(TABLE)
+    inputs = (InputSpec("x", (4, 8, 8)),)
+    request = CaptureRequest(f"{tmp_path / 'table.py'}:M", {}, inputs=inputs)
+    assert "fully_shard" in parallel(request, tmp_path / "out", mesh) or mesh == TWO
 
 
 def test_norms_after_sums_over_ranks_are_proved_in_rolled_layers(tmp_path: Path) -> None:

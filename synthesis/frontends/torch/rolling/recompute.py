@@ -61,14 +61,16 @@ def _shaped(program: Program, backward: frozenset[str], maker: dict[str, Node]) 
 
 
 def _gathered(program: Program) -> set[str]:
-    """Values that a rank has of parameters by gathering them."""
-    pieces = {i.name for i in program.inputs if i.role == "param"}
-    found: set[str] = set()
+    """Values that a rank has of parameters by gathering them. What another module than the
+    parameter's own takes from one is no part of it."""
+    pieces = {i.name: i.path.rpartition(".")[0] for i in program.inputs if i.role == "param"}
+    found: dict[str, str] = {}
     for node in program.nodes:
-        if node.op == "all_gather" and node.inputs[0] in pieces:
-            found |= set(node.outputs)
-        elif node.op in VIEWS and node.inputs[0] in pieces:
-            pieces |= set(node.outputs)
-        elif node.op in JOINED and all(v in found for v in node.inputs):
-            found |= set(node.outputs)
-    return found
+        first = node.inputs[0] if node.inputs else ""
+        if node.op == "all_gather" and first in pieces:
+            found |= dict.fromkeys(node.outputs, pieces[first])
+        elif node.op in VIEWS and first in pieces:
+            pieces |= dict.fromkeys(node.outputs, pieces[first])
+        elif node.op in JOINED and {found.get(v) for v in node.inputs} == {node.source.module}:
+            found |= dict.fromkeys(node.outputs, node.source.module)
+    return set(found)
