@@ -145,7 +145,7 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
         "Mamba2ForCausalLM": {"head_dim": 16, "num_heads": 4, "n_groups": 1},
         "FalconMambaForCausalLM": {},
         "JambaForCausalLM": {},
-        "BambaForCausalLM": {},
+        "BambaForCausalLM": {"mamba_n_heads": 8, "mamba_d_head": 8},
         "RecurrentGemmaForCausalLM": {},
         "RwkvForCausalLM": {},
         "Lfm2ForCausalLM": {},
@@ -180,8 +180,13 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
         "DeiTForImageClassification": {},
         "Dinov2ForImageClassification": {},
         "BeitForImageClassification": {},
-        "SwinForImageClassification": {"depths": [2], "embed_dim": 32, "window_size": 2},
-        "ConvNextForImageClassification": {},
+        "SwinForImageClassification": {
+            "depths": [2],
+            "num_heads": [4],
+            "embed_dim": 32,
+            "window_size": 2,
+        },
+        "ConvNextForImageClassification": {"depths": [1, 1], "hidden_sizes": [32, 64]},
     },
 }
 
