@@ -183,6 +183,9 @@ MODELS: dict[str, dict[str, dict[str, Any]]] = {
         "SwinForImageClassification": {
             "depths": [2],
             "num_heads": [4],
+            "num_attention_heads": [4],
+            "num_hidden_layers": 1,
+            "num_layers": 1,
             "embed_dim": 32,
             "window_size": 2,
         },

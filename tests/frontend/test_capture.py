@@ -107,6 +107,28 @@ def test_logsumexp_agrees_with_pytorch(user_model, dims):
     agrees(CaptureRequest(user_model(f"return self.w(x).logsumexp({dims}).sum()"), dtype="f64"))
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "roll(1, 0)",
+        "roll((-1, 2), (0, 1))",
+        "roll(5)",
+        "tril()",
+        "tril(-1)",
+        "triu(1)",
+        "unsqueeze(0).expand(2, -1, -1).triu()",
+    ],
+)
+def test_rolled_and_triangular_tensors_agree_with_pytorch(user_model, code):
+    agrees(CaptureRequest(user_model(f"return self.w(x).{code}.square().sum()"), dtype="f64"))
+
+
+def test_a_constant_that_is_read_by_strides_agrees_with_pytorch(user_model):
+    mask = "torch.zeros(4, 4).expand(4, 4).clone()"
+    code = f"m = {mask}\nm[1:3, 0] = 2.0\nreturn (self.w(x) * m.as_strided((4,), (5,))).sum()"
+    agrees(CaptureRequest(user_model(code), dtype="f64"))
+
+
 def test_forward_only_has_no_gradients(user_model):
     found = capture(CaptureRequest(user_model("return self.w(x)"), gradients=False))
     assert [o.role for o in found.program.outputs] == ["output"]

@@ -123,6 +123,8 @@ def _value(
         return args[0].reshape(args[1])
     if base == "expand":
         return args[0].expand(args[1])
+    if base == "as_strided":
+        args = (_laid_out(args[0], node.args[0]), *args[1:])
     target: Any = node.target
     if torch.Tag.pointwise in getattr(target, "tags", ()) and isinstance(val, torch.Tensor):
         args, kwargs = narrow(args, kwargs, tuple(val.shape))
@@ -130,6 +132,12 @@ def _value(
         return compress(out).expand(tuple(val.shape))
     out = target(*args, **kwargs)
     return compress(out) if isinstance(out, torch.Tensor) else out
+
+
+def _laid_out(value: torch.Tensor, node: Any) -> torch.Tensor:
+    """The value with the strides that it has in the graph, which `compress` may have changed."""
+    val = node.meta["val"]
+    return torch.empty_strided(val.shape, val.stride(), dtype=val.dtype).copy_(value)
 
 
 def narrow(args: Any, kwargs: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:

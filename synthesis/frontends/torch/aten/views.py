@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -190,6 +191,38 @@ def flip(e: Emit, x: str, dims: Sequence[int]) -> str:
     for dim in dims:
         x = e.add("flip", x, dim=e.dim(x, dim))
     return x
+
+
+@aten("roll.default")
+def roll(e: Emit, x: str, shifts: Sequence[int], dims: Sequence[int] = ()) -> str:
+    """Without dims it is the flat tensor that is rolled."""
+    if not dims:
+        flat = e.reshape(x, (math.prod(e.shape(x)),))
+        return e.reshape(roll(e, flat, shifts, (0,)), e.shape(x))
+    for shift, dim in zip(shifts, dims, strict=True):
+        dim = e.dim(x, dim)
+        extent = e.shape(x)[dim]
+        if extent and shift % extent:
+            cut = extent - shift % extent
+            x = e.concat([e.slice(x, dim, cut, extent), e.slice(x, dim, 0, cut)], dim)
+    return x
+
+
+@aten("tril.default")
+def tril(e: Emit, x: str, diagonal: int = 0) -> str:
+    return _triangle(e, x, "ge", diagonal)
+
+
+@aten("triu.default")
+def triu(e: Emit, x: str, diagonal: int = 0) -> str:
+    return _triangle(e, x, "le", diagonal)
+
+
+def _triangle(e: Emit, x: str, kept: str, diagonal: int) -> str:
+    """The elements with row + diagonal >= column, or <=; zeros elsewhere."""
+    *_, rows, columns = e.shape(x)
+    row = e.shift(e.iota((rows, 1), 0), diagonal)
+    return e.add("where", e.add(kept, row, e.iota((1, columns), 1)), x, e.operand(0, x))
 
 
 @aten("sum.dim_IntList", "sum.default")
