@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.compat import fingerprint_legacy as legacy
 from synthesis.guard.fingerprint import (
     ExoCluster,
     ExoVerifier,
@@ -37,6 +36,7 @@ from synthesis.guard.fingerprint import (
     verify_with_fault_injection,
 )
 from synthesis.guard.fingerprint.lifetimes import item_of
+from tests.fingerprint import published as legacy
 
 MACBOOKS = [("MacBook Pro", 18.0, "192.168.1.10"), ("MacBook Air", 8.0, "192.168.1.11")]
 
