@@ -21,6 +21,7 @@ from itertools import islice
 import numpy as np
 
 from benchmarks.mutation_testing.edits import Site, sites
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees, Model
 from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
@@ -417,7 +418,7 @@ def _verdict(step: Step, many: Program) -> tuple[str, str, str]:
     try:
         with np.errstate(all="ignore"):
             said = verify(
-                Problem(step.sequential, many, step.contract, consts=step.preconditions),
+                Problem(step.sequential, many, step.contract, consts=preconditions(step)),
                 simpler=False,
             )
     except (IRError, ContractError) as error:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.fault_kinds import MOVEMENT, FaultInjector, flip_bits, same_bytes
 from benchmarks.fault_rows import Row
 from synthesis.guard.fingerprint import (
-    FaultInjector,
     TensorPartition,
     fingerprint,
     handoff_key,
@@ -16,7 +16,6 @@ from synthesis.guard.fingerprint import (
     verify_pipeline_handoff,
     verify_send_buffer,
 )
-from synthesis.guard.fingerprint.faults import MOVEMENT, flip_bits, same_bytes
 from synthesis.guard.fingerprint.region import Array
 
 Rng = np.random.Generator

@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.fault_kinds import SUMS, FaultInjector, flip_bits
 from benchmarks.fault_rows import Row
 from synthesis.guard.fingerprint import (
-    FaultInjector,
     exact_all_reduce,
     fingerprint,
     ordered_sum,
@@ -19,7 +19,6 @@ from synthesis.guard.fingerprint import (
     verify_allreduce,
     verify_replicated,
 )
-from synthesis.guard.fingerprint.faults import SUMS, flip_bits
 from synthesis.guard.fingerprint.floats import narrow, widen
 from synthesis.guard.fingerprint.region import Array
 

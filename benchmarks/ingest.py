@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
 from synthesis.frontends.rank_programs import rank_texts, verify_ranks
@@ -133,7 +134,7 @@ def _verify(given: argparse.Namespace) -> None:
         if doing == "classes":
             read_s[0] = time.process_time() - begin
 
-    known = step.preconditions
+    known = preconditions(step)
     found = verify_ranks(step.sequential, given.verify, step.contract, consts=known, progress=tell)
     place = None if isinstance(found.verdict, Proof) else found.verdict.location
     shown = {

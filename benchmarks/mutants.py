@@ -29,6 +29,7 @@ import numpy as np
 
 import benchmarks.mutation_testing.messages  # noqa: F401  (declares its kinds)
 from benchmarks.mutation_testing.mutants import Mutation, mutations
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.strategies import OPEN, STRATEGIES, Strategy
 from benchmarks.steps.truth import agrees
 from synthesis.repair.diagnosis import verify
@@ -70,7 +71,7 @@ def judge(step: Step, distributed: Program) -> tuple[str, bool]:
     try:
         with np.errstate(all="ignore"):
             verdict = verify(
-                Problem(step.sequential, distributed, step.contract, consts=step.preconditions),
+                Problem(step.sequential, distributed, step.contract, consts=preconditions(step)),
                 simpler=False,
             )
     except (IRError, ContractError):

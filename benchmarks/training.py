@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
@@ -82,7 +83,7 @@ def measured(chosen: Plan, checked: bool) -> Row:
     step = training_step(MODELS[chosen.model], chosen.degrees)
     wrote = time.process_time()
     found = verify(
-        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+        Problem(step.sequential, step.distributed, step.contract, consts=preconditions(step))
     )
     proved = time.process_time()
     good = isinstance(found, Proof)

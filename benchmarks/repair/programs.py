@@ -21,6 +21,7 @@ from benchmarks.mutation_testing.corpus import cases
 from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.strategies import STRATEGIES
 from benchmarks.steps.truth import agrees
 from synthesis.training.step import Step
@@ -147,7 +148,7 @@ def _training() -> Iterator[Source]:
         def trained(program: Program, step: Step = step) -> bool:
             return _safely(lambda: agrees(step, inline(program)))
 
-        many, known = step.distributed, step.preconditions
+        many, known = step.distributed, preconditions(step)
         yield Source(f"{strategy}", step.sequential, many, step.contract, trained, known)
 
 

@@ -9,6 +9,7 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
@@ -41,7 +42,7 @@ def _size(program: Program) -> str:
 
 def _verdict(step: Step) -> tuple[int, list[str]]:
     verdict = verify(
-        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+        Problem(step.sequential, step.distributed, step.contract, consts=preconditions(step))
     )
     if isinstance(verdict, Proof):
         return 0, [f"proved  {len(step.contract.outputs)} outputs"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.steps import blocks
 from benchmarks.steps.model import Degrees, Model
-from synthesis.training import blocks
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine
 

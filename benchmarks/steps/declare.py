@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.steps import sync
+from benchmarks.steps.blocks import named
 from benchmarks.steps.model import Degrees, Model, table_type
 from benchmarks.steps.rank import batch_types, local_type
 from benchmarks.steps.weights import Weight, state_layout
 from synthesis.training import optimizer
-from synthesis.training.blocks import named, total
+from synthesis.training.optimizer import total
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import TensorType
 

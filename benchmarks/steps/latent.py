@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.steps import blocks
 from benchmarks.steps.model import Model
-from synthesis.training import blocks
 from verifier.kernel.program.builder import Builder
 
 

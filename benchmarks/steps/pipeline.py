@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from benchmarks.steps import declare, sync
+from benchmarks.steps.include import BATCH, Joint, Part, renamed, shared
 from benchmarks.steps.model import Degrees, Model
 from benchmarks.steps.rank import stage_program, stage_weights
 from benchmarks.steps.weights import weights
 from synthesis.schedules import Slot, generate
 from synthesis.training import optimizer
-from synthesis.training.blocks import row
-from synthesis.training.include import Part, renamed, shared
-from synthesis.training.microbatch import BATCH, Joint, added
+from synthesis.training.microbatch import added, row
 from synthesis.training.optimizer import Optimizer
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.builder import Builder

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from benchmarks.steps import context, latent, routing
+from benchmarks.steps import blocks, context, latent, routing
+from benchmarks.steps.include import Joint, forward_nodes
 from benchmarks.steps.model import Degrees, Model, local_batch, table_type
 from benchmarks.steps.weights import Weight, layout, run_weights, stage_runs, weights
 from synthesis.autodiff import grad
-from synthesis.training import blocks
-from synthesis.training.include import forward_nodes
-from synthesis.training.microbatch import Joint
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine, Attr, TensorType
 

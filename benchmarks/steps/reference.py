@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from benchmarks.steps import latent, routing
+from benchmarks.steps import blocks, latent, routing
+from benchmarks.steps.include import Joint, accumulated, forward_nodes, shared
 from benchmarks.steps.model import Degrees, Model, table_type
 from benchmarks.steps.weights import Weight, run_weights, stage_runs, weights
 from synthesis.autodiff import grad
-from synthesis.training import blocks, optimizer
-from synthesis.training.include import forward_nodes, shared
-from synthesis.training.microbatch import Joint, repeated, unrolled
+from synthesis.training import optimizer
 from synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
@@ -47,7 +46,7 @@ def reference(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
             b.input(f"{w.name}.{moment}", TensorType(w.shape), "input", f"{w.path}.{moment}")
     blocks.named(b, b.add("reciprocal", blocks.total(b, "weight")), "inverse_count")
     joint = _joint(model, degrees, rows, table)
-    sums = (repeated if degrees.scan_micro_batches else unrolled)(b, joint, count)
+    sums = accumulated(b, joint, count, scan=degrees.scan_micro_batches)
     b.output(sums["loss:loss"], "loss", "loss")
     grads = {w.name: sums[f"grad:{w.path}"] for w in table}
     factor = clip_factor(b, squares(b, list(grads.values())), opt)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees, Model
 from benchmarks.steps.step import training_step
 from benchmarks.steps.warm import warm_seconds
@@ -164,7 +165,7 @@ def measured(point: Point, *, again: bool = True, checked: bool = True) -> Row:
     step = training_step(point.model, point.degrees)
     wrote = time.perf_counter()
     found = verify(
-        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions)
+        Problem(step.sequential, step.distributed, step.contract, consts=preconditions(step))
     )
     proved = time.perf_counter()
     d = point.degrees

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.steps import declare, pipeline, sync
+from benchmarks.steps.include import BATCH, accumulated
 from benchmarks.steps.model import Degrees, Model, check
 from benchmarks.steps.rank import stage_program
 from benchmarks.steps.reference import reference
 from benchmarks.steps.weights import Weight, layout, state_layout, weights
 from synthesis.training import optimizer
-from synthesis.training.microbatch import BATCH, repeated, unrolled
 from synthesis.training.optimizer import Optimizer
 from synthesis.training.step import Step
 from verifier.kernel.contract import Contract, output_key
@@ -41,7 +41,7 @@ def _program(model: Model, degrees: Degrees, opt: Optimizer) -> Program:
     declare.inputs(b, model, degrees, table)
     declare.inverse_count(b, degrees)
     joint = stage_program(model, degrees, 0)
-    sums = (repeated if degrees.scan_micro_batches else unrolled)(b, joint, degrees.micro_batches)
+    sums = accumulated(b, joint, degrees.micro_batches, scan=degrees.scan_micro_batches)
     loss = sums["loss:loss"]
     if degrees.data:
         loss = b.add("all_reduce", loss, mesh_dim=sync.over(degrees.data), reduce="sum")

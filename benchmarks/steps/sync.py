@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from benchmarks.steps.model import Degrees
 from benchmarks.steps.weights import Weight, layout
-from synthesis.training.blocks import over
+from synthesis.training.captured import over
 from synthesis.training.optimizer import Optimizer, State, adamw, squares
 from verifier.kernel.program.builder import Builder
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from benchmarks.steps.examples import examples
 from synthesis.training.step import Step
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
@@ -29,7 +30,7 @@ def gap(step: Step, distributed: Program | None = None, seed: int = 0) -> float:
     """
     many = distributed or step.distributed
     rng = np.random.default_rng(seed)
-    inputs = step.examples(rng)
+    inputs = examples(step, rng)
     want = evaluate(step.sequential, inputs)
     ranks = _ranks(step, many, inputs, rng)
     names = {output_key(o): o.value for o in many.outputs}

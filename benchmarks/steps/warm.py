@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from benchmarks.steps.examples import preconditions
 from synthesis.training.step import Step
 from verifier.problem import Problem
 from verifier.reuse import Base, proved_again
@@ -67,7 +68,7 @@ def warm_seconds(step: Step) -> dict[str, float]:
     text, spans, found = to_text(step.distributed), Spans(), list[Base]()
     program = parse_text(text, "distributed", spans)
     verify(
-        Problem(step.sequential, program, step.contract, consts=step.preconditions),
+        Problem(step.sequential, program, step.contract, consts=preconditions(step)),
         remember=found,
     )
     if not found:

@@ -8,14 +8,12 @@ where it lies. One device does the same with whole tensors, and is what the rank
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from synthesis.training import optimizer
-from synthesis.training.blocks import over, row
-from synthesis.training.include import Part
-from synthesis.training.microbatch import Joint, added, repeated
+from synthesis.training.microbatch import added, include, repeated, row
 from synthesis.training.optimizer import Optimizer, State, adamw, clip_factor, squares
 from synthesis.training.staged import PIPELINE
 from synthesis.training.step import Step, TrainingError
@@ -23,7 +21,7 @@ from verifier.kernel.contract import Balanced, Contract, output_key
 from verifier.kernel.layout import Layout, whole
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Input, Program
-from verifier.kernel.program.types import TensorType
+from verifier.kernel.program.types import Attr, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
 
 
@@ -97,11 +95,11 @@ class _Pass:
                 kind = TensorType(types[item.name].type.shape)
                 name, path = f"{item.name}.{moment}", f"{item.path}.{moment}"
                 b.input(name, kind, "input", path, types[item.name].where)
-        joint = Joint(_learning(program), len(program.nodes))
+        learning = _learning(program)
         if apart:
-            sums = self._written_out(b, joint)
+            sums = self._written_out(b, learning)
         else:
-            sums = repeated(b, joint, self.count, self.batch)
+            sums = repeated(b, learning, self.count, self.batch)
         share = Fraction(1, self.count)
         loss = b.add("mul_scalar", sums[output_key(self.losses[0])], value=share)
         b.output(_everywhere(b, loss), "loss", self.losses[0].path)
@@ -120,14 +118,12 @@ class _Pass:
             b.output(second, "output", f"{item.path}.second.new")
         return b.build()
 
-    def _written_out(self, b: Builder, joint: Joint) -> dict[str, str]:
+    def _written_out(self, b: Builder, program: Program) -> dict[str, str]:
         sums: dict[str, str] = {}
+        names = [i.name for i in program.inputs]
         for m in range(self.count):
-            part = Part(joint.program, joint.forward, _prefix(m))
-            names = [i.name for i in joint.program.inputs]
-            part.bind({n: row(b, n, m) if n in self.batch else n for n in names})
-            part.forward(b)
-            added(b, sums, part.outputs())
+            bound = {n: row(b, n, m) if n in self.batch else n for n in names}
+            added(b, sums, include(b, program, bound, _prefix(m)))
         return sums
 
     def _norm_squared(
@@ -216,3 +212,8 @@ def _contract(found: _Pass, contract: Contract, count: int) -> Contract:
 
 def _each(why: str, micro_batch: int, count: int) -> str:
     return why if count == 1 else f"{why} in micro-batch {micro_batch}"
+
+
+def over(names: Sequence[str]) -> Attr:
+    """The `mesh_dim` attribute for one or several mesh dims."""
+    return names[0] if len(names) == 1 else tuple(names)

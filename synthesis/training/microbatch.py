@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
-from synthesis.training.blocks import row
-from synthesis.training.include import Part
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
@@ -15,16 +12,49 @@ from verifier.kernel.program.types import Attr, TensorType
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import regions
 
-BATCH = ("ids", "labels", "weight")
-"""Inputs with a leading dim of micro-batches."""
+
+def row(b: Builder, x: str, index: int) -> str:
+    """Entry `index` of the first dim."""
+    shape = b.types[x].shape
+    cut = b.add("slice", x, dim=0, start=index, stop=index + 1)
+    return b.add("reshape", cut, shape=shape[1:])
 
 
-@dataclass(frozen=True)
-class Joint:
-    """A program with its gradients, and how many of its nodes are forward."""
+def include(
+    b: Builder, program: Program, inputs: Mapping[str, str], prefix: str = ""
+) -> dict[str, str]:
+    """Add the nodes that some output needs. Gives the outer values of the outputs, by key.
 
-    program: Program
-    forward: int
+    Args:
+        inputs: name of an input -> the outer value that it is.
+        prefix: what the names of the values that are added begin with.
+    """
+    names = dict(inputs)
+    wanted = needed(program, (o.value for o in program.outputs))
+    for node in program.nodes:
+        if not any(v in wanted for v in node.outputs):
+            continue
+        named = tuple(f"{prefix}{v}" for v in node.outputs)
+        b.add_node(
+            node.op,
+            tuple(names[v] for v in node.inputs),
+            node.attrs,
+            outputs=named,
+            body=node.body,
+            where=node.where or None,
+            timing=node.timing,
+        )
+        names.update(zip(node.outputs, named, strict=True))
+    return {output_key(o): names[o.value] for o in program.outputs}
+
+
+def needed(program: Program, values: Iterable[str]) -> frozenset[str]:
+    """These values, and all that they are made of."""
+    wanted = set(values)
+    for node in reversed(program.nodes):
+        if any(v in wanted for v in node.outputs):
+            wanted.update(node.inputs)
+    return frozenset(wanted)
 
 
 def added(b: Builder, sums: dict[str, str], shares: Mapping[str, str]) -> None:
@@ -33,41 +63,22 @@ def added(b: Builder, sums: dict[str, str], shares: Mapping[str, str]) -> None:
         sums[key] = b.add("add", sums[key], share) if key in sums else share
 
 
-def unrolled(b: Builder, joint: Joint, count: int) -> dict[str, str]:
-    """One copy of the program per micro-batch; the sums by output key."""
-    sums: dict[str, str] = {}
-    for m in range(count):
-        part = Part(joint.program, joint.forward, f"mb{m}.")
-        part.bind({i.name: i.name for i in joint.program.inputs if i.name not in BATCH})
-        part.bind({name: row(b, name, m) for name in BATCH})
-        part.forward(b)
-        part.backward(b)
-        added(b, sums, part.outputs())
-    return sums
-
-
-def repeated(
-    b: Builder, joint: Joint, count: int, batch: Collection[str] = BATCH
-) -> dict[str, str]:
+def repeated(b: Builder, program: Program, count: int, batch: Collection[str]) -> dict[str, str]:
     """A scan over the micro-batches that carries the sums, which start at zero."""
-    inner = Builder("micro_batch", joint.program.mesh)
-    places = regions(joint.program).values
-    kept = {output_key(o): (joint.program[o.value], places[o.value]) for o in joint.program.outputs}
-    inner.reserve(joint.program.types)
+    inner = Builder("micro_batch", program.mesh)
+    places = regions(program).values
+    kept = {output_key(o): (program[o.value], places[o.value]) for o in program.outputs}
+    inner.reserve(program.types)
     sums = {k: inner.input(f"sum.{k}", t, "carry", where=where) for k, (t, where) in kept.items()}
-    for item in joint.program.inputs:
+    for item in program.inputs:
         if item.name in batch:
             inner.input(item.name, item.type, "xs", where=item.where)
-    for item in joint.program.inputs:
+    for item in program.inputs:
         if item.name not in batch:
             inner.input(item.name, item.type, "const", where=item.where)
-    part = Part(joint.program, joint.forward, "")
-    part.bind({i.name: i.name for i in joint.program.inputs})
-    part.forward(inner)
-    part.backward(inner)
-    for key, share in part.outputs().items():
+    for key, share in include(inner, program, {i.name: i.name for i in program.inputs}).items():
         inner.output(inner.add("add", sums[key], share), "carry", key)
-    names = [i.name for i in joint.program.inputs]
+    names = [i.name for i in program.inputs]
     xs = [n for n in names if n in batch]
     consts = [n for n in names if n not in batch]
     zeros = [_zero(b, type, where) for type, where in kept.values()]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synthesis.training.blocks import total
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import TensorType
 
@@ -39,6 +38,11 @@ def scalars(b: Builder) -> None:
     """Declare the scalars of this step, the same on every rank."""
     for name in SCALARS:
         b.input(name, TensorType(()), "const")
+
+
+def total(b: Builder, x: str) -> str:
+    """The sum of all entries."""
+    return b.add("sum", x, dims=tuple(range(len(b.types[x].shape))), keepdim=False)
 
 
 def squares(b: Builder, grads: Sequence[str]) -> str:

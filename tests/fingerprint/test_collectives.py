@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.fault_kinds import flip_bits
 from synthesis.guard.fingerprint import (
     GAY_SEED,
     DistributedContext,
@@ -44,7 +45,6 @@ from synthesis.guard.fingerprint import (
     verify_replicated,
     verify_send_buffer,
 )
-from synthesis.guard.fingerprint.faults import flip_bits
 from synthesis.guard.fingerprint.floats import narrow, widen
 from synthesis.guard.fingerprint.outcome import Verdict
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.fault_kinds import flip_bits
 from synthesis.guard.fingerprint import (
     FingerprintError,
     Fp,
@@ -28,7 +29,6 @@ from synthesis.guard.fingerprint import (
     total,
     verify_coverage,
 )
-from synthesis.guard.fingerprint.faults import flip_bits
 from synthesis.guard.fingerprint.mix import fmix, splitmix64, unfmix, unsplitmix64
 
 U64 = st.integers(0, 2**64 - 1)

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthesis.guard.fingerprint import (
-    Fault,
-    FingerprintError,
-    machine,
-    verify_distributed_inference,
-)
-from synthesis.guard.fingerprint.faults import MOVEMENT, SUMS
-from synthesis.guard.fingerprint.machine import Processes
+from benchmarks.fault_kinds import MOVEMENT, SUMS, Fault
+from benchmarks.fingerprint_runs import machine
+from benchmarks.fingerprint_runs.inference import verify_distributed_inference
+from benchmarks.fingerprint_runs.machine import Processes
+from synthesis.guard.fingerprint import FingerprintError
 
 PLAN = """program many mesh(dp=2, tp=2)
   input %x: f64[4, 6]

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.compat import fingerprint_legacy as legacy
+from benchmarks.fault_kinds import Fault, FaultInjector
+from benchmarks.fingerprint_runs.inference import verify_distributed_inference
+from benchmarks.fingerprint_runs.ring import SimulatedCluster, verify_with_fault_injection
 from synthesis.guard.fingerprint import (
     ExoCluster,
     ExoVerifier,
-    Fault,
-    FaultInjector,
     FingerprintError,
     KernelColorContext,
-    SimulatedCluster,
     create_exo_partitions,
     eventual_color,
     eventual_fingerprint,
@@ -30,13 +29,12 @@ from synthesis.guard.fingerprint import (
     handoff_key,
     kernel_color,
     kernel_finalize,
-    verify_distributed_inference,
     verify_exo_inference,
     verify_exo_ring,
     verify_items,
-    verify_with_fault_injection,
 )
 from synthesis.guard.fingerprint.lifetimes import item_of
+from tests.fingerprint import published as legacy
 
 MACBOOKS = [("MacBook Pro", 18.0, "192.168.1.10"), ("MacBook Air", 8.0, "192.168.1.11")]
 

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.rewrites import apply, kinds
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import Degrees
 from benchmarks.steps.strategies import Strategy
 from synthesis.repair.diagnosis import verify
@@ -44,7 +45,7 @@ def proved(degrees: Degrees) -> tuple[Step, Base]:
     step = Strategy("step", degrees).step()
     kept: list[Base] = []
     verdict = verify(
-        Problem(step.sequential, step.distributed, step.contract, consts=step.preconditions),
+        Problem(step.sequential, step.distributed, step.contract, consts=preconditions(step)),
         remember=kept,
     )
     assert isinstance(verdict, Proof)
@@ -124,7 +125,7 @@ def test_mutants_are_proved_again_only_where_they_are_proved(degrees: Degrees) -
         seen += 1
         if proved_again(base, edited) is not None:
             verdict = verify(
-                Problem(step.sequential, edited, step.contract, consts=step.preconditions)
+                Problem(step.sequential, edited, step.contract, consts=preconditions(step))
             )
             assert isinstance(verdict, Proof), (mutation.kind, mutation.text)
     assert seen > 5

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import Degrees
 from benchmarks.steps.strategies import Strategy
 from synthesis.repair.diagnosis import verify
@@ -32,7 +33,7 @@ def kept() -> Kept:
     text, spans, found = to_text(step.distributed), Spans(), list[Base]()
     program = parse_text(text, "d.txt", spans)
     verify(
-        Problem(step.sequential, program, step.contract, consts=step.preconditions), remember=found
+        Problem(step.sequential, program, step.contract, consts=preconditions(step)), remember=found
     )
     return Kept(found[0], b"s", b"c", text, spans, 7)
 

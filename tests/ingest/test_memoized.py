@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.steps.examples import preconditions
 from tests.training.steps import step_of
 from tests.verifier import test_random_scans as scans
 from tests.verifier.random_programs import MESHES, inputs, pieces, values
@@ -47,7 +48,7 @@ def test_training_steps(name: str, domain: Domain) -> None:
     step = step_of(name)
     one, many = inline(step.sequential), inline(step.distributed)
     rng = np.random.default_rng(0)
-    drawn = sample(one, domain, rng, step.preconditions)
+    drawn = sample(one, domain, rng, preconditions(step))
     both = one, many, step.contract, drawn, domain
     with np.errstate(all="ignore"):
         want = run_both(*both, np.random.default_rng(1))
@@ -101,7 +102,7 @@ def test_random_blocks(seed: int) -> None:
 def test_a_budget_is_kept() -> None:
     step = step_of(STEPS[0])
     one, many = inline(step.sequential), inline(step.distributed)
-    drawn = sample(one, Floats(), np.random.default_rng(0), step.preconditions)
+    drawn = sample(one, Floats(), np.random.default_rng(0), preconditions(step))
     mesh, rng = many.mesh, np.random.default_rng(0)
     cut = {n: scatter(drawn[n], step.contract.inputs[n], mesh, Floats(), rng) for n in drawn}
     ranks = [{n: p[r] for n, p in cut.items()} for r in range(mesh.size)]

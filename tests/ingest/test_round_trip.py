@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
 from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
@@ -66,7 +67,7 @@ def test_training_steps_come_back(tmp_path: Path, degrees: Degrees) -> None:
 def test_the_verdict_on_a_training_step_is_the_same(tmp_path: Path) -> None:
     step = training_step(MODELS["tiny"], Degrees(tp=2, pp=2))
     write_ranks(step.distributed, tmp_path)
-    known = step.preconditions
+    known = preconditions(step)
     assert isinstance(
         verify(Problem(step.sequential, step.distributed, step.contract, consts=known)), Proof
     )

@@ -17,11 +17,11 @@ from agent.repairing import Choice, Files, command, patch
 from agent.run import Outcome, Run, conduct
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
-from shardproof.compat.pair import pair, write
 from synthesis.repair import Edit, contract_values, repair
 from synthesis.repair.diagnosis import verify
 from synthesis.repair.search import NotRepaired, Repaired
 from tests.llm.scripted import Scripted
+from tests.repair.files import pair, write
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.text.contract import compose, load_contract

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.strategies import OPEN, STRATEGIES
 from synthesis.repair.diagnosis import verify
 from synthesis.training.step import Step
@@ -25,5 +26,5 @@ def judged(step: Step, distributed: Program | None = None) -> Verdict:
     many = distributed or step.distributed
     with np.errstate(all="ignore"):
         return verify(
-            Problem(step.sequential, many, step.contract, consts=step.preconditions), simpler=False
+            Problem(step.sequential, many, step.contract, consts=preconditions(step)), simpler=False
         )

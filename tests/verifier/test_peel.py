@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import TINY, Degrees
 from benchmarks.steps.step import training_step
 from synthesis.repair.diagnosis import verify
@@ -124,7 +125,7 @@ def test_steps_written_out_are_proved_and_checked(
 ) -> None:
     given_ = step()
     many = written_out(given_.distributed, micro_batch, stage, layer)
-    said = verify(Problem(given_.sequential, many, given_.contract, consts=given_.preconditions))
+    said = verify(Problem(given_.sequential, many, given_.contract, consts=preconditions(given_)))
     assert isinstance(said, Proof)
     assert len(said.certificate["peels"]) == (1 if layer is None else 3)
     found = check(said.certificate, Problem(given_.sequential, many, given_.contract))

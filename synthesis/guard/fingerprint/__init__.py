@@ -39,8 +39,6 @@ from synthesis.guard.fingerprint.exo import (
     verify_exo_inference,
     verify_exo_ring,
 )
-from synthesis.guard.fingerprint.faults import Fault, FaultInjector
-from synthesis.guard.fingerprint.inference import verify_distributed_inference
 from synthesis.guard.fingerprint.lifetimes import (
     KernelColorContext,
     eventual_color,
@@ -77,7 +75,6 @@ from synthesis.guard.fingerprint.sharded import (
     combined_fingerprint,
     shard_fingerprint,
 )
-from synthesis.guard.fingerprint.simulate import SimulatedCluster, verify_with_fault_injection
 from synthesis.guard.fingerprint.sums import sample, signed_checksum
 
 __all__ = [
@@ -86,14 +83,11 @@ __all__ = [
     "ExoCluster",
     "ExoPartition",
     "ExoVerifier",
-    "Fault",
-    "FaultInjector",
     "FingerprintError",
     "Fp",
     "KernelColorContext",
     "Region",
     "ShardedTensor",
-    "SimulatedCluster",
     "TensorPartition",
     "Verdict",
     "color_embeddings",
@@ -133,7 +127,6 @@ __all__ = [
     "verify_broadcast",
     "verify_coverage",
     "verify_descriptors",
-    "verify_distributed_inference",
     "verify_dp_gradients",
     "verify_exo_inference",
     "verify_exo_ring",
@@ -142,5 +135,4 @@ __all__ = [
     "verify_reduce_scatter",
     "verify_replicated",
     "verify_send_buffer",
-    "verify_with_fault_injection",
 ]

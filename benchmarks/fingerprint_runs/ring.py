@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks.fault_kinds import Fault, FaultInjector
+from benchmarks.fingerprint_runs.inference import Run
 from synthesis.guard.fingerprint.collectives import handoff_key
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.exo import create_exo_partitions, exo_ring_route, verify_exo_ring
-from synthesis.guard.fingerprint.faults import Fault, FaultInjector
-from synthesis.guard.fingerprint.inference import Run
 from synthesis.guard.fingerprint.mix import MASK
 from synthesis.guard.fingerprint.movement import fingerprint
 from synthesis.guard.fingerprint.outcome import Verdict, combined

@@ -25,7 +25,8 @@ from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
 
 Given = Sequence[Array | None]
-WORKER = "synthesis.guard.fingerprint_gloo"
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = "benchmarks.fingerprint_runs.gloo"
 """The program of one rank; torch is known there."""
 
 
@@ -81,6 +82,7 @@ class Processes:
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=errors,
+                        cwd=ROOT,
                         env=environment() | {"GLOO_SOCKET_IFNAME": "lo"},
                     )
                 )

@@ -1,4 +1,4 @@
-"""`python -m synthesis.guard.fingerprint_gloo RANK SIZE FILE`: one rank of the fingerprints' runs
+"""`python -m benchmarks.fingerprint_runs.gloo RANK SIZE FILE`: one rank of the fingerprints' runs
 on gloo. Takes calls from stdin and answers on stdout, pickled; ends with its parent.
 """
 

@@ -1,14 +1,39 @@
-"""Puts the nodes of one program into another that is being built."""
+"""Puts the nodes of one program into another that is being built, in several goes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from synthesis.autodiff import expand
+from synthesis.training.microbatch import added, include, needed, repeated, row
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node, Program
+
+BATCH = ("ids", "labels", "weight")
+"""Inputs with a leading dim of micro-batches."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A program with its gradients, and how many of its nodes are forward."""
+
+    program: Program
+    forward: int
+
+
+def accumulated(b: Builder, joint: Joint, count: int, *, scan: bool) -> dict[str, str]:
+    """The sums of all micro-batches by output key: of one repeated block, or of a copy for each."""
+    program = joint.program
+    if scan:
+        return repeated(b, program, count, BATCH)
+    sums: dict[str, str] = {}
+    for m in range(count):
+        bound = {i.name: i.name for i in program.inputs if i.name not in BATCH}
+        bound |= {name: row(b, name, m) for name in BATCH}
+        added(b, sums, include(b, program, bound, f"mb{m}."))
+    return sums
 
 
 class Part:
@@ -21,7 +46,7 @@ class Part:
     def __init__(self, program: Program, forward: int, prefix: str) -> None:
         self.program, self.cut, self.prefix = program, forward, prefix
         self.names: dict[str, str] = {}
-        self.needed = _needed(program, (o.value for o in program.outputs))
+        self.needed = needed(program, (o.value for o in program.outputs))
         self.added: set[int] = set()
 
     def bind(self, inputs: Mapping[str, str]) -> None:
@@ -34,8 +59,8 @@ class Part:
     def backward(self, b: Builder, toward: str = "") -> None:
         """The backward nodes; only those that the output `toward` (a key) needs, if it is given."""
         ends = [o.value for o in self.program.outputs if output_key(o) == toward]
-        needed = _needed(self.program, ends) if toward else self.needed
-        self._add(b, range(self.cut, len(self.program.nodes)), needed)
+        wanted = needed(self.program, ends) if toward else self.needed
+        self._add(b, range(self.cut, len(self.program.nodes)), wanted)
 
     def outputs(self) -> dict[str, str]:
         """Outer values by output key, `role:path`, of what was added so far."""
@@ -62,14 +87,6 @@ class Part:
                 timing=node.timing,
             )
             self.names.update(zip(node.outputs, named, strict=True))
-
-
-def _needed(program: Program, values: Iterable[str]) -> frozenset[str]:
-    wanted = set(values)
-    for node in reversed(program.nodes):
-        if any(v in wanted for v in node.outputs):
-            wanted.update(node.inputs)
-    return frozenset(wanted)
 
 
 def forward_nodes(program: Program) -> int:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fault_kinds import SUMS, Fault, FaultInjector
+from benchmarks.fingerprint_runs.inference import Run, added, checked_faults, none_left
+from benchmarks.fingerprint_runs.machine import Machine, Simulated, start
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.exact import one_nan
-from synthesis.guard.fingerprint.faults import SUMS, Fault, FaultInjector
-from synthesis.guard.fingerprint.inference import Run, added, checked_faults, none_left
-from synthesis.guard.fingerprint.machine import Machine, Simulated, start
 from synthesis.guard.fingerprint.mix import MASK
 from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.fingerprint.movement import fingerprint

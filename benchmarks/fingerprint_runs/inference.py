@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.fault_kinds import SUMS, Fault, FaultInjector
 from synthesis.guard.fingerprint.collectives import (
     handoff_key,
     verify_allgather,
@@ -21,7 +22,6 @@ from synthesis.guard.fingerprint.collectives import (
 )
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.exact import ordered_sum, sum_canary
-from synthesis.guard.fingerprint.faults import SUMS, Fault, FaultInjector
 from synthesis.guard.fingerprint.mix import MASK
 from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.fingerprint.movement import colors, fingerprint
@@ -32,7 +32,7 @@ from synthesis.guard.fingerprint.region import Array
 from synthesis.guard.fingerprint.sums import sample
 
 if TYPE_CHECKING:
-    from synthesis.guard.fingerprint.machine import Machine
+    from benchmarks.fingerprint_runs.machine import Machine
     from verifier.kernel.program.program import Program
 
 
@@ -93,10 +93,10 @@ def verify_distributed_inference(
         FingerprintError: sizes that do not split over the ranks, a fault of no op or no rank, no
             such backend, or ranks that end.
     """
-    from synthesis.guard.fingerprint.machine import start
+    from benchmarks.fingerprint_runs.machine import start
 
     if plan is not None:
-        from synthesis.guard.fingerprint.planned import verify_plan
+        from benchmarks.fingerprint_runs.planned import verify_plan
 
         return verify_plan(plan, backend=backend, seed=seed, faults=faults, inputs=inputs)
     if inputs is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
+from synthesis.training.optimizer import total
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.types import Affine, Attr
+from verifier.kernel.program.types import Affine
 
 LOW = Fraction(-(10**30))
 """What a masked score is before the softmax."""
@@ -100,18 +100,6 @@ def named(b: Builder, x: str, name: str) -> str:
     return name
 
 
-def total(b: Builder, x: str) -> str:
-    """The sum of all entries."""
-    return b.add("sum", x, dims=tuple(range(len(b.types[x].shape))), keepdim=False)
-
-
-def row(b: Builder, x: str, index: int) -> str:
-    """Entry `index` of the first dim."""
-    shape = b.types[x].shape
-    cut = b.add("slice", x, dim=0, start=index, stop=index + 1)
-    return b.add("reshape", cut, shape=shape[1:])
-
-
 def head_scale(head_dim: int) -> Fraction:
     """A rational near `1 / sqrt(head_dim)`; the same in both programs."""
     return Fraction(1 / head_dim**0.5).limit_denominator(1 << 20)
@@ -124,8 +112,3 @@ def balance(b: Builder, mask: str, probs: str, weight: Fraction) -> str:
     """
     routed, likely = (b.add("sum", v, dims=(1,), keepdim=False) for v in (mask, probs))
     return b.add("mul_scalar", total(b, b.add("mul", routed, likely)), value=weight)
-
-
-def over(names: Sequence[str]) -> Attr:
-    """The `mesh_dim` attribute for one or several mesh dims."""
-    return names[0] if len(names) == 1 else tuple(names)
