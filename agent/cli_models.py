@@ -76,7 +76,7 @@ def parallelize(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Plan, prove and patch a model for a mesh, or for a number of devices.
+    """Plan, prove and patch a model for a mesh or a cluster.
 
     With `--gpus` the mesh, batches, schedule and all else is chosen and priced. The model is
     captured and planned, the plan is written as a patch, and the patched source is read back and
