@@ -14,6 +14,18 @@ Target = Annotated[
     ),
 ]
 MeshDims = Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")]
+Gpus = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Devices: the mesh and all else is chosen for them."),
+]
+GlobalBatch = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Sequences of an optimizer step that is priced."),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="What products are priced in: bf16, fp8 or fp4; by default the config's."),
+]
 Hardware = Annotated[
     str, typer.Option(help="Cluster the cost model assumes: a shipped name or a TOML file.")
 ]

@@ -14,12 +14,14 @@ from agent.arguments import (
     Batch,
     Config,
     Constrain,
+    Dtype,
     FullDepth,
+    GlobalBatch,
+    Gpus,
     Hardware,
     Inputs,
     Json,
     Memory,
-    MeshDims,
     Pin,
     Seq,
     Target,
@@ -29,8 +31,11 @@ from agent.arguments import (
 
 def parallelize(
     target: Target,
-    mesh: MeshDims,
     out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
+    mesh: Annotated[
+        str | None, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2. Or --gpus.")
+    ] = None,
+    gpus: Gpus = None,
     config: Config = [],
     inputs: Inputs = [],
     batch: Batch = None,
@@ -44,6 +49,8 @@ def parallelize(
         ),
     ] = None,
     hardware: Hardware = "h100",
+    global_batch: GlobalBatch = None,
+    dtype: Dtype = None,
     pin: Pin = [],
     ban: Ban = [],
     memory: Memory = None,
@@ -69,14 +76,16 @@ def parallelize(
     timeout: Timeout = None,
     json: Json = False,
 ) -> int:
-    """Plan, prove and patch a model for a mesh.
+    """Plan, prove and patch a model for a mesh or a cluster.
 
-    The model is captured and planned, the plan is written as a patch, and the patched source is
-    read back and proved. Nothing is written unless the run gets as far as a verdict.
+    With `--gpus` the mesh, batches, schedule and all else is chosen and priced. The model is
+    captured and planned, the plan is written as a patch, and the patched source is read back and
+    proved. Nothing is written unless the run gets as far as a verdict.
 
     \b
     Examples:
       shardproof parallelize examples/nanogpt.py:GPT --mesh dp=2,tp=2 --out out/
+      shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out out/
       shardproof parallelize hf:LlamaForCausalLM --config llama3-8b.json --mesh tp=8 --out out/
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
@@ -87,12 +96,12 @@ def parallelize(
         from synthesis.frontends.torch.process import warm_up
 
         warm_up(target)
-        from agent import considering, pipeline
-        from agent.options import read_mesh
+        from agent import choosing, considering, pipeline
+        from agent.options import Wanted, mesh_for
         from synthesis import hardware as clusters
 
         job = pipeline.Job(
-            mesh=read_mesh(mesh),
+            mesh=mesh_for(mesh, gpus),
             request=pipeline.request(target, config, inputs, batch, seq, full_depth),
             cluster=clusters.load(hardware),
             out=out,
@@ -102,7 +111,10 @@ def parallelize(
             arguments=tuple(sys.argv[1:]),
             wishes=considering.wished(pin, ban, memory, constrain),
             llm=llm,
+            wanted=Wanted(gpus or 1, hardware, global_batch, seq, dtype, memory),
         )
+        if mesh is None:
+            return choosing.parallelize(run, job, translation)
         if translation is None and llm == "none":
             return pipeline.parallelize(run, job)
         from agent.translation import command

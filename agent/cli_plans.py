@@ -1,4 +1,4 @@
-"""candidates, why-not and price on the command line."""
+"""plan, candidates, why-not and price on the command line."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from agent.arguments import (
     Batch,
     Config,
     Constrain,
+    Dtype,
+    GlobalBatch,
     Hardware,
     Inputs,
     Json,
@@ -128,6 +130,46 @@ def why_not(
     return conduct("why-not", sys.argv[1:], work, json=json, timeout=timeout)
 
 
+def plan(
+    target: Target,
+    gpus: Annotated[int, typer.Option(min=1, metavar="N", help="Devices of the cluster.")],
+    config: Config = [],
+    inputs: Inputs = [],
+    batch: Batch = None,
+    seq: Seq = None,
+    hardware: Hardware = "h100",
+    global_batch: GlobalBatch = None,
+    dtype: Dtype = None,
+    memory: Memory = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write choice and certificate as JSON.")
+    ] = None,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> int:
+    """Choose a training configuration for a cluster, by price alone.
+
+    Degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and recomputation. A model
+    of transformers is not captured where its config has its shape. Nothing is proved or patched.
+
+    \b
+    Examples:
+      shardproof plan hf:LlamaForCausalLM --config llama3-405b.json --gpus 16384
+      shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out strategy.json
+    """
+    from agent.run import Outcome, Run, conduct
+
+    def work(run: Run) -> Outcome:
+        from agent import choosing, pipeline
+        from agent.options import Wanted
+
+        asked = pipeline.request(target, config, inputs, batch, seq, full_depth=False)
+        wanted = Wanted(gpus, hardware, global_batch, seq, dtype, memory)
+        return choosing.plan(run, asked, wanted, out)
+
+    return conduct("plan", sys.argv[1:], work, json=json, timeout=timeout)
+
+
 def price(
     rows: Annotated[Path, typer.Argument(metavar="ROWS", help="One configuration a line, JSON.")],
     groups: Annotated[
@@ -156,6 +198,7 @@ def price(
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
+    app.command(epilog=EXITS)(plan)
     app.command(epilog=EXITS)(candidates)
     app.command("why-not", epilog=EXITS)(why_not)
     app.command(epilog=EXITS)(price)

@@ -85,6 +85,8 @@ class Console:
                 self._say("warning", message, "33")
             case events.PlanChosen(strategy=strategy):
                 self._say("plan", strategy)
+            case events.StrategyChosen(text=text) if text:
+                self._say("strategy", "\n".join(text), "")
             case events.VerdictReached():
                 self._verdict(event)
             case events.ContractStated(lines=lines):

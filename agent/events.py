@@ -55,6 +55,31 @@ class PlanChosen(_Event):
     estimates: dict[str, float] = {}
 
 
+class StrategyChosen(_Event):
+    """A whole training configuration, priced: docs/parallelize.md says what the entries are."""
+
+    event: Literal["strategy"] = "strategy"
+    hardware: str
+    gpus: int
+    tokens: str
+    """For which tokens it is priced."""
+    plans: int
+    """Of the space; 0 where the mesh was given."""
+    certified: str
+    """What is certified, and under which model; empty where nothing is."""
+    best: dict[str, Any]
+    emitted: dict[str, Any] | None = None
+    """What the patch does."""
+    emitted_gap: float | None = None
+    """By which share it is slower than the best."""
+    others: list[dict[str, Any]] = []
+    """Faster plans that do not fit, and the next best."""
+    fewer: dict[str, Any] | None = None
+    """A plan on fewer devices that is faster."""
+    text: list[str] = []
+    """All of it in words."""
+
+
 class VerdictReached(_Event):
     event: Literal["verdict"] = "verdict"
     verdict: VerdictWord
@@ -373,6 +398,7 @@ Event = Annotated[
     | PhaseCompleted
     | Warned
     | PlanChosen
+    | StrategyChosen
     | VerdictReached
     | ContractStated
     | Repaired

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import events, outdir, summary, verdicts
+from agent import events, outdir, strategy, summary, verdicts
 from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
@@ -77,6 +77,7 @@ def finish(
             )
             for row in passed_over(made, tried.failed if tried else {})
         ],
+        configuration=strategy.told(job.choice, job.tokens) if job.choice else None,
         versions=versions(),
         seconds=run.seconds,
         model=summary.model_use(spent or spent_in(run.seen)),
@@ -177,6 +178,8 @@ def _write(
     verdict = found.verdict
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
         out.write("plan.json", plan_json(judged.plan))
+        if job.choice is not None:
+            out.write("strategy.json", strategy.strategy_json(job.choice, job.tokens))
         if tried is not None:
             out.write("tactics.json", json.dumps(tried.counts, indent=1) + "\n")
         out.write("program.json", dumps(judged.sequential))

@@ -1,9 +1,27 @@
-"""The `--mesh` of the command line, read into a mesh."""
+"""The options `--mesh` and `--gpus` of the command line, as what they ask for."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import prod
+
 from agent.errors import InputError
 from verifier.kernel.program.types import Mesh
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a training configuration is chosen or priced for."""
+
+    gpus: int = 1
+    hardware: str = "h100"
+    global_batch: int | None = None
+    """Sequences of a step."""
+    seq: int | None = None
+    dtype: str | None = None
+    memory: str | None = None
+    """Limit for each device, as it was written."""
+
 
 FORM = "NAME=SIZE[,NAME=SIZE...], for example dp=2,tp=2"
 
@@ -28,3 +46,24 @@ def read_mesh(text: str) -> Mesh:
             )
         sizes[name] = int(size)
     return Mesh(tuple(sizes.items()))
+
+
+def mesh_for(text: str | None, gpus: int | None) -> Mesh:
+    """The mesh of `--mesh`; that of `--gpus` is chosen later, and is one line until then.
+
+    Raises:
+        InputError: neither is given, or both, and they contradict each other.
+    """
+    if text is None and gpus is None:
+        raise InputError("neither --gpus nor --mesh is given", expected="--gpus 64, or --mesh tp=2")
+    if text is None:
+        return Mesh((("dp", gpus or 1),))
+    mesh = read_mesh(text)
+    if gpus is not None and prod(size for _, size in mesh.dims) != gpus:
+        raise InputError(
+            f"the mesh has {prod(size for _, size in mesh.dims)} devices",
+            where=f"--mesh {text}",
+            expected=f"{gpus}, as --gpus says",
+            hint="give one of the two",
+        )
+    return mesh

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent import events, outdir, summary, verdicts
+from agent import strategy as strategies
 from agent.errors import Exit, InputError
 from agent.finishing import finish
+from agent.options import Wanted
 from agent.planning import Planning, Tried
 from agent.repairing import asking
 from agent.run import Outcome, Phase, Run
@@ -28,6 +30,7 @@ from synthesis.plan import Plan
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.search import axes
+from synthesis.strategy.choice import Choice
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
 from verifier.text.parser import to_text
@@ -51,6 +54,12 @@ class Job:
     wishes: Wishes = NO_WISHES
     llm: str = "none"
     """`none`, `auto` or the name of a model: its proposals become starting points of the search."""
+    wanted: Wanted = field(default_factory=Wanted)
+    """Tokens and dtype that the mesh is priced for."""
+    choice: Choice | None = None
+    """The whole configuration and its price, where the model has one."""
+    tokens: str = ""
+    """For which tokens it is priced, in words."""
     inputs: str = ""
     """A hash of all that the result depends on; the out-directory records it."""
 
@@ -120,9 +129,10 @@ class Model:
     facts: ModelFacts
 
 
-def model_in(run: Run, asked: CaptureRequest) -> Model:
-    """Capture a model and look at its modules: all of the road that does not depend on a mesh."""
-    captured = captured_in(run, asked)
+def model_in(run: Run, asked: CaptureRequest, captured: Captured | None = None) -> Model:
+    """Capture a model and look at its modules: all of the road that does not depend on a mesh.
+    `captured` is that of the same request, from before."""
+    captured = captured or captured_in(run, asked)
     with run.phase("inspect") as phase:
         facts = collect_facts(asked)
         phase.summary = f"{len(facts.modules)} modules called"
@@ -146,6 +156,7 @@ def parallelize(
         run.note(f"the loss stays whole: {whole_loss}")
     found = settled(run, job, captured, facts, split_loss=whole_loss is None)
     plan = found.made.plan
+    job = _priced(run, job, captured, plan)
     if plan.tp_size > 1 and all(m.style == "replicate" for m in plan.modules):
         run.warn(
             f"nothing is split over {plan.tp}={plan.tp_size}: its ranks all compute the same; no "
@@ -154,6 +165,29 @@ def parallelize(
     return finish(
         run, job, captured, facts, found.made, found.verdict, found.tried, written=found.written
     )
+
+
+def _priced(run: Run, job: Job, captured: Captured, plan: Plan) -> Job:
+    """The job with the price of its mesh, as the plan uses it, and said for which tokens."""
+    choice, said = job.choice, job.tokens
+    if choice is None:
+        found = strategies.given(job.wanted, captured, plan.dp_size, plan.tp_size)
+        if found is None:
+            return job
+        choice, said = found
+        if choice.fewer is not None:
+            run.warn(strategies.slowed(choice.best, choice.fewer))
+    used = (choice.emitted or choice.best).plan
+    proved = strategies.tokens_of(captured)
+    if proved != (used.dp * used.micro_batch, used.seq):
+        note = f"layouts are planned and proved at {' x '.join(map(str, proved))} tokens"
+        said = f"{said}; {note}"
+        if job.choice is not None:
+            run.warn(f"priced for {said}")
+    choice = choice.with_sequence(split=plan.sequence_parallel)
+    if choice is not job.choice:
+        run.emit(strategies.event_of(choice, said))
+    return replace(job, choice=choice, tokens=said)
 
 
 def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) -> Outcome:

@@ -62,6 +62,7 @@ class Findings:
     model: m.ModelUse | None = None
     """None where no language model was asked."""
     tolerance: float = 1e-9
+    configuration: m.Strategy | None = None
     candidates: Sequence[m.Candidate] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -105,6 +106,7 @@ def build(found: Findings) -> m.Report:
         command=found.command,
         created_with=dict(found.versions),
         strategy=strategy(plan),
+        configuration=found.configuration,
         mesh=tuple(_mesh_dim(plan, name, size) for name, size in plan.mesh.dims),
         scope=proof.scope if proof else (),
         assumptions=assumptions(found),

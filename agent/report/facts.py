@@ -36,6 +36,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         ("missing", "What was missing", report.missing),
         ("counterexample", "Counterexample", report.counterexample),
         ("claim", "What was proved" if proved else "What was checked", claimed),
+        ("configuration", "Training configuration", report.configuration),
         ("glance", "At a glance", pictured),
         ("plan", "Plan by module", report.plan),
         ("collectives", "Collectives", report.collectives),

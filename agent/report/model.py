@@ -217,6 +217,45 @@ class Candidate:
     memory_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPlan:
+    """A whole training configuration and its price, for the tokens of one optimizer step."""
+
+    name: str
+    """"best of the space", "this patch"."""
+    plan: str
+    """In one line."""
+    seconds: float
+    low: float
+    high: float
+    mfu: float
+    bubble: float
+    exposed: float
+    """Seconds of exchange that nothing hides."""
+    hidden: float
+    bytes: int
+    memory: tuple[tuple[str, int], ...] = ()
+    """Kind to bytes."""
+    spent: tuple[tuple[str, float], ...] = ()
+    """What the seconds are for."""
+    later: tuple[str, ...] = ()
+    """What of it no patch does yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """How the whole training configuration was chosen."""
+
+    tokens: str
+    """For which it is priced."""
+    plans: tuple[PricedPlan, ...]
+    claim: str = ""
+    """What is certified."""
+    slowed: str = ""
+    """That fewer devices would be faster."""
+    others: tuple[Candidate, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OperandRelation:
     name: str
@@ -328,6 +367,8 @@ class Report:
     """Program to version."""
     strategy: str = ""
     """The plan in plain words: "tp on heads, hidden units and vocabulary; fsdp over dp"."""
+    configuration: Strategy | None = None
+    """The whole training configuration, where the model has a price."""
     mesh: tuple[MeshDim, ...] = ()
     scope: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -27,38 +27,92 @@ class Price:
     fits: bool
 
 
+@dataclass(frozen=True)
+class Passes:
+    """What a micro-batch takes in a layer of each kind and in the head. It depends on tp, cp, ep,
+    the micro-batch, recomputation, and whether there are stages; on nothing else of a plan."""
+
+    dense: Pass
+    moe: Pass | None
+    head: float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Seconds of one optimizer step by what they are for: nothing of one hides another."""
+
+    layers: float
+    """Layers and head of the busiest stage, with what is exchanged in them."""
+    sends: float
+    """Between stages."""
+    gathers: float
+    """Parameters and gradients of ZeRO-3."""
+    gradients: float
+    """Gradients, and parameters of ZeRO 1 and 2, once a step."""
+    bubble: float
+    update: float
+    other: float
+    """What each step and each micro-batch waits for: data, logging, see `Constants.stall_s`."""
+    hidden: float
+    """Exchange that computation hides: not part of the step."""
+    exposed: float
+    """Exchange in `layers` that nothing hides."""
+
+    @property
+    def step(self) -> float:
+        spent = self.layers + self.sends + self.gathers + self.gradients
+        return spent + self.bubble + self.update + self.other
+
+
+def passes(machine: Machine, model: Model, plan: Plan) -> Passes:
+    """Seconds of each kind of layer, and of the head, for one micro-batch."""
+    moe = layer(machine, model, plan, moe=True) if model.moe_layers else None
+    return Passes(layer(machine, model, plan, moe=False), moe, head(machine, model, plan))
+
+
+def terms(machine: Machine, model: Model, plan: Plan, made: Passes | None = None) -> Terms:
+    """What a step is spent on, for a plan that leaves nothing open; `made` is that of `passes`."""
+    made = made or passes(machine, model, plan)
+    slot, total, last = _stages(model, plan, made)
+    m, layers = plan.micro_batches, stage_layers(model, plan)
+    gradients, gradients_hidden = _gradients(machine, model, plan, slot)
+    gathers, gathers_hidden = _gathers(machine, model, plan, slot)
+    return Terms(
+        layers=m * slot,
+        sends=m * _between(machine, model, plan),
+        gathers=m * gathers,
+        gradients=gradients,
+        bubble=_bubble(plan, slot, total - slot),
+        update=_optimizer(machine, model, plan),
+        other=(m + plan.pp - 1) * _stall(machine, plan) + machine.constants.step_s,
+        hidden=m * (layers * last.hidden + gathers_hidden) + gradients_hidden,
+        exposed=m * layers * last.exposed,
+    )
+
+
 def price(machine: Machine, model: Model, plan: Plan) -> Price:
     """The price of a plan: seconds of one optimizer step, and bytes of the fullest rank."""
     plan = settled(machine, model, plan)
-    slot, total, last = _stages(machine, model, plan)
-    m, wait = plan.micro_batches, _bubble(plan, slot, total - slot)
-    dp, dp_hidden = _gradients(machine, model, plan, slot)
-    update = _optimizer(machine, model, plan)
-    sent = _between(machine, model, plan)
-    gathered, gathered_hidden = _gathers(machine, model, plan, slot)
-    stall = (m + plan.pp - 1) * _stall(machine, plan)
-    step = m * (slot + sent + gathered) + stall + wait + dp + update + machine.constants.step_s
-    used = memory(machine, model, plan)
-    layers = stage_layers(model, plan)
+    spent, used = terms(machine, model, plan), memory(machine, model, plan)
     peak = machine.cluster.device.flops["bf16"] * plan.gpus
     return Price(
-        step_s=step,
-        mfu=model.flops(plan.seq) * plan.step_tokens / (step * peak),
-        bubble=wait / step,
-        exposed_comm_s=m * (layers * last.exposed + sent + gathered) + dp,
-        hidden_comm_s=m * (layers * last.hidden + gathered_hidden) + dp_hidden,
+        step_s=spent.step,
+        mfu=model.flops(plan.seq) * plan.step_tokens / (spent.step * peak),
+        bubble=spent.bubble / spent.step,
+        exposed_comm_s=spent.exposed + spent.sends + spent.gathers + spent.gradients,
+        hidden_comm_s=spent.hidden,
         memory=used,
         fits=used.total <= machine.cluster.device.memory_bytes,
     )
 
 
-def _stages(machine: Machine, model: Model, plan: Plan) -> tuple[float, float, Pass]:
+def _stages(model: Model, plan: Plan, made: Passes) -> tuple[float, float, Pass]:
     """Seconds of a micro-batch on the slowest stage and on all stages, and those of a layer."""
-    kinds = [(layer(machine, model, plan, moe=False), model.layers - model.moe_layers)]
-    if model.moe_layers:
-        kinds.append((layer(machine, model, plan, moe=True), model.moe_layers))
+    kinds = [(made.dense, model.layers - model.moe_layers)]
+    if made.moe is not None:
+        kinds.append((made.moe, model.moe_layers))
     body = sum(p.total * count for p, count in kinds)
-    loss = head(machine, model, plan)
+    loss = made.head
     per = body / model.layers
     slow = per * stage_layers(model, plan)
     # Chunks of a rank, and layers that do not divide, leave the last stage room for the head.

@@ -12,7 +12,7 @@ from agent import events
 from tests.cli.conftest import COMMAND, Command, environment
 
 FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
-COMMANDS = (*FIRST, "capture", "doctor", "ops")
+COMMANDS = (*FIRST, "plan", "capture", "doctor", "ops")
 HEAVY = ("torch", "z3", "numpy", "pydantic", "rich", "libcst", "openai", "jinja2", "networkx")
 
 

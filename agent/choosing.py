@@ -1,0 +1,137 @@
+"""`--gpus`: the mesh and everything else of a training configuration is chosen, then proved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from agent import outdir, pipeline
+from agent import strategy as strategies
+from agent.errors import Exit, InputError
+from agent.options import Wanted
+from agent.run import Outcome, Run
+from synthesis.assign import PlanError
+from synthesis.constraints import WishError, show_bytes
+from synthesis.emit import EmitError
+from synthesis.frontends.torch.captured import Captured
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
+from synthesis.strategy import choice as choices
+from synthesis.strategy import words
+from synthesis.strategy.choice import Choice, NoPlanError, Priced
+from synthesis.strategy.shape import Shape, ShapeError, of_config
+from verifier.kernel.program.types import Mesh
+
+TRIED = 4
+"""Meshes for which a patch is tried, fastest first."""
+
+
+def plan(run: Run, asked: CaptureRequest, wanted: Wanted, out: Path | None) -> Outcome:
+    """`shardproof plan`: choose, say it, and write the certificate to a file if one is given."""
+    shape, _ = shape_in(run, asked)
+    chosen, said = chosen_in(run, shape, wanted)
+    run.emit(strategies.event_of(chosen, said).model_copy(update={"text": []}))
+    if out is not None:
+        out.write_text(strategies.strategy_json(chosen, said), "utf-8")
+    return Outcome(Exit.PROVED, answer="\n".join(strategies.lines(chosen, said)))
+
+
+def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) -> Outcome:
+    """Choose a configuration, and take the fastest mesh that can be written down the whole road.
+
+    Raises:
+        ShardproofError, or an error of a lower package that reads as one: nothing was written.
+    """
+    if translation is not None:
+        raise InputError("a translation needs a mesh", where="--translation", hint="give --mesh")
+    outdir.check_free(job.out, force=job.force)
+    shape, captured = shape_in(run, job.request)
+    chosen, said = chosen_in(run, shape, job.wanted)
+    run.emit(strategies.event_of(chosen, said))
+    found = list(choices.patches(chosen.space))[:TRIED]
+    if not found:
+        found = [choices.leanest(chosen.space)]
+        limit = show_bytes(chosen.space.memory_bytes)
+        run.warn(f"no patch fits {limit}: that for the leanest mesh is written")
+    for at, each in enumerate(found):
+        made = replace(
+            job,
+            mesh=mesh_of(each),
+            request=request_for(job.request, captured, each),
+            choice=replace(chosen, emitted=each),
+            tokens=said,
+        )
+        try:
+            return _along(run, made, captured, job.request)
+        except (PlanError, EmitError) as error:
+            if isinstance(error, WishError) or at + 1 == len(found):
+                raise
+            run.warn(f"{words.degrees(each.plan)} is not possible: {error}")
+    raise AssertionError("a mesh was tried")
+
+
+def _along(
+    run: Run, job: pipeline.Job, captured: Captured | None, first: CaptureRequest
+) -> Outcome:
+    """The road; at a shorter sequence where capture cannot hold the true one."""
+
+    def take(run: Run, asked: CaptureRequest) -> pipeline.Model:
+        return pipeline.model_in(run, asked, captured if asked == first else None)
+
+    try:
+        return pipeline.parallelize(run, job, take)
+    except CaptureError as error:
+        if "allocate" not in error.message:
+            raise
+        run.warn(f"captured at a shorter sequence than is priced: {error.message}")
+        return pipeline.parallelize(run, replace(job, request=replace(job.request, seq=None)))
+
+
+def mesh_of(chosen: Priced) -> Mesh:
+    """The mesh of a plan that a patch can do; one device is a mesh too."""
+    sizes = (("dp", chosen.plan.dp), ("tp", chosen.plan.tp))
+    return Mesh(tuple(d for d in sizes if d[1] > 1) or (("tp", 1),))
+
+
+def request_for(asked: CaptureRequest, captured: Captured | None, chosen: Priced) -> CaptureRequest:
+    """What to capture for a mesh: all micro-batches that its ranks run at once, at the sequence
+    length that was priced; for a model of a file, at its own where the mesh divides that."""
+    if asked.batch is not None or asked.inputs:
+        return asked
+    batch = chosen.plan.dp * chosen.plan.micro_batch
+    if captured is None:
+        return replace(asked, batch=batch, seq=asked.seq or chosen.plan.seq)
+    fits = all(i.shape and i.shape[0] % chosen.plan.dp == 0 for i in captured.facts.inputs)
+    return asked if fits else replace(asked, batch=batch)
+
+
+def shape_in(run: Run, asked: CaptureRequest) -> tuple[Shape, Captured | None]:
+    """The shape of a model from its config; captured where that does not say.
+
+    Raises:
+        InputError: it has none.
+    """
+    kind, name = split_target(asked.target)
+    own = read_config_file(asked.config_file) if asked.config_file else {}
+    try:
+        if kind == "hf":
+            return of_config({**own, **asked.config}, name), None
+    except ShapeError as error:
+        run.note(str(error))
+    captured = pipeline.captured_in(run, asked)
+    return strategies.shape_of(captured), captured
+
+
+def chosen_in(run: Run, shape: Shape, wanted: Wanted) -> tuple[Choice, str]:
+    """Choose, in a phase of its own."""
+    space, said = strategies.space_of(shape, wanted)
+    with run.phase("choose") as phase:
+        try:
+            chosen = choices.choose(space)
+        except NoPlanError as error:
+            raise InputError(str(error), where="--gpus", got=error.got, hint=error.hint) from None
+        phase.summary = f"{chosen.plans:,} plans of {len(space.regions):,} shapes, the best of all"
+        phase.facts["plans"] = chosen.plans
+    if chosen.fewer is not None:
+        run.warn(strategies.slowed(chosen.best, chosen.fewer))
+    return chosen, said

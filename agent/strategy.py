@@ -1,0 +1,263 @@
+"""Whole training configurations of a run: the space for a model, its choice in events and words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from agent import events
+from agent.errors import InputError
+from agent.options import Wanted
+from agent.report import model as m
+from synthesis.constraints import WishError, read_bytes
+from synthesis.frontends.torch.captured import Captured
+from synthesis.hardware import load
+from synthesis.price.constants import Machine
+from synthesis.price.machines import constants_of
+from synthesis.price.reading import PriceError
+from synthesis.strategy import choice as choices
+from synthesis.strategy import words
+from synthesis.strategy.choice import Choice, Priced
+from synthesis.strategy.shape import Shape, ShapeError, mismatch, of_config, of_program
+from synthesis.strategy.space import Space
+
+PRECISIONS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",
+    "float32": "bf16", "float16": "bf16", "": "bf16",
+}  # fmt: skip
+"""What matrix products are priced in, by the dtype that an option or a config names."""
+
+
+def shape_of(captured: Captured) -> Shape:
+    """The shape of a model that was captured.
+
+    Raises:
+        InputError: it has none.
+    """
+    facts = captured.facts
+    tokens = tokens_of(captured)
+    library = facts.target.startswith("hf:")
+    try:
+        if library:
+            try:
+                return _agreed(of_config(facts.config, facts.class_name), captured)
+            except ShapeError:
+                pass
+        found = of_program(captured.program, facts.params, facts.modules, tokens)
+    except PriceError as error:
+        raise InputError(
+            "the shape of the model is not known, so no configuration can be chosen",
+            got=str(error),
+            hint="give --mesh",
+        ) from None
+    # Sequences of generated inputs say nothing of those that the model is for.
+    return replace(found, model=replace(found.model, seq=0)) if library else found
+
+
+def tokens_of(captured: Captured) -> tuple[int, ...]:
+    """The shape of the token ids that a model was captured with; empty where it takes none."""
+    return next((i.shape for i in captured.facts.inputs if i.dtype in ("i64", "i32")), ())
+
+
+def _agreed(shape: Shape, captured: Captured) -> Shape:
+    off = mismatch(shape.model, captured.facts.param_count)
+    if off:
+        raise ShapeError(off)
+    return shape
+
+
+def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
+    """The space of plans, and for which tokens they are priced, in words.
+
+    Raises:
+        InputError: an option that cannot be used, or a sequence length that nothing says.
+    """
+    seq = wanted.seq or shape.model.seq
+    if not seq:
+        raise InputError("no sequence length is stated", where="--seq", hint="--seq 4096")
+    batch = wanted.global_batch or choices.default_batch(wanted.gpus, seq)
+    cluster = load(wanted.hardware)
+    named = wanted.dtype or ("" if shape.dtype not in PRECISIONS else shape.dtype)
+    if wanted.dtype not in (None, "bf16", "fp8", "fp4"):
+        raise InputError(
+            f"no price for {wanted.dtype}", where="--dtype", expected="bf16, fp8 or fp4"
+        )
+    precision = PRECISIONS[named]
+    if precision not in cluster.device.flops:
+        raise InputError(
+            f"{wanted.hardware} does not compute in {precision}",
+            where="--dtype",
+            expected=", ".join(sorted(cluster.device.flops)),
+        )
+    if wanted.memory is not None:
+        limit = min(read_bytes(wanted.memory), cluster.device.memory_bytes)
+        cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
+    machine = Machine(cluster, constants_of(wanted.hardware, "default"))
+    return Space(machine, shape.model, wanted.gpus, batch, seq, precision), _said(
+        shape, wanted, batch, seq, precision
+    )
+
+
+def _said(shape: Shape, wanted: Wanted, batch: int, seq: int, precision: str) -> str:
+    length = "" if wanted.seq else f" (the length in the {shape.source})"
+    total = "" if wanted.global_batch else " (assumed)"
+    dtype = "" if wanted.dtype or shape.dtype else " (assumed)"
+    if not wanted.dtype and shape.dtype in ("float32", "float16"):
+        dtype = f" (the config says {shape.dtype})"
+    tokens = f"{batch:,} sequences{total} of {seq:,} tokens{length} a step"
+    return f"{tokens}, products in {precision}{dtype}"
+
+
+def slowed(taken: Priced, fewer: Priced) -> str:
+    """That fewer devices take less time."""
+    return (
+        f"{fewer.plan.gpus} of these devices would be faster: {fewer.step_s:.3g} s a step "
+        f"({words.degrees(fewer.plan)}) against {taken.step_s:.3g} s"
+    )
+
+
+def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice, str] | None:
+    """The price of a mesh that was given, and of which tokens; None where the model has none."""
+    try:
+        space, said = space_of(shape_of(captured), replace(wanted, gpus=dp * tp))
+    except (InputError, PriceError, WishError):
+        return None
+    if space.global_batch % dp or tp > space.model.heads:
+        return None
+    taken = choices.on_mesh(space, dp, tp)
+    return Choice(space, taken, taken, fewer=choices.fewer(space, taken.step_s)), said
+
+
+def as_json(found: Priced) -> dict[str, Any]:
+    """A priced plan: seconds, bytes, shares."""
+    low, high = words.band(found.step_s)
+    used = found.price.memory
+    return {
+        "text": words.short(found.plan),
+        "plan": {k: v for k, v in asdict(found.plan).items() if k not in ("open", "flash")},
+        "step_s": found.step_s,
+        "low_s": low,
+        "high_s": high,
+        "mfu": found.price.mfu,
+        "bubble": found.price.bubble,
+        "exposed_comm_s": found.price.exposed_comm_s,
+        "hidden_comm_s": found.price.hidden_comm_s,
+        "spent_s": {name: getattr(found.terms, name) for name in words.TERMS},
+        "memory_bytes": round(used.total),
+        "memory": {f.name: round(getattr(used, f.name)) for f in fields(used)},
+        "not_emitted": words.beyond(found.plan),
+    }
+
+
+def event_of(chosen: Choice, said: str) -> events.StrategyChosen:
+    """The choice as an event."""
+    space = chosen.space
+    return events.StrategyChosen(
+        hardware=space.machine.cluster.name,
+        gpus=space.gpus,
+        tokens=said,
+        plans=chosen.plans,
+        certified=certified(chosen),
+        best=as_json(chosen.best),
+        emitted=as_json(chosen.emitted) if chosen.emitted else None,
+        emitted_gap=chosen.gap if chosen.emitted else None,
+        others=[asdict(other) for other in chosen.others],
+        fewer=as_json(chosen.fewer) if chosen.fewer else None,
+        text=lines(chosen, said),
+    )
+
+
+def certified(chosen: Choice) -> str:
+    """What the certificate claims, and no more."""
+    if chosen.proof is None:
+        return ""
+    return (
+        f"certified: none of the {chosen.plans:,} plans of this space is faster, under this model "
+        "of the price"
+    )
+
+
+def strategy_json(chosen: Choice, said: str) -> str:
+    """The choice with its certificate, as a file."""
+    told = event_of(chosen, said).model_dump(exclude={"event", "schema_version", "at", "text"})
+    return json.dumps({**told, "certificate": chosen.proof}, separators=(",", ":")) + "\n"
+
+
+def lines(chosen: Choice, said: str) -> list[str]:
+    """The choice for a person."""
+    space, best, emitted = chosen.space, chosen.best, chosen.emitted
+    out = [f"{space.gpus:,} x {space.machine.cluster.name}: {said}"]
+    if chosen.proof is not None:
+        out += [f"best plan: {words.short(best.plan)}", *figures(best, space)]
+        later = ", ".join(words.beyond(best.plan))
+        out += [f"  planned and priced; not yet emitted: {later}"] if later else []
+        out.append(f"  {certified(chosen)}")
+    if emitted is not None and (chosen.proof is None or emitted.plan != best.plan):
+        out += [f"patch: {words.short(emitted.plan)}", *figures(emitted, space)]
+        within = f"  within {chosen.gap:.1%} of any plan in the space, certified"
+        out += [within] if chosen.proof is not None else []
+    for other in chosen.others:
+        out += [f"not: {other.name}", f"  {other.why}"]
+    return out
+
+
+def figures(found: Priced, space: Space) -> list[str]:
+    """The price of a plan in two lines."""
+    price, (low, high) = found.price, words.band(found.step_s)
+    used = price.memory
+    kinds = ", ".join(
+        f"{f.name} {getattr(used, f.name) / 1e9:.1f}"
+        for f in fields(used)
+        if getattr(used, f.name) >= 5e7
+    )
+    fits = "" if price.fits else ": does not fit"
+    return [
+        f"  step {found.step_s:.3g} s ({low:.3g} to {high:.3g}), MFU {price.mfu:.0%}, bubble "
+        f"{price.bubble:.0%}, exchange {price.exposed_comm_s:.2g} s exposed and "
+        f"{price.hidden_comm_s:.2g} s hidden",
+        f"  memory {used.total / 1e9:.1f} of {space.memory_bytes / 1e9:.0f} GB{fits}: {kinds}",
+    ]
+
+
+def told(chosen: Choice, said: str) -> m.Strategy:
+    """The choice as a section of the report."""
+    whole = chosen.proof is not None
+    both = [("best of the space", chosen.best)] if whole else []
+    both += [("this patch", chosen.emitted)] if chosen.emitted is not None else []
+    claim = f"{certified(chosen)}; the patch is within {chosen.gap:.1%} of it." if whole else ""
+    return m.Strategy(
+        tokens=said,
+        plans=tuple(_row(name, found) for name, found in both),
+        claim=claim[:1].upper() + claim[1:],
+        slowed=slowed(chosen.best, chosen.fewer) if chosen.fewer else "",
+        others=tuple(
+            m.Candidate(
+                name=o.name,
+                reason=o.why,
+                step_seconds=o.step_s,
+                memory_bytes=round(o.memory_bytes),
+            )
+            for o in chosen.others
+        ),
+    )
+
+
+def _row(name: str, found: Priced) -> m.PricedPlan:
+    low, high = words.band(found.step_s)
+    used = found.price.memory
+    return m.PricedPlan(
+        name=name,
+        plan=words.short(found.plan),
+        seconds=found.step_s,
+        low=low,
+        high=high,
+        mfu=found.price.mfu,
+        bubble=found.price.bubble,
+        exposed=found.price.exposed_comm_s,
+        hidden=found.price.hidden_comm_s,
+        bytes=round(used.total),
+        memory=tuple((f.name, round(getattr(used, f.name))) for f in fields(used)),
+        spent=tuple((text, getattr(found.terms, key)) for key, text in words.TERMS.items()),
+        later=tuple(words.beyond(found.plan)),
+    )

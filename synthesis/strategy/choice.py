@@ -1,0 +1,238 @@
+"""The choice of a training configuration: the best of the space, the best that a patch can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from synthesis.price.memory import Memory
+from synthesis.price.plan import Plan
+from synthesis.price.reading import PriceError
+from synthesis.price.step import Price, Terms, price, terms
+from synthesis.strategy.certificate import certificate
+from synthesis.strategy.search import Found, Search
+from synthesis.strategy.space import Region, Space, divisors
+from synthesis.strategy.words import TERMS, degrees, short
+
+NEXT = 4
+"""Other plans that are kept."""
+MOST = 1 << 20
+"""Devices tried where a model fits on none of those given."""
+TOKENS = 1 << 22
+"""Tokens of a step where none are stated."""
+
+
+class NoPlanError(PriceError):
+    """No plan of the space fits: what is too large, and what would do."""
+
+    def __init__(self, what: str, got: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.got, self.hint = got, hint
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A plan with its price, and what its step is spent on."""
+
+    plan: Plan
+    price: Price
+    terms: Terms
+
+    @property
+    def step_s(self) -> float:
+        return self.price.step_s
+
+
+@dataclass(frozen=True)
+class Other:
+    """A plan that was not taken: slower, or too large."""
+
+    name: str
+    why: str
+    step_s: float | None = None
+    """None where no plan with these degrees fits."""
+    memory_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen for a model on a cluster, and from how many."""
+
+    space: Space
+    best: Priced
+    emitted: Priced | None
+    """What the patch does; None where no patch was asked for or none fits."""
+    others: tuple[Other, ...] = ()
+    fewer: Priced | None = None
+    """A plan on fewer devices that takes less time for the same tokens."""
+    plans: int = 0
+    """Of the space; 0 where the mesh was given."""
+    proof: dict[str, Any] | None = None
+    """That no plan of the space is faster than `best`."""
+
+    @cached_property
+    def gap(self) -> float:
+        """By how much the emitted plan is slower than the best one."""
+        return self.emitted.step_s / self.best.step_s - 1 if self.emitted else 0.0
+
+    def with_sequence(self, *, split: bool) -> Choice:
+        """The same where the patch splits activations between blocks along the sequence, or not."""
+        if self.emitted is None or self.emitted.plan.sequence_parallel == split:
+            return self
+        made = priced(self.space, replace(self.emitted.plan, sequence_parallel=split))
+        return replace(self, emitted=made, best=self.best if self.proof else made)
+
+
+def priced(space: Space, plan: Plan) -> Priced:
+    """The price of one plan. Operations are those of the model, without heads that fill up."""
+    model = space.fitted(plan.tp)
+    found = price(space.machine, model, plan)
+    real = space.model.flops(plan.seq) / model.flops(plan.seq)
+    return Priced(plan, replace(found, mfu=found.mfu * real), terms(space.machine, model, plan))
+
+
+def default_batch(gpus: int, seq: int) -> int:
+    """Sequences of a step of about `TOKENS` tokens, such that all devices can take part."""
+    odd = gpus
+    while odd % 2 == 0:
+        odd //= 2
+    batch = odd
+    while batch * seq < TOKENS:
+        batch *= 2
+    return batch
+
+
+def choose(space: Space) -> Choice:
+    """The best plan of the space, what a patch can do of it, and the next best.
+
+    Raises:
+        NoPlanError: nothing fits.
+    """
+    search = Search(space)
+    ranked = search.plans()
+    first = next(ranked, None)
+    if first is None:
+        raise _nothing(space, search)
+    proof, best = certificate(search, first), priced(space, first.plan)
+    emitted = next(patches(space), None)
+    return Choice(
+        space,
+        best,
+        emitted,
+        tuple(_others(space, search, ranked, best, first)),
+        fewer(space, best.step_s),
+        space.count(),
+        proof,
+    )
+
+
+def patches(space: Space) -> Iterator[Priced]:
+    """What a patch can do, fastest first: one plan for each mesh."""
+    seen: set[tuple[int, ...]] = set()
+    small = replace(space, emitted=True)
+    for found in Search(small).plans():
+        if found.region.degrees not in seen:
+            seen.add(found.region.degrees)
+            yield priced(small, found.plan)
+
+
+def on_mesh(space: Space, dp: int, tp: int) -> Priced:
+    """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest."""
+    small = replace(space, emitted=True)
+    plans = [
+        priced(small, small.plan(r, zero=small.zeros(r)[0]))
+        for size in divisors(space.global_batch // dp)
+        for r in (Region(tp, 1, 1, 1, dp, size),)
+    ]
+    return min((p for p in plans if p.price.fits), key=lambda p: p.step_s, default=plans[0])
+
+
+def leanest(space: Space) -> Priced:
+    """What a patch can do with the least memory, fit or not."""
+    small = replace(space, emitted=True)
+    plans = (priced(small, small.plan(r, zero=small.zeros(r)[0])) for r in small.regions)
+    return min(plans, key=lambda p: p.price.memory.total)
+
+
+def fewer(space: Space, step_s: float) -> Priced | None:
+    """The fastest patch on fewer devices, where it is faster than that."""
+    found = (
+        next(patches(replace(space, gpus=n)), None) for n in divisors(space.gpus) if n < space.gpus
+    )
+    quick = [p for p in found if p is not None and p.step_s < step_s]
+    return min(quick, key=lambda p: p.step_s, default=None)
+
+
+def _others(
+    space: Space, search: Search, ranked: Iterator[Found], best: Priced, first: Found
+) -> Iterator[Other]:
+    """Faster ones that do not fit, then the next best: one of each choice of degrees."""
+    bounds = {r: search.least(r) for r in search.too_large if r.micro_batch == 1}
+    seen = {first.region.degrees}
+    for region in sorted(bounds, key=lambda r: bounds[r]):
+        if len(seen) > NEXT // 2 or bounds[region] >= best.step_s:
+            break
+        if region.degrees not in seen:
+            seen.add(region.degrees)
+            least = search.too_large[region]
+            name = degrees(space.plan(region))
+            yield Other(name, too_large(least, space.memory_bytes), None, least.total)
+    for found in ranked:
+        if found.region.degrees not in seen:
+            seen.add(found.region.degrees)
+            other = priced(space, found.plan)
+            used = other.price.memory.total
+            yield Other(short(other.plan), slower(other, best), other.step_s, used)
+        if len(seen) > NEXT:
+            break
+
+
+def too_large(least: Memory, limit: float) -> str:
+    return (
+        f"needs at least {least.total / 1e9:.1f} GB of {limit / 1e9:.0f}, "
+        f"most of it {least.largest}"
+    )
+
+
+def slower(other: Priced, best: Priced) -> str:
+    """By how much, and what most of it is spent on."""
+    more = {k: getattr(other.terms, k) - getattr(best.terms, k) for k in TERMS}
+    worst = max(more, key=lambda k: more[k])
+    share = other.step_s / best.step_s - 1
+    return f"{share:.1%} slower: {TERMS[worst]} +{more[worst]:.3g} s"
+
+
+def _nothing(space: Space, search: Search) -> NoPlanError:
+    if not search.too_large:
+        return NoPlanError(
+            f"no degrees of tp, cp, pp and dp make {space.gpus} of this model",
+            got=f"{space.global_batch} sequences a step, {space.model.heads} heads, "
+            f"{space.model.layers} layers",
+            hint="another number of devices, or a --global-batch that it divides",
+        )
+    region, least = min(search.too_large.items(), key=lambda item: item[1].total)
+    shape = degrees(space.plan(region))
+    gpus = _enough(space)
+    hint = f"{gpus} devices would do" if gpus else "no number of these devices would do"
+    return NoPlanError(
+        f"no plan fits on {space.gpus} devices of {space.memory_bytes / 1e9:.0f} GB",
+        got=f"the leanest ({shape}) {too_large(least, space.memory_bytes)} "
+        f"({getattr(least, least.largest) / 1e9:.1f} GB)",
+        hint=hint,
+    )
+
+
+def _enough(space: Space) -> int:
+    """The first doubling of the devices on which a plan fits; 0 where none does. Every rank holds
+    its share of the states, and the reserve."""
+    c = space.machine.constants
+    room = space.memory_bytes - c.reserve
+    states = space.model.parameters * (c.param_bytes + c.grad_bytes + c.state_bytes)
+    gpus = space.gpus * 2
+    while gpus <= MOST and room > 0:
+        if states <= room * gpus and next(Search(replace(space, gpus=gpus)).plans(), None):
+            return gpus
+        gpus *= 2
+    return 0

@@ -1,0 +1,164 @@
+"""The space of training configurations: which degrees, batches and schedules a plan may have.
+
+Ranks are placed with tp innermost, then cp, dp and pp; experts lie along consecutive ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from synthesis.price.constants import Machine
+from synthesis.price.model import Model
+from synthesis.price.plan import Plan
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+class Region(NamedTuple):
+    """Plans that differ in recomputation, ZeRO and schedule alone."""
+
+    tp: int
+    cp: int
+    ep: int
+    pp: int
+    dp: int
+    micro_batch: int
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        return self[:5]
+
+
+@dataclass(frozen=True)
+class Space:
+    """All plans for a model on a machine, for the same tokens in a step.
+
+    `global_batch` and micro-batches are in sequences of `seq` tokens.
+    """
+
+    machine: Machine
+    model: Model
+    gpus: int
+    global_batch: int
+    seq: int
+    precision: str = "bf16"
+    emitted: bool = False
+    """Only what a patch can do: tp, ZeRO-3 over all of dp, nothing computed again."""
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.machine.cluster.device.memory_bytes
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """Every combination of degrees whose product is the number of devices, with every
+        micro-batch that divides the batch of a rank."""
+        return tuple(r for ranks in self._degrees() for r in self._batches(*ranks))
+
+    def _degrees(self) -> Iterator[tuple[int, int, int, int]]:
+        """tp, cp, pp and dp."""
+        m = self.model
+        for tp in divisors(self.gpus):
+            if tp > m.heads or (self.emitted and m.heads % tp):
+                continue
+            for cp in divisors(self.gpus // tp):
+                if self.seq % cp or (self.emitted and cp > 1):
+                    continue
+                for pp in divisors(self.gpus // tp // cp):
+                    dp = self.gpus // tp // cp // pp
+                    if pp > m.layers or self.global_batch % dp or (self.emitted and pp > 1):
+                        continue
+                    yield tp, cp, pp, dp
+
+    def _batches(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Region]:
+        experts = divisors(self.model.experts) if not self.emitted else ()
+        for ep in experts or (1,):
+            if tp * cp * dp % ep == 0:
+                for size in divisors(self.global_batch // dp):
+                    yield Region(tp, cp, ep, pp, dp, size)
+
+    def zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
+        """ZeRO stages, each with the number of ranks that share one copy."""
+        if r.dp * r.cp == 1:
+            return ((0, 1),)
+        if self.emitted:
+            return ((3, r.dp),)
+        groups = ((3, size) for size in divisors(r.dp) if size * r.cp > 1)
+        second = ((2, r.dp),) if r.pp == 1 else ()  # with stages, gradients are kept whole
+        return (0, r.dp), (1, r.dp), *second, *groups
+
+    def recomputes(self) -> tuple[str, ...]:
+        return RECOMPUTE[:1] if self.emitted else RECOMPUTE
+
+    def schedules(self, r: Region, recompute: str) -> tuple[tuple[str, int], ...]:
+        """Schedules, each with the virtual stages of a rank. Zero bubble and DualPipe need passes
+        of equal time, so nothing that is computed again, and two micro-batches for each stage."""
+        if r.pp == 1:
+            return (("1f1b", 1),)
+        m, layers = self.micro_batches(r), -(-self.model.layers // r.pp)
+        out = [("1f1b", 1)]
+        if m % r.pp == 0:
+            fits = (v for v in divisors(layers) if v > 1 and v * r.pp <= self.model.layers)
+            out += [("1f1b", v) for v in fits]
+        if recompute != "full" and m >= 2 * r.pp:
+            out += [("zb-1p", 1), ("zb-2p", 1)]
+            out += [("dualpipe", 1)] if r.pp % 2 == 0 else []
+        return tuple(out)
+
+    def micro_batches(self, r: Region) -> int:
+        return self.global_batch // (r.dp * r.micro_batch)
+
+    def count(self) -> int:
+        """How many plans there are."""
+        return sum(
+            len(self.zeros(r)) * sum(len(self.schedules(r, c)) for c in self.recomputes())
+            for r in self.regions
+        )
+
+    def plan(
+        self,
+        r: Region,
+        recompute: str = "none",
+        zero: tuple[int, int] = (0, 1),
+        schedule: tuple[str, int] = ("1f1b", 1),
+    ) -> Plan:
+        return Plan(
+            gpus=self.gpus,
+            dp=r.dp,
+            tp=r.tp,
+            pp=r.pp,
+            cp=r.cp,
+            ep=r.ep,
+            micro_batch=r.micro_batch,
+            micro_batches=self.micro_batches(r),
+            seq=self.seq,
+            chunks=schedule[1],
+            schedule=schedule[0],
+            zero=zero[0],
+            shard=zero[1],
+            sequence_parallel=r.tp > 1,
+            recompute=recompute,
+            precision=self.precision,
+            async_tp=False,
+            trained=True,
+            flash=None,
+        )
+
+    def fitted(self, tp: int) -> Model:
+        """The model as tp splits it: heads that do not divide are filled up with empty ones."""
+        return fitted(self.model, tp)
+
+
+def fitted(model: Model, tp: int) -> Model:
+    if model.heads % tp == 0:
+        return model
+    heads = -(-model.heads // tp) * tp
+    return replace(model, heads=heads, kv_heads=min(-(-model.kv_heads // tp) * tp, heads))
+
+
+def divisors(n: int) -> tuple[int, ...]:
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))

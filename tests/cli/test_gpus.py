@@ -1,0 +1,66 @@
+"""`--gpus`: a configuration is chosen, said, written and proved; bad options are one error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from synthesis.strategy.check import refusal
+from tests.cli.conftest import ROOT, Command
+
+LLAMA = ("hf:LlamaForCausalLM", "--config", str(ROOT / "examples" / "llama3-8b.json"))
+
+
+def test_a_model_of_a_file_is_chosen_for_and_proved(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = command(
+        "parallelize", str(ROOT / "examples" / "nanogpt.py") + ":GPT", "--gpus", "2",
+        "--out", str(out), "--no-run", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    chosen = next(e for e in done.events if e["event"] == "strategy")
+    assert chosen["certified"]
+    assert chosen["emitted"]["not_emitted"] == []
+    assert done.last["verdict"] == "proved"
+    written = json.loads((out / "strategy.json").read_text())
+    assert refusal(written["certificate"]) == ""
+    assert written["emitted"]["step_s"] == chosen["emitted"]["step_s"]
+    assert "Training configuration" in (out / "report.html").read_text()
+    assert command("verify", str(out)).code == 0
+
+
+def test_plan_captures_nothing_where_the_config_has_the_shape(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "strategy.json"
+    done = command("plan", *LLAMA, "--gpus", "64", "--out", str(file), "--json")
+    assert done.code == 0, done.err
+    assert "capture" not in [e.get("phase") for e in done.events]
+    chosen = next(e for e in done.events if e["event"] == "strategy")
+    assert chosen["gpus"] == 64
+    assert "8,192 tokens (the length in the config)" in chosen["tokens"]
+    assert refusal(json.loads(file.read_text())["certificate"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", *LLAMA, "--gpus", "0"), "--gpus"),
+        (("plan", *LLAMA, "--gpus", "1"), "2 devices would do"),
+        (("plan", *LLAMA, "--gpus", "7919", "--global-batch", "64"), "no degrees"),
+        (("plan", *LLAMA, "--gpus", "8", "--hardware", "h1000"), "h1000"),
+        (("plan", *LLAMA, "--gpus", "8", "--hardware", "a100", "--dtype", "fp8"), "fp8"),
+        (("plan", *LLAMA, "--gpus", "8", "--dtype", "f64"), "f64"),
+        (("plan", *LLAMA, "--gpus", "8", "--memory", "1GB"), "no plan fits"),
+        (("parallelize", *LLAMA, "--out", "o"), "neither --gpus nor --mesh"),
+        (("parallelize", *LLAMA, "--out", "o", "--gpus", "8", "--mesh", "tp=4"), "4 devices"),
+    ],
+)
+def test_bad_options_are_one_error(command: Command, words: tuple[str, ...], said: str) -> None:
+    done = command(*words)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("error ") == 1
+    assert "Traceback" not in done.err

@@ -1,0 +1,99 @@
+"""What is chosen, what a patch can do of it, and what is said where nothing fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from synthesis.strategy import words
+from synthesis.strategy.choice import (
+    NoPlanError,
+    choose,
+    default_batch,
+    fewer,
+    leanest,
+    on_mesh,
+    patches,
+)  # fmt: skip
+from synthesis.strategy.space import fitted
+from tests.strategy.models import DENSE, LLAMA_8B, space
+
+
+def test_patch_is_never_faster_than_the_best_and_is_one_that_can_be_written() -> None:
+    chosen = choose(space(LLAMA_8B, 16, 64, seq=8192))
+    assert chosen.emitted is not None
+    assert chosen.gap >= 0
+    assert not words.beyond(chosen.emitted.plan)
+    assert chosen.emitted.price.fits
+    assert chosen.best.price.fits
+
+
+def test_next_best_are_slower_or_do_not_fit_and_have_other_degrees() -> None:
+    chosen = choose(space(LLAMA_8B, 16, 64, memory=30e9, seq=8192))
+    assert chosen.others
+    for other in chosen.others:
+        assert other.why
+        assert other.step_s is None or other.step_s >= chosen.best.step_s
+        assert other.step_s is not None or other.memory_bytes > 30e9
+    names = [o.name.split(";")[0] for o in chosen.others]
+    assert words.degrees(chosen.best.plan) not in names
+    assert len(set(names)) == len(names)
+
+
+def test_each_mesh_is_offered_once_fastest_first() -> None:
+    found = list(patches(space(LLAMA_8B, 16, 64)))
+    meshes = [(p.plan.dp, p.plan.tp) for p in found]
+    assert len(set(meshes)) == len(meshes) > 2
+    assert [p.step_s for p in found] == sorted(p.step_s for p in found)
+
+
+def test_a_mesh_that_slows_a_small_model_is_said() -> None:
+    whole = space({**DENSE, "layers": 2, "hidden": 128, "heads": 4, "ffn": 512}, 8, 8, seq=128)
+    wide = on_mesh(whole, 1, 4)
+    found = fewer(replace(whole, gpus=4), wide.step_s)
+    assert found is not None
+    assert found.plan.gpus < 4
+
+
+def test_nothing_fits_names_the_memory_and_what_would_do() -> None:
+    with pytest.raises(NoPlanError, match="no plan fits on 1 devices") as caught:
+        choose(space(LLAMA_8B, 1, 64))
+    assert "most of it optimizer" in caught.value.got
+    assert caught.value.hint == "2 devices would do"
+    assert choose(space(LLAMA_8B, 2, 64)).best.price.fits
+
+
+def test_devices_that_no_degrees_make() -> None:
+    with pytest.raises(NoPlanError, match="no degrees"):
+        choose(space(DENSE, 7919, 16))
+
+
+def test_leanest_patch_where_none_fits() -> None:
+    whole = space(LLAMA_8B, 8, 64, memory=10e9, seq=8192)
+    assert not list(patches(whole))
+    assert not leanest(whole).price.fits
+
+
+@pytest.mark.parametrize("gpus", [1, 7, 48, 64, 16384])
+def test_default_batch_occupies_all_devices(gpus: int) -> None:
+    batch = default_batch(gpus, 8192)
+    assert batch * 8192 >= 1 << 22
+    assert batch % gpus == 0 or gpus % batch == 0
+
+
+def test_heads_are_filled_up() -> None:
+    model = space({**DENSE, "heads": 9, "kv_heads": 3}, 2, 2).model
+    assert (fitted(model, 2).heads, fitted(model, 2).kv_heads) == (10, 4)
+    assert fitted(model, 3) is model
+
+
+def test_sequence_parallelism_of_the_patch_is_priced_as_it_is() -> None:
+    whole = space(LLAMA_8B, 8, 8, seq=8192)
+    chosen = choose(whole)
+    given = replace(chosen, emitted=on_mesh(whole, 1, 8))
+    without = given.with_sequence(split=False)
+    assert without.emitted is not None
+    assert given.emitted is not None
+    assert without.emitted.step_s > given.emitted.step_s
+    assert without.best is chosen.best
