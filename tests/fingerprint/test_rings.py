@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.fault_kinds import Fault, FaultInjector
 from benchmarks.fingerprint_runs.inference import verify_distributed_inference
 from benchmarks.fingerprint_runs.ring import SimulatedCluster, verify_with_fault_injection
+from shardproof.compat import fingerprint_legacy as legacy
 from synthesis.guard.fingerprint import (
     ExoCluster,
     ExoVerifier,
@@ -34,7 +35,6 @@ from synthesis.guard.fingerprint import (
     verify_items,
 )
 from synthesis.guard.fingerprint.lifetimes import item_of
-from tests.fingerprint import published as legacy
 
 MACBOOKS = [("MacBook Pro", 18.0, "192.168.1.10"), ("MacBook Air", 8.0, "192.168.1.11")]
 
