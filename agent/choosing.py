@@ -73,18 +73,21 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
 def _along(
     run: Run, job: pipeline.Job, captured: Captured | None, first: CaptureRequest
 ) -> Outcome:
-    """The road; at a shorter sequence where capture cannot hold the true one."""
+    """The road; where capture cannot hold all tokens, with one sequence a rank, then short ones."""
 
     def take(run: Run, asked: CaptureRequest) -> pipeline.Model:
         return pipeline.model_in(run, asked, captured if asked == first else None)
 
-    try:
-        return pipeline.parallelize(run, job, take)
-    except CaptureError as error:
-        if "allocate" not in error.message:
-            raise
-        run.warn(f"captured at a shorter sequence than is priced: {error.message}")
-        return pipeline.parallelize(run, replace(job, request=replace(job.request, seq=None)))
+    ranks = job.mesh["dp"] if "dp" in dict(job.mesh.dims) else 1
+    less = replace(job.request, batch=ranks)
+    for asked in (job.request, less):
+        try:
+            return pipeline.parallelize(run, replace(job, request=asked), take)
+        except CaptureError as error:
+            if "allocate" not in error.message:
+                raise
+            run.note(error.message)
+    return pipeline.parallelize(run, replace(job, request=replace(less, seq=None)))
 
 
 def mesh_of(chosen: Priced) -> Mesh:
@@ -132,6 +135,6 @@ def chosen_in(run: Run, shape: Shape, wanted: Wanted) -> tuple[Choice, str]:
             raise InputError(str(error), where="--gpus", got=error.got, hint=error.hint) from None
         phase.summary = f"{chosen.plans:,} plans of {len(space.regions):,} shapes, the best of all"
         phase.facts["plans"] = chosen.plans
-    if chosen.fewer is not None:
-        run.warn(strategies.slowed(chosen.best, chosen.fewer))
+    if chosen.quicker is not None:
+        run.warn(strategies.slowed(chosen))
     return chosen, said

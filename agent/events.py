@@ -74,8 +74,8 @@ class StrategyChosen(_Event):
     """By which share it is slower than the best."""
     others: list[dict[str, Any]] = []
     """Faster plans that do not fit, and the next best."""
-    fewer: dict[str, Any] | None = None
-    """A plan on fewer devices that is faster."""
+    quicker: dict[str, Any] | None = None
+    """A plan on fewer devices, or of another mesh, that is faster."""
     text: list[str] = []
     """All of it in words."""
 

@@ -173,10 +173,11 @@ def _priced(run: Run, job: Job, captured: Captured, plan: Plan) -> Job:
     if choice is None:
         found = strategies.given(job.wanted, captured, plan.dp_size, plan.tp_size)
         if found is None:
+            if job.request.seq is None and job.request.target.startswith("hf:"):
+                shape = " x ".join(map(str, strategies.tokens_of(captured)))
+                run.warn(f"planned for {shape or 'few'} tokens; --batch and --seq name others")
             return job
         choice, said = found
-        if choice.fewer is not None:
-            run.warn(strategies.slowed(choice.best, choice.fewer))
     used = (choice.emitted or choice.best).plan
     proved = strategies.tokens_of(captured)
     if proved != (used.dp * used.micro_batch, used.seq):
@@ -185,6 +186,10 @@ def _priced(run: Run, job: Job, captured: Captured, plan: Plan) -> Job:
         if job.choice is not None:
             run.warn(f"priced for {said}")
     choice = choice.with_sequence(split=plan.sequence_parallel)
+    if job.choice is None:
+        choice = choice.compared()
+        if choice.quicker is not None:
+            run.warn(strategies.slowed(choice))
     if choice is not job.choice:
         run.emit(strategies.event_of(choice, said))
     return replace(job, choice=choice, tokens=said)

@@ -109,11 +109,16 @@ def _said(shape: Shape, wanted: Wanted, batch: int, seq: int, precision: str) ->
     return f"{tokens}, products in {precision}{dtype}"
 
 
-def slowed(taken: Priced, fewer: Priced) -> str:
-    """That fewer devices take less time."""
+def slowed(chosen: Choice) -> str:
+    """That fewer devices, or another mesh, take less time; empty where none do."""
+    if chosen.quicker is None:
+        return ""
+    taken, quick = chosen.best, chosen.quicker
+    used = quick.plan.gpus
+    what = "another mesh" if used == taken.plan.gpus else f"{used} of these devices"
     return (
-        f"{fewer.plan.gpus} of these devices would be faster: {fewer.step_s:.3g} s a step "
-        f"({words.degrees(fewer.plan)}) against {taken.step_s:.3g} s"
+        f"{what} would be faster: {quick.step_s:.3g} s a step ({words.degrees(quick.plan)}) "
+        f"against {taken.step_s:.3g} s"
     )
 
 
@@ -126,7 +131,7 @@ def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice,
     if space.global_batch % dp or tp > space.model.heads:
         return None
     taken = choices.on_mesh(space, dp, tp)
-    return Choice(space, taken, taken, fewer=choices.fewer(space, taken.step_s)), said
+    return Choice(space, taken, taken), said
 
 
 def as_json(found: Priced) -> dict[str, Any]:
@@ -145,6 +150,7 @@ def as_json(found: Priced) -> dict[str, Any]:
         "hidden_comm_s": found.price.hidden_comm_s,
         "spent_s": {name: getattr(found.terms, name) for name in words.TERMS},
         "memory_bytes": round(used.total),
+        "memory_error": words.MEMORY_ERROR,
         "memory": {f.name: round(getattr(used, f.name)) for f in fields(used)},
         "not_emitted": words.beyond(found.plan),
     }
@@ -163,7 +169,7 @@ def event_of(chosen: Choice, said: str) -> events.StrategyChosen:
         emitted=as_json(chosen.emitted) if chosen.emitted else None,
         emitted_gap=chosen.gap if chosen.emitted else None,
         others=[asdict(other) for other in chosen.others],
-        fewer=as_json(chosen.fewer) if chosen.fewer else None,
+        quicker=as_json(chosen.quicker) if chosen.quicker else None,
         text=lines(chosen, said),
     )
 
@@ -216,7 +222,8 @@ def figures(found: Priced, space: Space) -> list[str]:
         f"  step {found.step_s:.3g} s ({low:.3g} to {high:.3g}), MFU {price.mfu:.0%}, bubble "
         f"{price.bubble:.0%}, exchange {price.exposed_comm_s:.2g} s exposed and "
         f"{price.hidden_comm_s:.2g} s hidden",
-        f"  memory {used.total / 1e9:.1f} of {space.memory_bytes / 1e9:.0f} GB{fits}: {kinds}",
+        f"  memory {used.total / 1e9:.1f} GB (± {words.MEMORY_ERROR:.0%}) of "
+        f"{space.memory_bytes / 1e9:.0f}{fits}: {kinds}",
     ]
 
 
@@ -230,7 +237,7 @@ def told(chosen: Choice, said: str) -> m.Strategy:
         tokens=said,
         plans=tuple(_row(name, found) for name, found in both),
         claim=claim[:1].upper() + claim[1:],
-        slowed=slowed(chosen.best, chosen.fewer) if chosen.fewer else "",
+        slowed=slowed(chosen),
         others=tuple(
             m.Candidate(
                 name=o.name,

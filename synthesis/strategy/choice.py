@@ -18,6 +18,8 @@ from synthesis.strategy.words import TERMS, degrees, short
 
 NEXT = 4
 """Other plans that are kept."""
+MARGIN = 0.01
+"""Shares of a step that are not worth a warning."""
 MOST = 1 << 20
 """Devices tried where a model fits on none of those given."""
 TOKENS = 1 << 22
@@ -65,8 +67,8 @@ class Choice:
     emitted: Priced | None
     """What the patch does; None where no patch was asked for or none fits."""
     others: tuple[Other, ...] = ()
-    fewer: Priced | None = None
-    """A plan on fewer devices that takes less time for the same tokens."""
+    quicker: Priced | None = None
+    """What would take less time for the same tokens: fewer devices, or another mesh."""
     plans: int = 0
     """Of the space; 0 where the mesh was given."""
     proof: dict[str, Any] | None = None
@@ -83,6 +85,10 @@ class Choice:
             return self
         made = priced(self.space, replace(self.emitted.plan, sequence_parallel=split))
         return replace(self, emitted=made, best=self.best if self.proof else made)
+
+    def compared(self) -> Choice:
+        """The same for a mesh that was given, and whether another takes less time."""
+        return replace(self, quicker=quicker(self.space, self.best.step_s, self.space.gpus))
 
 
 def priced(space: Space, plan: Plan) -> Priced:
@@ -122,7 +128,7 @@ def choose(space: Space) -> Choice:
         best,
         emitted,
         tuple(_others(space, search, ranked, best, first)),
-        fewer(space, best.step_s),
+        quicker(space, best.step_s, space.gpus - 1),
         space.count(),
         proof,
     )
@@ -156,13 +162,12 @@ def leanest(space: Space) -> Priced:
     return min(plans, key=lambda p: p.price.memory.total)
 
 
-def fewer(space: Space, step_s: float) -> Priced | None:
-    """The fastest patch on fewer devices, where it is faster than that."""
-    found = (
-        next(patches(replace(space, gpus=n)), None) for n in divisors(space.gpus) if n < space.gpus
-    )
-    quick = [p for p in found if p is not None and p.step_s < step_s]
-    return min(quick, key=lambda p: p.step_s, default=None)
+def quicker(space: Space, step_s: float, most: int) -> Priced | None:
+    """The fastest patch on at most so many of the devices, where it is faster than that."""
+    sizes = (n for n in divisors(space.gpus) if n <= most)
+    found = (next(patches(replace(space, gpus=n)), None) for n in sizes)
+    less = [p for p in found if p is not None and p.step_s < step_s * (1 - MARGIN)]
+    return min(less, key=lambda p: p.step_s, default=None)
 
 
 def _others(

@@ -8,14 +8,15 @@ import pytest
 
 from synthesis.strategy import words
 from synthesis.strategy.choice import (
+    Choice,
     NoPlanError,
     choose,
     default_batch,
-    fewer,
     leanest,
     on_mesh,
     patches,
-)  # fmt: skip
+    quicker,
+)
 from synthesis.strategy.space import fitted
 from tests.strategy.models import DENSE, LLAMA_8B, space
 
@@ -49,11 +50,14 @@ def test_each_mesh_is_offered_once_fastest_first() -> None:
 
 
 def test_a_mesh_that_slows_a_small_model_is_said() -> None:
-    whole = space({**DENSE, "layers": 2, "hidden": 128, "heads": 4, "ffn": 512}, 8, 8, seq=128)
-    wide = on_mesh(whole, 1, 4)
-    found = fewer(replace(whole, gpus=4), wide.step_s)
+    whole = space({**DENSE, "heads": 16, "head_dim": 64}, 16, 64)
+    wide = on_mesh(whole, 1, 16)
+    found = quicker(whole, wide.step_s, 8)
     assert found is not None
-    assert found.plan.gpus < 4
+    assert found.plan.gpus <= 8
+    given = Choice(whole, wide, wide).compared()
+    assert given.quicker is not None
+    assert given.quicker.step_s <= found.step_s
 
 
 def test_nothing_fits_names_the_memory_and_what_would_do() -> None:
