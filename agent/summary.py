@@ -265,13 +265,11 @@ def _memory(estimate: Estimate) -> m.MemoryUse:
 
 
 def _time(estimate: Estimate, cluster: Cluster) -> m.TimeEstimate:
-    spent: dict[str, float] = {}
-    for use in estimate.uses:
-        name = ",".join(use.mesh_dims)
-        spent[name] = spent.get(name, 0.0) + use.seconds * use.count
-    parts = [m.TimePart("compute", estimate.compute_s)]
-    parts += [m.TimePart(f"{name} communication", s, name) for name, s in spent.items()]
-    return m.TimeEstimate(tuple(parts), f"{cluster.name}; not calibrated")
+    parts = [
+        m.TimePart(name, seconds, name.removesuffix(" communication") if " comm" in name else "")
+        for name, seconds in estimate.parts().items()
+    ]
+    return m.TimeEstimate(tuple(parts), f"{cluster.name}; fitted to published measurements")
 
 
 def _proof(found: Findings, proof: Proof) -> m.ProofFacts:

@@ -18,7 +18,7 @@ from synthesis.hardware import Cluster, load
 from synthesis.lower import LoweringError
 from synthesis.planner import synthesize
 from synthesis.repair.diagnosis import verify
-from synthesis.search import prepare
+from synthesis.scoring import Search, prepare
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
@@ -82,7 +82,7 @@ class Row:
     origin: str
     """The tactic or the last move of the plan that was chosen."""
     experts: Mapping[str, float]
-    """Seconds by tactic; infinite where it cannot be lowered."""
+    """Seconds by tactic; infinite where it cannot be lowered, or needs memory that lacks."""
     proved: bool
 
     @property
@@ -90,18 +90,18 @@ class Row:
         return self.ours / min(self.experts.values())
 
 
-def expert_seconds(
-    program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, str], tactic: str
-) -> float:
-    """Estimated seconds of a step under a tactic, whether or not it can be emitted."""
-    state = prepare(program, mesh, cluster, kinds)
+def expert_seconds(state: Search, tactic: str, over: float) -> float:
+    """Estimated seconds of a step under a tactic, whether or not it can be emitted; infinite where
+    a rank lacks more than `over` bytes for it."""
+    mesh = state.mesh
     point = TACTICS[tactic](state.modules, mesh[state.tp] if state.tp else 1)
     try:
         first = state.price(point, tactic)
         again = state.price(point, tactic, first.lowered.moved)
     except LoweringError:
         return float("inf")
-    return min(first.estimate.step_s, again.estimate.step_s)
+    fits = [c.estimate.step_s for c in (first, again) if c.over <= over]
+    return min(fits, default=float("inf"))
 
 
 def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, str]) -> Row:
@@ -110,7 +110,8 @@ def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, 
     lowered = made.lowered
     verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))
     best = made.found.best
-    experts = {name: expert_seconds(program, mesh, cluster, kinds, name) for name in EXPERTS}
+    state = prepare(program, mesh, cluster, kinds)
+    experts = {name: expert_seconds(state, name, best.over) for name in EXPERTS}
     return Row(
         str(mesh),
         best.estimate.step_s,

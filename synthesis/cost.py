@@ -1,24 +1,33 @@
-"""What a distributed program costs on a described cluster: roofline, alpha-beta, memory.
+"""What a distributed program costs on a described cluster: seconds, and bytes of memory.
 
-Compute time of an op is the larger of its flops and its bytes at the device's rates (Williams et
-al. 2009). A collective over n ranks of a tensor of b bytes takes the link's latency plus the ring
-volume over the link's bandwidth: 2(n-1)/n b for an all_reduce, (n-1)/n b for the others.
+Prices are those of `synthesis.price`, whose constants are fitted to published measurements, taken
+for each kernel of the program (`synthesis.kernels`): products by their shapes, attention and
+experts as fused kernels, elementwise chains by what they read and write, collectives by algorithm
+and links. Part of each exchange is hidden behind computation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from synthesis.hardware import Cluster
+from synthesis.kernels import Kernels, Product, kernels
+from synthesis.kernels.graph import Value
+from synthesis.price.compute import chains, matmul
+from synthesis.price.constants import Machine
+from synthesis.price.machines import machine
+from synthesis.price.traffic import Group, exchange, ring
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, TensorType, mesh_dims
 
-VIEW_OPS = frozenset(
-    {"reshape", "permute", "expand", "slice", "shard_slice", "full", "iota", "cast"}
-)
+LOCAL = frozenset({"shard_slice", "on_coord"})
+"""Collectives that send nothing."""
+OPTIMIZER = 12
+"""Bytes of optimizer state a parameter: float32 master copy and two Adam moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +46,17 @@ class Use:
 
 @dataclass
 class Estimate:
-    """Seconds and bytes of one step on one rank."""
+    """Seconds and bytes of one forward and backward step on one rank."""
 
     compute_s: float = 0.0
-    comm_s: float = 0.0
+    sent_s: float = 0.0
+    """Exchange over all mesh dims but dp, hidden or not."""
+    data_s: float = 0.0
+    """Exchange of parameters and gradients over dp, hidden or not."""
+    host_s: float = 0.0
+    """What the host takes to launch all: the device waits for it."""
+    hidden: tuple[float, float] = (0.0, 0.0)
+    """Shares that computation may hide: of `sent_s`, of `data_s`."""
     comm_bytes: int = 0
     parameters: int = 0
     gradients: int = 0
@@ -49,57 +65,117 @@ class Estimate:
     uses: list[Use] = field(default_factory=list[Use])
 
     @property
-    def step_s(self) -> float:
+    def comm_s(self) -> float:
+        """Exchange that nothing hides."""
+        sent, data = self.hidden
+        rest = max(self.data_s * (1 - data), self.data_s - self.compute_s * data)
+        return self.sent_s * (1 - sent) + rest
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of a step by what they are spent on: exchange by mesh dims, as far as nothing
+        hides it."""
+        spent: dict[str, float] = {}
+        for use in self.uses:
+            name = ",".join(use.mesh_dims)
+            spent[name] = spent.get(name, 0.0) + use.seconds * use.count
+        total = sum(spent.values())
+        shares = {n: s / total * self.comm_s for n, s in spent.items()} if total else {}
+        out = {"compute": self.compute_s, **{f"{n} communication": s for n, s in shares.items()}}
+        waiting = max(self.host_s - self.compute_s, 0.0)
+        return out | ({"waiting for the host": waiting} if waiting else {})
+
+    @property
+    def device_s(self) -> float:
+        """Without waiting for the host: what plans are compared by."""
         return self.compute_s + self.comm_s
+
+    @property
+    def step_s(self) -> float:
+        return max(self.compute_s, self.host_s) + self.comm_s
 
     @property
     def memory_bytes(self) -> int:
         return self.parameters + self.gradients + self.optimizer + self.activations
 
 
-def span(mesh: Mesh, names: tuple[str, ...]) -> int:
-    """How many consecutive ranks a group over these mesh dims stretches over."""
-    inner, reach = 1, 1
-    for name, size in reversed(mesh.dims):
-        if name in names:
-            reach = inner * size
-        inner *= size
-    return reach
+@dataclass(frozen=True)
+class Prices:
+    """Prices of the ops of one program on one mesh."""
+
+    mesh: Mesh
+    machine: Machine
+    kernels: Kernels
+
+    @property
+    def hidden(self) -> tuple[float, float]:
+        """Shares of exchange over tp and over dp that computation may hide."""
+        constants = self.machine.constants
+        return constants.tp_hidden, constants.dp_hidden
+
+    def collective(self, op: str, names: Sequence[str], nbytes: float) -> float:
+        """Seconds of one collective on a whole tensor of `nbytes`."""
+        group = self._group(names)
+        if group.ranks == 1 or op in LOCAL:
+            return 0.0
+        if op == "all_to_all":
+            return exchange(self.machine, group, nbytes / group.ranks, 1)
+        return ring(self.machine, group, nbytes * (2 if op == "all_reduce" else 1))
+
+    def _group(self, names: Sequence[str]) -> Group:
+        ranks, stride, inner = 1, 1, 1
+        for name, size in reversed(self.mesh.dims):
+            if name in names:
+                stride = inner if ranks == 1 else stride
+                ranks *= size
+            inner *= size
+        return Group(ranks, stride)
+
+    def exposed(self, op: str, name: str, nbytes: float) -> float:
+        """Seconds of a collective over one mesh dim that computation does not hide."""
+        sent, data = self.hidden
+        return self.collective(op, (name,), nbytes) * (1 - (data if name == "dp" else sent))
+
+    def op(
+        self, value: Value, operands: Sequence[TensorType], results: Sequence[TensorType]
+    ) -> float:
+        """Seconds of what stands on a rank for the node that makes a value."""
+        product = self.kernels.products.get(value)
+        if product is not None:
+            return self._product(product, *operands)
+        return chains(self.machine, self._moved(value, operands, results))
+
+    def held(
+        self, value: Value, operands: Sequence[TensorType], results: Sequence[TensorType]
+    ) -> float:
+        """Bytes that a chain has in hand where it writes a value."""
+        writes = value in self.kernels.writes
+        return self._moved(value, operands, results) if writes else 0.0
+
+    def _moved(
+        self, value: Value, operands: Sequence[TensorType], results: Sequence[TensorType]
+    ) -> float:
+        reads = self.kernels.reads.get(value, ())
+        moved = sum(share * t.nbytes for share, t in zip(reads, operands, strict=False))
+        return moved + (results[0].nbytes if value in self.kernels.writes else 0)
+
+    def _product(self, product: Product, first: TensorType, second: TensorType) -> float:
+        *rows, m, k = first.shape
+        n = second.shape[-1]
+        batch, size = math.prod(rows), first.nbytes // first.size
+        if product.kind == "plain":
+            return batch * matmul(self.machine, m, k, n, first.dtype, size)
+        if product.kind == "grouped":
+            _, wide, deep = sorted((m, k, n))
+            each = max(batch / product.experts, 1)
+            return product.experts * matmul(self.machine, each, wide, deep, first.dtype, size)
+        constants = self.machine.constants
+        whole = 2 * batch * m * k * n / self.machine.peak(first.dtype)
+        return whole * product.share / constants.scores * constants.slow
 
 
-def collective_seconds(
-    op: str, mesh: Mesh, names: tuple[str, ...], nbytes: int, cluster: Cluster
-) -> float:
-    """Time of one collective on a whole tensor of `nbytes`."""
-    n = 1
-    for name in names:
-        n *= mesh[name]
-    if n == 1 or op in ("shard_slice", "on_coord"):
-        return 0.0
-    link = cluster.link(span(mesh, names))
-    factor = 2.0 if op == "all_reduce" else 1.0
-    return link.latency_s + factor * (n - 1) / n * nbytes / link.bandwidth
-
-
-def op_seconds(
-    node_op: str,
-    operands: list[TensorType],
-    results: list[TensorType],
-    attrs: dict[str, object],
-    cluster: Cluster,
-) -> float:
-    """Roofline time of one op on one device. Views and constants are free."""
-    if node_op in VIEW_OPS:
-        return 0.0
-    op = lookup(node_op)
-    device = cluster.device
-    flops = op.flops(operands, tuple(results), attrs) if op.flops else 0
-    dtype = results[0].dtype if results[0].is_float else "f32"
-    peak = device.flops.get(dtype) or max(device.flops.values())
-    moved = sum(t.nbytes for t in (*operands, *results))
-    return max(
-        flops / (peak * device.efficiency), moved / (device.memory_bandwidth * device.efficiency)
-    )
+def prices(program: Program, mesh: Mesh, cluster: Cluster) -> Prices:
+    """Prices of a one-device program in primitives, and of what it is lowered to on a mesh."""
+    return Prices(mesh, machine(cluster), kernels(program))
 
 
 def walk(
@@ -115,63 +191,59 @@ def walk(
             yield program, node, times, scope
 
 
-def estimate(program: Program, cluster: Cluster, optimizer_bytes: int = 12) -> Estimate:
+def estimate(
+    program: Program, prices: Prices, stands_for: Mapping[Value, Value] | None = None
+) -> Estimate:
     """Cost of one forward and backward step.
 
-    `optimizer_bytes` per parameter: float32 master copy and two Adam moments.
+    `stands_for` says which value of the one-device program a value of the program is; one that
+    it leaves out is the value of its own name.
     """
-    out = Estimate()
+    out = Estimate(hidden=prices.hidden)
+    out.host_s = prices.machine.constants.layer_s * prices.kernels.layers
+    stands_for = stands_for or {}
+    held = 0.0
+    gathered: dict[str, int] = {}
     for holder, node, times, scope in walk(program):
-        op = lookup(node.op)
         operands = [holder.types[v] for v in node.inputs]
         results = [holder.types[v] for v in node.outputs]
-        if op.kind == "collective":
-            names = mesh_dims(cast("str | tuple[str, ...]", node.attrs["mesh_dim"]))
-            big = max(operands[0].nbytes, results[0].nbytes)
-            seconds = collective_seconds(node.op, program.mesh, names, big, cluster)
-            if node.op not in ("shard_slice", "on_coord"):
-                out.uses.append(Use(node, names, big, seconds, times, scope))
-                out.comm_bytes += big * times
-            out.comm_s += seconds * times
-        else:
-            out.compute_s += (
-                op_seconds(node.op, operands, results, dict(node.attrs), cluster) * times
-            )
+        value = (scope, node.outputs[0])
+        value = stands_for.get(value, value)
+        if lookup(node.op).kind != "collective":
+            out.compute_s += prices.op(value, operands, results) * times
+            held = max(held, prices.held(value, operands, results))
+            continue
+        names = mesh_dims(cast("str | tuple[str, ...]", node.attrs["mesh_dim"]))
+        big = max(operands[0].nbytes, results[0].nbytes)
+        seconds = prices.collective(node.op, names, big)
+        if node.op not in LOCAL:
+            out.uses.append(Use(node, names, big, seconds, times, scope))
+            out.comm_bytes += big * times
+        if "dp" not in names:
+            out.sent_s += seconds * times
+            held = max(held, big)
+            continue
+        out.data_s += seconds * times
+        if node.op == "all_gather":
+            whole = gathered.get(scope, 0)
+            gathered[scope] = whole + big if scope else max(whole, big)
     for item in program.inputs:
         if item.role == "param":
             out.parameters += item.type.nbytes
-            out.optimizer += item.type.size * optimizer_bytes
+            out.optimizer += item.type.size * OPTIMIZER
     out.gradients = sum(program.types[o.value].nbytes for o in program.outputs if o.role == "grad")
-    out.activations = _activations(program)
+    out.activations = _kept(program, prices.kernels) + round(
+        held + max(gathered.values(), default=0)
+    )
     return out
 
 
-def _activations(program: Program) -> int:
-    """Peak bytes of live values in program order, inputs left out; views share their operand."""
-    owner: dict[str, str] = {}
-    last: dict[str, int] = {}
-    for at, node in enumerate(program.nodes):
-        for value in node.inputs:
-            last[owner.get(value, value)] = at
-        if node.op in VIEW_OPS and node.inputs:
-            source = node.inputs[0]
-            owner[node.outputs[0]] = owner.get(source, source)
-    for out in program.outputs:
-        last[owner.get(out.value, out.value)] = len(program.nodes)
-    ends: dict[int, list[str]] = {}
-    for value, at in last.items():
-        ends.setdefault(at, []).append(value)
-    given = {i.name for i in program.inputs}
-    live = peak = 0
-    sizes: dict[str, int] = {}
-    for at, node in enumerate(program.nodes):
-        for value in node.outputs:
-            if value not in owner and value in last:
-                sizes[value] = program.types[value].nbytes
-                live += sizes[value]
-        inner = _activations(node.body) if node.body is not None else 0
-        peak = max(peak, live + inner)
-        for value in ends.get(at, ()):
-            if value not in given:
-                live -= sizes.pop(value, 0)
-    return peak
+def _kept(program: Program, found: Kernels) -> int:
+    """Bytes of the activations that are kept for backward on a rank."""
+    holders = {"": program}
+    holders |= {n.outputs[0]: n.body for _, n in program.walk() if n.body is not None}
+    total = 0
+    for (scope, name), times in found.kept.items():
+        held = holders[scope].types.get(name) if scope in holders else None
+        total += held.nbytes * times if held is not None else 0
+    return total

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import NO_WISHES, WishError, Wishes, show_bytes
-from synthesis.cost import Estimate, Use, estimate
+from synthesis.cost import Estimate, Use, estimate, prices
 from synthesis.describe import KINDS, describe
 from synthesis.emit.styles import supported
 from synthesis.hardware import Cluster
@@ -109,7 +109,7 @@ def synthesize(
     if wishes.memory_bytes is not None:
         _check_fits(found, wishes.memory_bytes)
     sequential = live(inline(program))
-    baseline = estimate(sequential, cluster)
+    baseline = estimate(sequential, prices(sequential, mesh, cluster))
     plan = describe(found, mesh, baseline, kinds)
     asked = Asked(program, mesh, cluster, kinds, split_loss, wishes)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from synthesis.assign import PlanError, Point, choices
-from synthesis.cost import Estimate, estimate
+from synthesis.cost import Estimate, Prices, estimate, prices
 from synthesis.emittable import obstacle
 from synthesis.expressible import unexpressed
 from synthesis.hardware import Cluster
@@ -18,23 +18,25 @@ from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 
-NEAR = 1.2
-"""Candidates of the beam whose score is further from the best than this are not grown."""
-
 
 @dataclass(frozen=True)
 class Candidate:
     """A scored point."""
 
     point: Point
-    score: float
-    """Seconds of a step, with a penalty for memory that is not there."""
+    over: float
+    """Bytes of memory that it needs and a rank lacks."""
     estimate: Estimate
     lowered: Lowered
     origin: str = ""
     """The tactic or the move it came from."""
     tactic: str = ""
     """The tactic or seed that it descends from."""
+
+    @property
+    def score(self) -> tuple[float, float, float]:
+        """What candidates are compared by: memory that lacks, seconds of a step, of the device."""
+        return self.over, self.estimate.step_s, self.estimate.device_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +64,14 @@ class Search:
     modules: list[Module]
     loss_parallel: bool
     kinds: Mapping[str, str]
+    prices: Prices
     limit: float = 0.0
-    """Bytes of memory per rank beyond which a score is penalised."""
+    """Bytes of memory per rank; a candidate that needs more comes after all that do not."""
     memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
     priced: dict[Any, tuple[Lowered, Estimate]] = field(
         default_factory=dict[Any, "tuple[Lowered, Estimate]"]
     )
     """Points that were lowered, also by earlier searches of the same program."""
-    least: float = float("inf")
-    """The best score so far."""
     seen: dict[Point, Candidate | Refusal] = field(
         default_factory=dict[Point, "Candidate | Refusal"]
     )
@@ -81,11 +82,10 @@ class Search:
         if known is not None:
             return known
         out = self._lowered(point, origin, frozenset())
-        if isinstance(out, Candidate) and out.score <= NEAR * self.least:
+        if isinstance(out, Candidate):
             again = self._lowered(point, origin, out.lowered.moved)
             if isinstance(again, Candidate) and again.score < out.score:
                 out = again
-            self.least = min(self.least, out.score)
         out = replace(out, tactic=tactic)
         self.seen[point] = out
         return out
@@ -123,15 +123,15 @@ class Search:
         if key not in self.priced:
             self.priced[key] = self._priced(point, paid)
         lowered, cost = self.priced[key]
-        over = max(0.0, cost.memory_bytes / self.limit - 1.0)
-        return Candidate(point, cost.step_s * (1 + 10 * over), cost, lowered, origin)
+        over = max(0.0, cost.memory_bytes - self.limit)
+        return Candidate(point, over, cost, lowered, origin)
 
     def _priced(self, point: Point, paid: frozenset[Move]) -> tuple[Lowered, Estimate]:
         picked = choices(
             self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
         )
-        lowered = lower(self.program, self.mesh, picked, self.cluster, self.memo, paid)
-        return lowered, estimate(lowered.program, self.cluster)
+        lowered = lower(self.program, self.mesh, picked, self.prices, self.memo, paid)
+        return lowered, estimate(lowered.program, self.prices, lowered.stands_for)
 
 
 def axes(mesh: Mesh) -> tuple[str | None, str | None]:
@@ -164,4 +164,5 @@ def prepare(
     owners = {p.name: (m, p) for m in found for p in m.params}
     parallel = split_loss and any(o.role == "loss" for o in lean.outputs)
     limit = cluster.device.memory_bytes
-    return Search(lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {}, limit)
+    priced = prices(lean, mesh, cluster)
+    return Search(lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {}, priced, limit)

@@ -13,7 +13,7 @@ from synthesis.assign import PlanError, Point
 from synthesis.constraints import NO_WISHES, Rules, Supported, Wishes, settle
 from synthesis.hardware import Cluster
 from synthesis.roles import Module
-from synthesis.scoring import NEAR, Candidate, Refusal, Search, axes, prepare
+from synthesis.scoring import Candidate, Refusal, Search, axes, prepare
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
@@ -222,7 +222,7 @@ def _state(
         return prepare(program, mesh, cluster, kinds, split_loss)
     parallel = split_loss and any(o.role == "loss" for o in like.program.outputs)
     limit = cluster.device.memory_bytes
-    return replace(like, loss_parallel=parallel, limit=limit, least=float("inf"), seen={})
+    return replace(like, loss_parallel=parallel, limit=limit, seen={})
 
 
 def _starts(
@@ -240,11 +240,9 @@ def _starts(
 def _grown(
     state: Search, rules: Rules, movable: list[Module], beam: list[Candidate], most: float
 ) -> list[Candidate]:
-    """Candidates one move away from those of the beam that are near the best."""
+    """Candidates one move away from those of the beam."""
     grown: list[Candidate] = []
     for candidate in beam:
-        if candidate.score > NEAR * beam[0].score:
-            continue
         for module in movable:
             for style in rules.allowed[module.path]:
                 if style == candidate.point.style(module.path):

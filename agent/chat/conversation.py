@@ -197,7 +197,7 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     price = f"step {found.estimate.step_s * 1e3:.3f} ms"
     planned = session.state.planned
     if planned is not None and planned.of == session.desk.planned_of():
-        share = found.score / session.desk.made().found.best.score
+        share = found.estimate.step_s / session.desk.made().found.best.estimate.step_s
         price += f", {share:.2f} times the score of the plan"
     return "proved", f"proved, {price}"
 

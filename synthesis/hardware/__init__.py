@@ -23,8 +23,6 @@ class Device:
     """Bytes per second."""
     flops: Mapping[str, float] = field(default_factory=dict[str, float])
     """Peak operations per second by dtype, dense."""
-    efficiency: float = 1.0
-    """Share of the peak rates that is reached, in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,6 @@ class Cluster:
     network: Link
     price: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Constants of `synthesis.price` that are fitted on this machine."""
-
-    def link(self, span: int) -> Link:
-        """The link that a collective over `span` consecutive devices is bound by."""
-        return self.node if span <= self.devices_per_node else self.network
 
 
 def shipped() -> tuple[str, ...]:
@@ -82,14 +76,11 @@ def _cluster(where: str, data: dict[str, Any]) -> Cluster:
     read = _Reader(where)
     read.only("", data, ("name", "device", "node", "network", "price"))
     device, node, network = (read.table(data, key) for key in ("device", "node", "network"))
-    read.only("device.", device, ("memory_bytes", "memory_bandwidth", "efficiency", "flops"))
+    read.only("device.", device, ("memory_bytes", "memory_bandwidth", "flops"))
     read.only("node.", node, ("devices", "bandwidth", "latency_s"))
     read.only("network.", network, ("bandwidth", "latency_s"))
     flops = read.table(device, "flops")
-    efficiency = read.positive("device.", device, "efficiency")
     devices = read.positive("node.", node, "devices")
-    if efficiency > 1:
-        raise HardwareError(f"{where}: device.efficiency is {efficiency}, expected at most 1")
     if devices != int(devices):
         raise HardwareError(f"{where}: node.devices is {devices}, expected a whole number")
     return Cluster(
@@ -98,7 +89,6 @@ def _cluster(where: str, data: dict[str, Any]) -> Cluster:
             memory_bytes=read.positive("device.", device, "memory_bytes"),
             memory_bandwidth=read.positive("device.", device, "memory_bandwidth"),
             flops={dtype: read.positive("device.flops.", flops, dtype) for dtype in flops},
-            efficiency=efficiency,
         ),
         devices_per_node=int(devices),
         node=Link(*(read.positive("node.", node, k) for k in ("bandwidth", "latency_s"))),

@@ -6,7 +6,6 @@ wrote, and values made from nothing wait until a layout is wanted.
 
 from __future__ import annotations
 
-from synthesis.cost import collective_seconds
 from synthesis.localize import LAZY, VIEWS, Reading, localize, source_layout
 from synthesis.lower.emission import emit, reading
 from synthesis.lower.state import ONE, LoweringError, State, Value
@@ -144,7 +143,7 @@ def _cheapest(state: State, name: str, layout: Layout) -> tuple[Value | None, fl
 
 
 def _move_cost(state: State, source: Layout, target: Layout, dtype: str) -> float:
-    mesh, cluster, memo = state.setting.mesh, state.setting.cluster, state.setting.memo
+    mesh, prices, memo = state.setting.mesh, state.setting.prices, state.setting.memo
     key = ("move", source, target, dtype)
     found = memo.get(key)
     if found is None:
@@ -154,8 +153,7 @@ def _move_cost(state: State, source: Layout, target: Layout, dtype: str) -> floa
         else:
             size = ITEMSIZE[dtype]
             found = sum(
-                collective_seconds(op, mesh, (n,), count * size, cluster) + TIE
-                for op, n, count in volumes(source, steps)
+                prices.exposed(op, n, count * size) + TIE for op, n, count in volumes(source, steps)
             )
         memo[key] = found
     return found

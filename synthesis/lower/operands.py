@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from synthesis.cost import collective_seconds, op_seconds
 from synthesis.lower.availability import INFINITE, available, lazy, price, primary
 from synthesis.lower.emission import place, reading
 from synthesis.lower.layouts import aligned, match, split, without
@@ -150,7 +149,8 @@ def _seconds(state: State, op: Operator, layouts: Layouts, limit: float) -> floa
     total += _reduction(state, node, layouts, result)
     if total == 0.0:
         return 0.0
-    key = ("op", node.op, layouts, result)
+    made = (state.scope, node.outputs[0])
+    key = ("op", made, layouts, result)
     memo = state.setting.memo
     if key not in memo:
         operands = [
@@ -158,7 +158,7 @@ def _seconds(state: State, op: Operator, layouts: Layouts, limit: float) -> floa
             for x, v in zip(layouts, node.inputs, strict=True)
         ]
         results = [TensorType(result.local_shape, types[node.outputs[0]].dtype)]
-        memo[key] = op_seconds(node.op, operands, results, placed[1], state.setting.cluster)
+        memo[key] = state.setting.prices.op(made, operands, results)
     return total + memo[key]
 
 
@@ -170,8 +170,7 @@ def _reduction(state: State, node: Node, layouts: Layouts, result: Layout) -> fl
     if state.setting.choices.tp in new and node.outputs[0] in state.gradients:
         return LATE
     size = TensorType(result.local_shape, state.program.types[node.outputs[0]].dtype).nbytes
-    mesh, cluster = state.setting.mesh, state.setting.cluster
-    return sum(collective_seconds("reduce_scatter", mesh, (n,), size, cluster) for n in new)
+    return sum(state.setting.prices.exposed("reduce_scatter", n, size) for n in new)
 
 
 def _late(state: State, node: Node, layouts: Layouts) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from synthesis.cost import Prices
 from synthesis.forward import forward_values
-from synthesis.hardware import Cluster
 from synthesis.lower.availability import get, primary
 from synthesis.lower.blocks import compute, run
 from synthesis.lower.emission import rescale
@@ -36,20 +36,20 @@ def lower(
     program: Program,
     mesh: Mesh,
     choices: Choices,
-    cluster: Cluster,
+    prices: Prices,
     memo: dict[Any, Any] | None = None,
     paid: frozenset[Move] = frozenset(),
 ) -> Lowered:
     """Lower a one-device program (primitives only).
 
-    `memo` may be shared between lowerings of one program on one mesh and cluster. `paid` are the
+    `memo` may be shared between lowerings of one program at the same prices. `paid` are the
     moves of an earlier lowering at the same choices: each op then reckons that they are made.
 
     Raises:
         LoweringError: an op for which no distribution was found.
     """
     forward = frozenset(forward_values(program))
-    setting = Setting(mesh, choices, cluster, memo if memo is not None else {}, forward, paid=paid)
+    setting = Setting(mesh, choices, prices, memo if memo is not None else {}, forward, paid=paid)
     top = scope_state(setting, program)
     stacked = {
         v

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from synthesis.hardware import Cluster
+from synthesis.cost import Prices
 from synthesis.localize import VIEWS
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
@@ -74,6 +74,11 @@ class Lowered:
     moved: frozenset[Move] = frozenset()
     """For `lower(paid=...)`."""
 
+    @property
+    def stands_for(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """(scope, value) of the program -> (scope, value) of the one-device program."""
+        return {(p.scope, p.local.outputs[0]): (p.scope, p.one.outputs[0]) for p in self.pairs}
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -90,7 +95,7 @@ class Setting:
 
     mesh: Mesh
     choices: Choices
-    cluster: Cluster
+    prices: Prices
     memo: dict[Any, Any]
     """Prices and placements by what they depend on; valid for one program, mesh and cluster."""
     forward: frozenset[tuple[str, str]]

@@ -34,11 +34,14 @@ class Pass:
         return max(self.forward + self.backward + self.again, self.floor)
 
 
-def matmul(machine: Machine, m: float, k: float, n: float, precision: str) -> float:
-    """Seconds of an m x k by k x n product: each side wastes part of a tile, memory bounds it."""
+def matmul(
+    machine: Machine, m: float, k: float, n: float, precision: str, size: int = HALF
+) -> float:
+    """Seconds of an m x k by k x n product of numbers of `size` bytes: each side wastes part of a
+    tile, memory bounds it."""
     c = machine.constants
     waste = 1 + c.side * (1 / m + 1 / k + 1 / n)
-    moved = HALF * (m * k + k * n + m * n) / machine.cluster.device.memory_bandwidth
+    moved = size * (m * k + k * n + m * n) / machine.cluster.device.memory_bandwidth
     return max(2 * m * k * n / (machine.peak(precision) * c.gemm) * waste * c.slow, moved)
 
 

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from synthesis.hardware import Cluster, load, shipped
-from synthesis.price.constants import Constants, overlay
+from synthesis.price.constants import Constants, Machine, overlay
 from synthesis.price.reading import PriceError, Table, words
 
 Described = Mapping[str, Table]
@@ -37,11 +37,16 @@ def stack_of(*texts: str) -> str:
     return "default"
 
 
+def machine(cluster: Cluster) -> Machine:
+    """A described cluster with the constants of a mean stack, over them its own."""
+    made = overlay(Constants(), stacks()["default"], "default")
+    return Machine(cluster, overlay(made, cluster.price, cluster.name))
+
+
 @cache
 def constants_of(device: str, stack: str) -> Constants:
     """Defaults, over them the device's, over them the stack's."""
-    made = overlay(Constants(), stacks()["default"], "default")
-    made = overlay(made, load(device).price, device)
+    made = machine(load(device)).constants
     own = {key: value for key, value in stacks()[stack].items() if key != "names"}
     return made if stack == "default" else overlay(made, own, stack)
 

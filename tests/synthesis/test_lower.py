@@ -105,4 +105,4 @@ def test_what_cannot_be_had_is_named() -> None:
     pending = Layout((), (("tp", "max"),))
     choices = Choices(contract.inputs, {}, {"loss:loss": pending}, tp="tp")
     with pytest.raises(LoweringError, match=r"mul_scalar at toy.py:9.*loss:loss is not to be had"):
-        lower(state.program, mesh, choices, decoder.CLUSTER)
+        lower(state.program, mesh, choices, state.prices)

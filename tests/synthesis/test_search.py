@@ -32,6 +32,12 @@ def no_latency() -> Cluster:
     return replace(cluster, **still)
 
 
+def scarce(memory: float) -> Cluster:
+    """A cluster whose devices have room for a plan with a split stream alone."""
+    cluster = decoder.CLUSTER
+    return replace(cluster, device=replace(cluster.device, memory_bytes=memory))
+
+
 def plan(mesh: Mesh, cluster: Cluster = decoder.CLUSTER) -> Plan:
     return synthesize(PROGRAM, mesh, cluster).plan
 
@@ -92,8 +98,9 @@ def test_memory_that_is_not_there_is_the_reason() -> None:
     assert "needs" not in costs(best, other, limit + 1)
 
 
-def test_where_volume_counts_the_stream_is_split_over_the_sequence() -> None:
-    made = plan(Mesh.of(tp=2), no_latency())
+def test_where_memory_is_scarce_the_stream_is_split_over_the_sequence() -> None:
+    assert not plan(Mesh.of(tp=2)).sequence_parallel
+    made = plan(Mesh.of(tp=2), scarce(21.5e3))
     assert made.sequence_parallel
     norms = [m for m in made.modules if m.style == "sequence"]
     assert {m.path for m in norms} == {"layers.*.norm1", "layers.*.norm2", "norm"}
@@ -157,7 +164,7 @@ def test_the_table_has_a_row_for_each_module() -> None:
 
 @pytest.fixture(scope="module")
 def made() -> Synthesis:
-    return synthesize(PROGRAM, Mesh.of(dp=2, tp=2), no_latency())
+    return synthesize(PROGRAM, Mesh.of(dp=2, tp=2), scarce(13e3))
 
 
 def test_memory_is_divided_by_the_ranks_that_split_it(made: Synthesis) -> None:
@@ -173,7 +180,7 @@ def test_memory_is_divided_by_the_ranks_that_split_it(made: Synthesis) -> None:
     assert after == pytest.approx((before - small) / 4 + small / 2)
     assert estimates["after_gradients"] == after
     assert estimates["after_optimizer"] == after / 8 * 12
-    assert estimates["after_activations"] < estimates["before_activations"] / 2
+    assert estimates["after_activations"] < estimates["before_activations"]
     parts = ("parameters", "gradients", "optimizer", "activations")
     total = sum(estimates[f"after_{part}"] for part in parts)
     assert estimates["memory_bytes_after"] == total
