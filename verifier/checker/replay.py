@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -42,10 +42,12 @@ from verifier.kernel.rank_sets import Regions, regions
 from verifier.problem import Problem
 from verifier.provers.relate import Sequential, as_terms
 from verifier.provers.rewrite.steps import Path, follow
+from verifier.refute.search import elements_of, refute
 from verifier.scope import scope_of
 from verifier.smt.answers import Answers, Summary
 from verifier.smt.instances import JOINED
-from verifier.terms import Ref
+from verifier.terms import Ref, Terms
+from verifier.terms.told import Told
 from verifier.text.jsonio import digest
 from verifier.text.wellformed import shared, well_formed
 
@@ -87,6 +89,10 @@ OTHER_VERSION = (
 )
 
 
+SMALL = 200_000
+"""Numbers that all ranks hold in programs that are run again."""
+
+
 class _BrokenError(Exception):
     def __init__(self, reason: str, where: str) -> None:
         super().__init__(reason)
@@ -99,13 +105,16 @@ def check(
     """Whether the certificate shows that the distributed program meets the contract.
 
     With `discharge`, Z3 is asked about every distinct step that it rests on, where no answer is
-    kept yet; a step that Z3 refutes is a fault of a rule, and nothing is accepted.
+    kept yet, equal terms are computed, and programs of up to `SMALL` numbers are run. What is
+    refuted in one of these ways is a fault of the verifier, and nothing is accepted.
     """
     contract = problem.contract
     try:
         sequential, distributed = _prepared(problem.sequential), _prepared(problem.distributed)
         check_contract(sequential, distributed, contract)
         _comparable(sequential, distributed)
+        if discharge is not None:
+            _agree(sequential, distributed, contract)
         at = Cursor(certificate, "certificate")
         if at["version"].value != VERSION:
             raise _BrokenError(OTHER_VERSION.format(at["version"].value), "version")
@@ -115,16 +124,18 @@ def check(
         _header(at, sequential, distributed, contract)
         _timely(at["order"], distributed)
         opened, labels = _opened(at, sequential)
-        one = as_terms(_cut(at, opened))
+        one = as_terms(_cut(at, opened), Told())
         walk = _Walk(distributed, contract)
         known = walk.top(one, at["claims"])
         laws = dict(at["laws"].entries()) if "laws" in at else {}
-        walk.told.equalities += len(laws)
         _outputs(at["outputs"], one, distributed, contract, known, laws)
         assumed = *_assumed(contract), *labels
-        steps = discharge and discharge.settle(walk.told, conclude)
+        walk.told.tables = list(_tables(one))
+        steps = discharge.settle(walk.told, conclude) if discharge is not None else None
         if steps is not None and steps.refuted:
             return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
+        if steps is not None and steps.terms.wrong:
+            return Rejected(f"numbers refute an equality: {steps.terms.wrong}", "the terms")
         return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps)
     except _BrokenError as broken:
         return broken.rejected
@@ -151,6 +162,28 @@ def _again(certificate: Mapping[str, Any], problem: Problem) -> Result:
         return Rejected(str(error), "the comparison")
     assumed = (*_assumed(problem.contract), *found.assumptions)
     return Accepted(len(found.forms), found.scope, assumed)
+
+
+def _agree(sequential: Program, distributed: Program, contract: Contract) -> None:
+    """Programs that are small enough are equal on numbers, whatever the certificate says."""
+    if elements_of(sequential, distributed) > SMALL:
+        return
+    found = refute(sequential, distributed, contract, simpler=False)
+    if found is not None:
+        raise _BrokenError("the programs differ on numbers", f"output {found.witness.output}")
+
+
+def _tables(one: Sequential) -> Iterator[Told]:
+    """The terms of a program, and of the bodies of its repeated blocks."""
+    assert isinstance(one.terms, Told)
+    yield one.terms
+    for inner in {id(scan.inner): scan.inner for scan in one.scans}.values():
+        yield from _tables(inner)
+
+
+def _taken(terms: Terms, a: Ref, b: Ref) -> None:
+    assert isinstance(terms, Told)
+    terms.same(a, b)
 
 
 def _timely(at: Cursor, program: Program) -> None:
@@ -286,6 +319,7 @@ def _outputs(
             if fault:
                 other = f"%{values[key]} is another value than %{out.value}"
                 raise _BrokenError(f"{other}: {fault}", where)
+            _taken(one.terms, claim.ref, ref)
         elif not same(one.terms, claim.ref, ref):
             raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
@@ -483,7 +517,7 @@ class _Walk:
         if named is None or same(one.terms, named, ref):
             return ref
         need(one.keys.same(named, ref), f"the value is not {row.factor} * %{row.of}")
-        self.told.equalities += 1
+        _taken(one.terms, named, ref)
         return named
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:

@@ -15,6 +15,7 @@ from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.smt.instances import JOINED, Instance, Piece, normal_form
 from verifier.terms import Ref, Terms
+from verifier.terms.told import Told
 
 
 class Steps:
@@ -23,8 +24,7 @@ class Steps:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self.seen: dict[Instance, Instance] = {}
-        self.equalities = 0
-        """Claims and outputs that laws of terms take to what is asked for: Z3 is not asked."""
+        self.tables: list[Told] = []
 
     def add(
         self,
