@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+
 from verifier.analysis.replication import alike, positive
 from verifier.checker.certificate import ELEMENTWISE, VERSION, seal
 from verifier.checker.claims import (
@@ -27,6 +29,7 @@ from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.rules import derive, real
 from verifier.checker.step import Step
 from verifier.checker.steps import Steps, conclude
+from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
 from verifier.kernel.inline import inline
@@ -42,6 +45,9 @@ from verifier.kernel.rank_sets import Regions, regions
 from verifier.problem import Problem
 from verifier.provers.relate import Sequential, as_terms
 from verifier.provers.rewrite.steps import Path, follow
+from verifier.refute.compare import compare
+from verifier.refute.premises import Premises
+from verifier.refute.sampling import sample, sized
 from verifier.refute.search import elements_of, refute
 from verifier.scope import scope_of
 from verifier.smt.answers import Answers, Summary
@@ -169,7 +175,13 @@ def _agree(sequential: Program, distributed: Program, contract: Contract) -> Non
     if elements_of(sequential, distributed) > SMALL:
         return
     found = refute(sequential, distributed, contract, simpler=False)
-    if found is not None:
+    premises, rng = Premises(sequential, contract, distributed.mesh), np.random.default_rng(3)
+    for positive in (False, True, False):
+        drawn = sized(sample(sequential, Floats(), rng, {}), 1.0, positive, {})
+        inputs = premises.met(drawn, Floats(), rng) if found is None else None
+        with np.errstate(all="ignore"):
+            found = found or (inputs and compare(sequential, distributed, contract, inputs))
+    if found:
         raise _BrokenError("the programs differ on numbers", f"output {found.witness.output}")
 
 

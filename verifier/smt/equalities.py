@@ -25,7 +25,8 @@ from verifier.terms.told import Call, Told
 
 MOST = 1 << 16
 """Entries of one side of an equality that is tried, all that it is made of together."""
-DRAWS = 3
+FIRST, DRAWS = 3, 8
+"""Draws of numbers: where the first show nothing no others are made, and one may be rounding."""
 LEVELS = 12
 DEPTH = 4
 """How deep two equalities must look alike to be one form."""
@@ -88,10 +89,14 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     """How the sides of an equality differ, empty where they do not; None where it is too large."""
     closed = {a.id for a in call.args} if call.op else set[int]()
     for _ in range(LEVELS):
-        tried = [_tried(terms, call, kinds, closed, seed) for seed in range(DRAWS)]
-        if None in tried:
-            return None
-        wrong = [why for why in tried if why]
+        wrong = list[str]()
+        for seed in range(DRAWS):
+            why = _tried(terms, call, kinds, closed, seed)
+            if why is None:
+                return None
+            wrong += [why] if why else []
+            if len(wrong) > 1 or (not wrong and seed + 1 == FIRST):
+                break
         if len(wrong) < 2:
             return ""
         inner = {a.id for i in closed for a in terms[i].args if terms[i].op not in FREE}
