@@ -1,7 +1,7 @@
+# pyright: basic
 """A small change to code of the verifier, made while it runs and taken back."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast

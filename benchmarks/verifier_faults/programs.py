@@ -1,3 +1,4 @@
+# pyright: basic
 """Wrong programs: written for one fault, or those of the corpus."""
 
 from __future__ import annotations

@@ -48,6 +48,9 @@ class Discharged:
     """Why no further; of what is refuted, the fault."""
 
 
+NOTHING = Tried()
+
+
 @dataclass(frozen=True)
 class Summary:
     """How far the steps of one proof were shown."""
@@ -61,7 +64,7 @@ class Summary:
     asked: int
     """Forms that no answer was kept of."""
     refuted: tuple[str, ...] = ()
-    terms: Tried = Tried()
+    terms: Tried = NOTHING
     """What numbers say of the terms."""
 
     def __str__(self) -> str:
@@ -92,7 +95,7 @@ class Kept:
 class Collected(Protocol):
     """The steps of one proof."""
 
-    tables: Sequence[Told]
+    tables: list[Told]
     """Of terms."""
 
     def instances(self) -> list[Instance]: ...
@@ -129,7 +132,13 @@ class Answers:
         wrong = tuple(one.why for one in answers if one.extent == "refuted")
         asked = sum(one.queries > 0 for one in answers)
         return Summary(
-            len(instances), len(forms), dict(counts), asked, len(new), wrong, equalities(steps.tables)
+            len(instances),
+            len(forms),
+            dict(counts),
+            asked,
+            len(new),
+            wrong,
+            equalities(steps.tables),
         )
 
     def again(self, conclude: Conclude) -> list[Instance]:

@@ -123,7 +123,9 @@ def _tried(
             got = _D.lift(numbers.of(call.made))
             if call.op == "combine":
                 weights = dict(call.attrs)["weights"]
-                want = sum((_scaled(a, w) for a, w in zip(given, weights, strict=True)), np.zeros(()))
+                want = sum(
+                    (_scaled(a, w) for a, w in zip(given, weights, strict=True)), np.zeros(())
+                )
             elif call.op:
                 kind = call.dtypes or ("f32",) * len(given)
                 read = [_as(a, k) for a, k in zip(given, kind, strict=True)]
@@ -166,9 +168,7 @@ class Numbers:
     Raises OverflowError where that is too much work.
     """
 
-    def __init__(
-        self, terms: Terms, kinds: Mapping[int, str], closed: set[int], seed: int
-    ) -> None:
+    def __init__(self, terms: Terms, kinds: Mapping[int, str], closed: set[int], seed: int) -> None:
         self.terms, self.kinds, self.closed, self.seed = terms, kinds, closed, seed
         self.left = MOST
         self.known: dict[int, Array] = {}
@@ -185,7 +185,9 @@ class Numbers:
                 continue
             todo.pop()
             if id not in self.known:
-                self.left -= max(1, math.prod(term.shape), *map(self._size, () if free else term.args))
+                self.left -= max(
+                    1, math.prod(term.shape), *map(self._size, () if free else term.args)
+                )
                 if self.left < 0:
                     raise OverflowError
                 self.known[id] = self._drawn(id, term) if free else self._made(term)
@@ -199,7 +201,11 @@ class Numbers:
         kind = self.kinds.get(id, "f32")
         if kind in FLOATS:
             return np.asarray(rng.standard_normal(term.shape))
-        return rng.integers(2, size=term.shape) == 1 if kind == "bool" else rng.integers(-1, 5, term.shape)
+        return (
+            rng.integers(2, size=term.shape) == 1
+            if kind == "bool"
+            else rng.integers(-1, 5, term.shape)
+        )
 
     def _made(self, term: Term) -> Array:
         """What a term means, from what it is made of."""
@@ -245,6 +251,6 @@ def _named(term: Term) -> dict[str, Any]:
     if op == "dropout_mask":
         names = ("p", "stream", "offset", "strides")
         return {"shape": shape, **dict(zip(names, attrs, strict=False))}
-    if attrs and all(isinstance(a, tuple) and len(a) == 2 and a[0] in lookup(op).attrs for a in attrs):
+    if lookup(op).kind == "map" and attrs and isinstance(attrs[0], tuple):
         return dict(attrs)
     return dict(zip(lookup(op).attrs, attrs, strict=False))
