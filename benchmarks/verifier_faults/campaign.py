@@ -155,7 +155,8 @@ def _seen(given: Problem) -> str:
 
 def campaign(faults: Sequence[Fault] = FAULTS) -> Iterator[Told]:
     """Each fault in a process of its own."""
-    corpus("wrong"), corpus("right")
+    for side in ("wrong", "right"):
+        corpus(side)
     fork = multiprocessing.get_context("fork")
     for fault in faults:
         queue = fork.SimpleQueue()

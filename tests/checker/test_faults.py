@@ -11,7 +11,7 @@ from benchmarks.verifier_faults.believed import FAULTS, Fault
 from benchmarks.verifier_faults.campaign import muted
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import problem
-from verifier.checker import Accepted, Rejected, check
+from verifier.checker import Rejected, check
 from verifier.smt.answers import Answers
 from verifier.verdict import Proof
 from verifier.verification import verify
@@ -27,7 +27,6 @@ def test_a_wrong_program_that_is_proved_is_not_accepted(fault: Fault) -> None:
         with muted():
             proof = verify(given)
         assert isinstance(proof, Proof)
-        assert isinstance(check(proof.certificate, given), Accepted)
         assert isinstance(check(proof.certificate, given, Answers()), Rejected)
     assert not isinstance(verify(given), Proof)
 
