@@ -40,6 +40,7 @@ def main() -> int:
         found = f"{len(told.proved)} proved, {told.replayed} replayed, {told.accepted} accepted"
         sys.stdout.write(f"{told.room}: {told.name}: {found} {told.changed}\n")
         sys.stdout.flush()
+    FOUND.write_text(json.dumps({"believed": believed, "rules": []}, indent=1) + "\n")
     made = rules()
     FOUND.write_text(json.dumps({"believed": believed, "rules": made}, indent=1) + "\n")
     idle = [t["name"] for t in believed if not t["proved"] and not t["changed"]]

@@ -1284,7 +1284,4 @@ fault(
     "out[item.name] = rng.standard_normal(shape)",
     "out[item.name] = np.zeros(shape)",
 )
-fault(
-    "a sum of pieces is the last", REFUTE + "scatter:_fold", "return domain.add(a, b)", "return b"
-)
 fault("no sample is suspicious", REFUTE + "search:refute", "if not suspicious:", "if True:")

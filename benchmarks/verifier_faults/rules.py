@@ -396,13 +396,6 @@ slip(
     instance("mm", ["16, 8@tp 4", "4 8@tp, 16"], "16, 16; sum@tp"),
 )
 slip(
-    "a maximum passes a product",
-    "rules:_product",
-    "sums(claim.layout)",
-    "pass",
-    instance("mm", ["16, 4; max@tp", "4, 8"], "16, 8; max@tp"),
-)
-slip(
     "a product is split as it likes",
     "rules:_product",
     "step.layout.dims == tuple(dims[f] for f in result)",
@@ -594,11 +587,4 @@ slip(
     'terms.reduce("sum"',
     'terms.reduce("amax"',
     instance(JOINED, ["8@tp 4"], "4; sum@tp", rule=f"{JOINED}:digits:tp"),
-)
-slip(
-    "a digit moves to a dim before its own",
-    "parts:_home",
-    "to if to <= dim else to + 2",
-    "to",
-    instance(JOINED, ["8@tp 4, 16"], "4, 8@tp 16", rule=f"{JOINED}:home:tp:1"),
 )

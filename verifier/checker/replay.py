@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -48,6 +49,7 @@ from verifier.provers.rewrite.steps import Path, follow
 from verifier.refute.compare import compare
 from verifier.refute.premises import Premises
 from verifier.refute.sampling import sample, sized
+from verifier.refute.scatter import gather, scatter
 from verifier.refute.search import elements_of, refute
 from verifier.scope import scope_of
 from verifier.smt.answers import Answers, Summary
@@ -97,6 +99,8 @@ OTHER_VERSION = (
 
 SMALL = 200_000
 """Numbers that all ranks hold in programs that are run again."""
+ALONE = 6
+"""Inputs each of which is below 0 somewhere where the others are not."""
 
 
 class _BrokenError(Exception):
@@ -175,13 +179,19 @@ def _agree(sequential: Program, distributed: Program, contract: Contract) -> Non
     if elements_of(sequential, distributed) > SMALL:
         return
     found = refute(sequential, distributed, contract, simpler=False)
-    premises, rng = Premises(sequential, contract, distributed.mesh), np.random.default_rng(3)
-    for above in (False, True, False):
-        drawn = sized(sample(sequential, Floats(), rng, {}), 1.0, above, {})
-        inputs = premises.met(drawn, Floats(), rng) if found is None else None
+    mesh, rng, floats = distributed.mesh, np.random.default_rng(3), Floats()
+    premises, every = Premises(sequential, contract, mesh), {i.name for i in sequential.inputs}
+    for above in (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE])):
+        drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
+        inputs = premises.met(drawn, floats, rng) if found is None else None
         if inputs is not None:
             with np.errstate(all="ignore"):
                 found = compare(sequential, distributed, contract, inputs)
+    for name, layout in contract.inputs.items():
+        whole = np.arange(math.prod(layout.global_shape)).reshape(layout.global_shape)
+        pieces = scatter(whole, layout, mesh, floats, rng)
+        back = np.array_equal(gather(pieces, layout, mesh, floats), whole)
+        need(back, f"the pieces of %{name} are not those of one tensor")
     if found is not None:
         raise _BrokenError("the programs differ on numbers", f"output {found.witness.output}")
 
