@@ -549,7 +549,7 @@ fault(
     ),
 )
 fault(
-    "all formats round alike",
+    "all formats round the same way",
     "terms.rows:round_to",
     '(attrs["format"],)',
     "()",
@@ -823,7 +823,7 @@ fault(
     ),
 )
 fault(
-    "what is alike all along a dim need not be the same in all pieces",
+    "what is the same along a dim may differ by piece",
     LAW + "pieces:_column",
     "if operand == made else None",
     "",
