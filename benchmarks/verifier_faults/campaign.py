@@ -26,7 +26,7 @@ from verifier.problem import Problem
 from verifier.provers.cross_entropy import open_entropy
 from verifier.provers.scalars import deciding
 from verifier.smt.answers import Answers
-from verifier.verdict import Proof, Verdict
+from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verification import verify
 
 SECONDS = 2.5
@@ -46,7 +46,7 @@ class Told:
     shared: bool
     tried: int = 0
     proved: list[str] = field(default_factory=list[str])
-    """Wrong programs that were proved."""
+    """Wrong programs that the provers took for right."""
     replayed: int = 0
     """Of these, accepted by the checker without any solver or numbers."""
     shown: int = 0
@@ -112,6 +112,8 @@ def run(fault: Fault) -> Told:
         with made(fault.edit), nullcontext() if refuter else muted():
             wrong = given()
             verdict = judged(wrong)
+        if isinstance(verdict, Unknown) and "checker rejects" in verdict.reason:
+            told.proved.append(name)
         if isinstance(verdict, Proof):
             told.proved.append(name)
             with made(fault.edit) if fault.shared else nullcontext():

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from benchmarks.verifier_faults.edits import Edit, made
 from verifier.checker import collectives, rules, steps
 from verifier.checker.claims import Claim, Row
-from verifier.checker.step import Step
+from verifier.checker.step import Made, Step
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.types import Affine, Attr, Mesh
@@ -58,7 +58,7 @@ def instance(op: str, given: list[str], made: str, rule: str = "", **attrs: Attr
     )
 
 
-Rule = Callable[[Step], Ref]
+Rule = Callable[[Step], Made]
 
 
 def bare(**attrs: Any) -> Rule:
@@ -66,7 +66,7 @@ def bare(**attrs: Any) -> Rule:
     return lambda step: step.term(**attrs)
 
 
-def shaped(step: Step) -> Ref:
+def shaped(step: Step) -> Made:
     return step.term(shape=step.layout.global_shape)
 
 
@@ -394,6 +394,13 @@ slip(
     "dims.setdefault(factor, dim) == dim",
     "dims.setdefault(factor, dim) is not None",
     instance("mm", ["16, 8@tp 4", "4 8@tp, 16"], "16, 16; sum@tp"),
+)
+slip(
+    "a maximum passes a product",
+    "rules:_product",
+    "sums(claim.layout)",
+    "pass",
+    instance("mm", ["16, 8; max@tp", "8, 16"], "16, 16; max@tp"),
 )
 slip(
     "a product is split as it likes",
