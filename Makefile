@@ -154,6 +154,10 @@ check: $(OK)  ## lint, format, types, import contracts, generated docs
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/shardproof ops --markdown | diff -u docs/ops.md - || { echo "docs/ops.md is out of date: make docs"; exit 1; }
 
+.PHONY: verifier-faults
+verifier-faults: $(OK)  ## faults in the verifier itself, and what finds them: shown by make trust
+	$(BIN)/python -m benchmarks.verifier_faults
+
 .PHONY: trust
 trust: $(OK)  ## docs/trust.md: lines that must be right, lines that run, what proved the corpus
 	$(BIN)/python -m benchmarks.trust

@@ -67,7 +67,7 @@ class Row:
             self.elements += 1
             return
         self.instances += found.steps.instances
-        self.equalities += found.steps.equalities
+        self.equalities += found.steps.terms.forms
 
     def cells(self, name: str) -> list[str]:
         kept = [one.answer for one in self.answers.known.values()]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from verifier.analysis.garbage import no_collection
 from verifier.analysis.replication import alike, positive
@@ -27,6 +30,7 @@ from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.prepared import Prepared, prepare
 from verifier.checker.rules import real
 from verifier.checker.steps import Steps, conclude
+from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
 from verifier.kernel.inline import inline
@@ -43,9 +47,15 @@ from verifier.order.meetings import in_order
 from verifier.problem import Problem
 from verifier.provers.scalars.answers import Decision
 from verifier.provers.sequential import Scan, Sequential, as_terms
+from verifier.refute.compare import compare
+from verifier.refute.premises import Premises
+from verifier.refute.sampling import sample, sized
+from verifier.refute.scatter import gather, scatter
+from verifier.refute.search import elements_of, refute
 from verifier.scope import scope_of
 from verifier.smt.instances import JOINED
-from verifier.terms import Ref
+from verifier.terms import Ref, Terms
+from verifier.terms.told import Told
 from verifier.text.jsonio import digest
 from verifier.text.wellformed import shared, well_formed
 
@@ -96,6 +106,12 @@ OTHER_VERSION = (
 )
 
 
+SMALL = 200_000
+"""Numbers that all ranks hold in programs that are run again."""
+ALONE = 6
+"""Inputs each of which is below 0 somewhere where the others are not."""
+
+
 class _BrokenError(Exception):
     def __init__(self, reason: str, where: str) -> None:
         super().__init__(reason)
@@ -112,14 +128,17 @@ def check(
     """Whether the certificate shows that the distributed program meets the contract.
 
     With `discharge`, Z3 is asked about every distinct step that it rests on, where no answer is
-    kept yet; a step that Z3 refutes is a fault of a rule, and nothing is accepted. `evaluated` is
-    what the checker itself has just found element by element, where it did.
+    kept yet, equal terms are computed, and programs of up to `SMALL` numbers are run. What is
+    refuted in one of these ways is a fault of the verifier, and nothing is accepted. `evaluated`
+    is what the checker itself has just found element by element, where it did.
     """
     try:
         given = prepare(problem) if isinstance(problem, Problem) else problem
         sequential, distributed = given.problem.sequential, given.problem.distributed
         contract = given.problem.contract
         _readable(given.problem)
+        if discharge is not None:
+            _agree(sequential, distributed, contract)
         at = Cursor(certificate, "certificate")
         if at["version"].value != VERSION:
             raise _BrokenError(OTHER_VERSION.format(at["version"].value), "version")
@@ -129,16 +148,18 @@ def check(
         _header(at, given)
         _timely(at["order"], given)
         opened, labels = _opened(at, sequential)
-        one = as_terms(_cut(at, opened))
+        one = as_terms(_cut(at, opened), Told())
         walk = _Walk(distributed, contract, at)
         known = walk.top(one, at["claims"])
         laws = dict(at["laws"].entries()) if "laws" in at else {}
-        walk.told.equalities += len(laws)
         _outputs(at["outputs"], one, distributed, contract, known, laws)
         assumed = *_assumed(contract), *labels
-        steps = discharge and discharge.settle(walk.told, conclude)
+        walk.told.tables = list(_tables(one))
+        steps = discharge.settle(walk.told, conclude) if discharge is not None else None
         if steps is not None and steps.refuted:
             return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
+        if steps is not None and steps.terms.wrong:
+            return Rejected(f"numbers refute an equality: {steps.terms.wrong}", "the terms")
         return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps)
     except _BrokenError as broken:
         return broken.rejected
@@ -170,6 +191,41 @@ def _again(certificate: Mapping[str, Any], given: Prepared, evaluated: Decision 
         return Rejected(str(error), "the comparison")
     assumed = (*_assumed(problem.contract), *found.assumptions)
     return Accepted(len(found.forms), found.scope, assumed, engine=engine)
+
+
+def _agree(sequential: Program, distributed: Program, contract: Contract) -> None:
+    """Programs that are small enough are equal on numbers, whatever the certificate says."""
+    if elements_of(sequential, distributed) > SMALL:
+        return
+    found = refute(sequential, distributed, contract, simpler=False)
+    mesh, rng, floats = distributed.mesh, np.random.default_rng(3), Floats()
+    premises, every = Premises(sequential, contract, mesh), {i.name for i in sequential.inputs}
+    for above in (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE])):
+        drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
+        inputs = premises.met(drawn, floats, rng) if found is None else None
+        if inputs is not None:
+            with np.errstate(all="ignore"):
+                found = compare(sequential, distributed, contract, inputs)
+    for name, layout in contract.inputs.items():
+        whole = np.arange(math.prod(layout.global_shape)).reshape(layout.global_shape)
+        pieces = scatter(whole, layout, mesh, floats, rng)
+        back = np.array_equal(gather(pieces, layout, mesh, floats), whole)
+        need(back, f"the pieces of %{name} are not those of one tensor")
+    if found is not None:
+        raise _BrokenError("the programs differ on numbers", f"output {found.witness.output}")
+
+
+def _tables(one: Sequential) -> Iterator[Told]:
+    """The terms of a program, and of the bodies of its repeated blocks."""
+    assert isinstance(one.terms, Told)
+    yield one.terms
+    for inner in {id(scan.inner): scan.inner for scan in one.scans}.values():
+        yield from _tables(inner)
+
+
+def _taken(terms: Terms, a: Ref, b: Ref) -> None:
+    assert isinstance(terms, Told)
+    terms.same(a, b)
 
 
 def _timely(at: Cursor, given: Prepared) -> None:
@@ -310,6 +366,7 @@ def _outputs(
             if fault:
                 other = f"%{values[key]} is another value than %{out.value}"
                 raise _BrokenError(f"{other}: {fault}", where)
+            _taken(one.terms, claim.ref, ref)
         elif not same(one.terms, claim.ref, ref):
             raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
@@ -512,7 +569,7 @@ class _Walk:
         if named is None or same(one.terms, named, ref):
             return ref
         need(one.keys.same(named, ref), f"the value is not {row.factor} * %{row.of}")
-        self.told.equalities += 1
+        _taken(one.terms, named, ref)
         return named
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:

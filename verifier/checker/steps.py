@@ -16,6 +16,7 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.types import Mesh
 from verifier.smt.instances import JOINED, Instance, Piece, normal_form
 from verifier.terms import Ref, Terms
+from verifier.terms.told import Told
 
 
 class Steps:
@@ -25,8 +26,7 @@ class Steps:
         self.mesh = mesh
         self.seen: dict[tuple[object, ...], Callable[[], Instance]] = {}
         self.made: dict[tuple[object, ...], Made] = {}
-        self.equalities = 0
-        """Claims and outputs that laws of terms take to what is asked for: Z3 is not asked."""
+        self.tables: list[Told] = []
 
     def derived(
         self,

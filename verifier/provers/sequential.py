@@ -97,7 +97,7 @@ def as_terms(
         args = [values[v] for v in node.inputs]
         if node.op == "scan":
             assert node.body is not None
-            inner = bodies.get(id(node.body)) or as_terms(node.body, None, bodies, need)
+            inner = bodies.get(id(node.body)) or as_terms(node.body, type(terms)(), bodies, need)
             bodies[id(node.body)] = inner
             key = ("scan", len(scans), tuple(sorted(node.attrs.items())))
             scan = Scan(node, args, key, inner)

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from verifier.kernel.program.jsondata import Cursor
+from verifier.smt.equalities import Tried, equalities
 from verifier.smt.forms import Form, form
 from verifier.smt.instances import Instance, from_json, to_json
 
 if TYPE_CHECKING:
     from verifier.terms import Ref, Terms
+    from verifier.terms.told import Told
 
 Conclude = Callable[[Instance, "Sequence[Ref]", "Terms"], "Ref"]
 """What a rule takes the result for. Raises ValueError where it does not accept the step."""
@@ -46,6 +48,9 @@ class Discharged:
     """Why no further; of what is refuted, the fault."""
 
 
+NOTHING = Tried()
+
+
 @dataclass(frozen=True)
 class Summary:
     """How far the steps of one proof were shown."""
@@ -58,21 +63,16 @@ class Summary:
     """Forms of which a goal went to the solver."""
     asked: int
     """Forms that no answer was kept of."""
-    equalities: int = 0
-    """Uses of laws of terms, of which Z3 is not asked."""
     refuted: tuple[str, ...] = ()
+    terms: Tried = NOTHING
+    """What numbers say of the terms."""
 
     def __str__(self) -> str:
         told = [f"{self.counts[e]} {_SAID[e]}" for e in EXTENTS if self.counts.get(e)]
-        if self.equalities:
-            told.append(f"{self.equalities} equalities by laws of terms")
         kinds = f"{self.instances} rule instances of {self.forms} forms"
         shown = f"{kinds}: {', '.join(told) or 'nothing to show'}"
-        return (
-            f"{shown} ({self.queries} by Z3's solver, the others by simplification alone)"
-            if told
-            else shown
-        )
+        how = f" ({self.queries} by Z3's solver, the others by simplification alone)"
+        return f"{shown}{how if told else ''}; {self.terms}"
 
 
 _SAID: dict[Extent, str] = {
@@ -95,7 +95,8 @@ class Kept:
 class Collected(Protocol):
     """The steps of one proof."""
 
-    equalities: int
+    tables: list[Told]
+    """Of terms."""
 
     def instances(self) -> list[Instance]: ...
 
@@ -131,7 +132,13 @@ class Answers:
         wrong = tuple(one.why for one in answers if one.extent == "refuted")
         asked = sum(one.queries > 0 for one in answers)
         return Summary(
-            len(instances), len(forms), dict(counts), asked, len(new), steps.equalities, wrong
+            len(instances),
+            len(forms),
+            dict(counts),
+            asked,
+            len(new),
+            wrong,
+            equalities(steps.tables),
         )
 
     def again(self, conclude: Conclude) -> list[Instance]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 
 import numpy as np
 
 from verifier.domains.base import Array, Domain
+from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import REGISTRY
@@ -103,11 +106,14 @@ def _stated(named: Form, sizes: Mapping[str, int]) -> Said:
 
 
 def _wrong(small: Instance, conclude: Conclude, asked: Asked) -> tuple[str | None, Said]:
-    """Why the step does not hold, and which ops its rule applies to the whole operands."""
+    """Why the step does not hold, and which ops its rule applies to the whole operands.
+
+    Numbers come first: of what they refute nothing has to be asked.
+    """
     said: Said = []
-    for draw in _draws(small):
-        domain = Symbolic(("max", "rising") if _folds(small) else ())
-        rng = np.random.default_rng(0)
+    makers = Numbers, partial(Symbolic, ("max", "rising") if _folds(small) else ())
+    for draw, maker in product(_draws(small), makers):
+        domain, rng = maker(), np.random.default_rng(0)
         wholes = draw(domain)
 
         def expected(
@@ -158,13 +164,28 @@ def _concluded(
     return terms.value(ref), terms.said
 
 
-def _draws(small: Instance) -> Iterator[Callable[[Symbolic], list[Array]]]:
+class Numbers(Floats):
+    """Arbitrary numbers where the symbolic domain has symbols."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+
+    def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
+        del name
+        return np.asarray(self.rng.standard_normal(shape))
+
+    def truths(self, name: str, shape: tuple[int, ...]) -> Array:
+        del name
+        return np.asarray(self.rng.integers(2, size=shape) == 1)
+
+
+def _draws(small: Instance) -> Iterator[Callable[[Symbolic | Numbers], list[Array]]]:
     """Whole operands: distinct symbols, and indices so that over all turns an entry has each."""
     op = REGISTRY.get(small.op)
     index = op.traits.index if op is not None and op.kind == "index" else None
     rows = _rows(small) if index is not None else -1
 
-    def draw(domain: Symbolic, turn: int) -> list[Array]:
+    def draw(domain: Symbolic | Numbers, turn: int) -> list[Array]:
         out: list[Array] = []
         for i, piece in enumerate(small.given):
             shape = piece.layout.global_shape
@@ -180,7 +201,7 @@ def _draws(small: Instance) -> Iterator[Callable[[Symbolic], list[Array]]]:
         return out
 
     for turn in range(rows + 2):
-        yield lambda domain, turn=turn: draw(domain, turn)
+        yield partial(draw, turn=turn)
 
 
 def _rows(small: Instance) -> int:

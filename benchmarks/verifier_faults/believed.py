@@ -1,0 +1,1287 @@
+# pyright: basic
+"""Faults of provers, terms and the refuter, with wrong programs that they let through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from benchmarks.verifier_faults.edits import Edit
+from benchmarks.verifier_faults.programs import Op, Pair, pair
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One small change, and programs on which it may tell."""
+
+    name: str
+    edit: Edit
+    pairs: tuple[Pair, ...] = ()
+    opened: bool = False
+    """Whether ranks run what becomes of cross entropies under the fault."""
+    about: str = ""
+    """The op that programs of the corpus must have to be tried; empty for any."""
+
+    @property
+    def room(self) -> str:
+        first, *rest = self.edit.room.removeprefix("verifier.").split(".")
+        return ".".join([first, *rest[:1]]) if first == "provers" else first
+
+    @property
+    def shared(self) -> bool:
+        """Whether the checker runs the same code."""
+        return not self.edit.room.startswith(PROVER_ALONE)
+
+
+RELATE = "goal joining lawful moving peeling propagate_back relayout rules scans strategies walk"
+PROVER_ALONE = (
+    "verifier.provers.rewrite.search",
+    *(f"verifier.provers.relate.{name}" for name in RELATE.split()),
+)
+FAULTS: list[Fault] = []
+A, A3, A8, V = "f32 4 4", "f32 2 2 2", "f32 8", "f32 4"
+
+
+def fault(
+    name: str, place: str, old: str, new: Any, *pairs: Pair, opened: bool = False, about: str = ""
+) -> None:
+    FAULTS.append(Fault(name, Edit(f"verifier.{place}", old, new), pairs, opened, about))
+
+
+def part(op: Op, x: str, dim: int, start: int, stop: int) -> str:
+    return op("slice", x, dim=dim, start=start, stop=stop)
+
+
+def turn(op: Op, x: str) -> str:
+    return op("permute", x, dims=(1, 0))
+
+
+def by(op: Op, x: str, value: int | Fraction) -> str:
+    return op("mul_scalar", x, value=Fraction(value))
+
+
+def total(op: Op, x: str, *dims: int) -> str:
+    return op("sum", x, dims=dims)
+
+
+def wide(op: Op, x: str, *shape: int) -> str:
+    return op("expand", x, shape=shape)
+
+
+def number(op: Op, value: int, *shape: int, dtype: str = "f32") -> str:
+    return op("full", shape=shape, value=Fraction(value), dtype=dtype)
+
+
+def real(op: Op, x: str) -> str:
+    return op("cast", x, dtype="f32")
+
+
+def nothing(op: Op, x: str) -> str:
+    """0 where a value is defined."""
+    return op("sub", x, x)
+
+
+def copy(op: Op, x: str) -> str:
+    return op("mul_scalar", x, value=Fraction(1))
+
+
+def line(op: Op, count: int, dtype: str = "i64", offset: int = 0) -> str:
+    return op("iota", shape=(count,), dim=0, dtype=dtype, offset=offset)
+
+
+# terms: views
+
+TERMS = "terms.table:Terms."
+fault(
+    "two permutations are taken in the wrong order",
+    TERMS + "permute",
+    "tuple(inner[d] for d in dims)",
+    "tuple(dims[d] for d in inner)",
+    pair(
+        lambda op, a: op("permute", op("permute", a, dims=(1, 2, 0)), dims=(1, 0, 2)),
+        lambda op, a: op("permute", a, dims=(0, 2, 1)),
+        A3,
+    ),
+)
+fault(
+    "a permutation of dims of extent 2 is a reshape",
+    TERMS + "permute",
+    "term.shape[d] != 1",
+    "term.shape[d] > 2",
+    pair(lambda op, a: turn(op, a), lambda op, a: op("reshape", a, shape=(3, 2)), "f32 2 3"),
+)
+fault(
+    "a broadcast loses its factor",
+    TERMS + "expand",
+    "return Ref(ref.coef, self.intern(",
+    "return Ref(ONE, self.intern(",
+    pair(lambda op, a: wide(op, by(op, a, 2), 4, 4), lambda op, a: wide(op, a, 4, 4), V),
+)
+fault(
+    "reading through a broadcast loses the factor",
+    TERMS + "strip",
+    "Ref(times(ref.coef, inner.coef), inner.id)",
+    "Ref(inner.coef, inner.id)",
+    pair(
+        lambda op, a, b: op("add", b, by(op, wide(op, a, 4, 4), 2)),
+        lambda op, a, b: op("add", b, wide(op, a, 4, 4)),
+        V,
+        A,
+    ),
+)
+fault(
+    "a reshape loses its factor",
+    TERMS + "reshape",
+    "return Ref(ref.coef, self.intern(",
+    "return Ref(ONE, self.intern(",
+    pair(
+        lambda op, a: op("reshape", by(op, a, 2), shape=(16,)),
+        lambda op, a: op("reshape", a, shape=(16,)),
+        A,
+    ),
+)
+fault(
+    "a permutation loses its factor",
+    TERMS + "permute",
+    'return Ref(ref.coef, self.intern("permute"',
+    'return Ref(ONE, self.intern("permute"',
+    pair(lambda op, a: turn(op, by(op, a, 2)), lambda op, a: turn(op, a), A),
+)
+# terms: sums and products
+fault(
+    "weights of a linear combination are forgotten",
+    TERMS + "combine",
+    "times(weight, ref.coef)",
+    "ref.coef",
+    pair(lambda op, a, b: op("sub", a, b), lambda op, a, b: op("add", a, b), A, A),
+)
+fault(
+    "like summands are counted once",
+    TERMS + "combine",
+    "part if before is None else before + part",
+    "part",
+    pair(lambda op, a: op("add", a, a), copy, A),
+)
+fault(
+    "coefficients inside a sum are forgotten",
+    TERMS + "combine",
+    "ONE if c == lead else c / lead",
+    "ONE",
+    pair(lambda op, a, b: op("add", a, by(op, b, 2)), lambda op, a, b: op("add", a, b), A, A),
+)
+fault(
+    "the leading coefficient of a sum is forgotten",
+    TERMS + "combine",
+    "Ref(lead, made.id)",
+    "Ref(ONE, made.id)",
+    pair(lambda op, a, b: by(op, op("add", a, b), 2), lambda op, a, b: op("add", a, b), A, A),
+)
+fault(
+    "summands of a sum keep their own factor only",
+    TERMS + "combine",
+    "part, before = times(coef, entry.coef)",
+    "part, before = entry.coef",
+    pair(
+        lambda op, a, b, c: op("sub", c, op("add", a, b)),
+        lambda op, a, b, c: op("add", c, op("add", a, b)),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "a square is the number itself",
+    TERMS + "product",
+    "powers.get(ref.id, 0) + 1",
+    "1",
+    pair(lambda op, a: op("mul", a, a), copy, A),
+)
+fault(
+    "powers of products are not added",
+    TERMS + "product",
+    "powers.get(entry.id, 0) + power",
+    "power",
+    pair(
+        lambda op, a, b, c: op("mul", op("mul", a, b), op("mul", a, c)),
+        lambda op, a, b, c: op("mul", op("mul", a, b), c),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "of the factors of a product the last counts",
+    TERMS + "product",
+    "coef = times(coef, ref.coef)",
+    "coef = ref.coef",
+    pair(lambda op, a, b: op("mul", by(op, a, 3), b), lambda op, a, b: op("mul", a, b), A, A),
+)
+fault(
+    "the reciprocal of a multiple is a multiple",
+    TERMS + "reciprocal",
+    "Ref(1 / ref.coef, made.id)",
+    "Ref(ref.coef, made.id)",
+    pair(
+        lambda op, a, b: op("div", b, by(op, a, 2)),
+        lambda op, a, b: by(op, op("div", b, a), 2),
+        A,
+        A,
+    ),
+)
+fault(
+    "operands of every function may change places",
+    TERMS + "mapped",
+    "if traits(op).symmetric else small",
+    "if True else small",
+    pair(
+        lambda op, a, b: real(op, op("lt", a, b)), lambda op, a, b: real(op, op("lt", b, a)), A, A
+    ),
+)
+fault(
+    "a linear op loses the factor",
+    TERMS + "linear",
+    "Ref(first.coef, made.id)",
+    "Ref(ONE, made.id)",
+    pair(lambda op, a: total(op, by(op, a, 2), 0), lambda op, a: total(op, a, 0), A),
+)
+fault(
+    "every op on rows is linear",
+    TERMS + "apply",
+    "self.linear if frozenset({0}) in known.linear else self.intern",
+    "self.linear",
+    pair(
+        lambda op, a: op("topk_mask", by(op, a, 2), k=1, dim=1),
+        lambda op, a: by(op, op("topk_mask", a, k=1, dim=1), 2),
+        A,
+    ),
+)
+# terms: reductions
+fault(
+    "a sum of ones is one",
+    TERMS + "reduce",
+    "ref.coef * math.prod(shape[d] for d in real)",
+    "ref.coef",
+    pair(
+        lambda op, a: op("add", a, total(op, number(op, 1, 4), 0)),
+        lambda op, a: op("add", a, number(op, 1)),
+        A,
+    ),
+)
+fault(
+    "dims of a sum of a sum are counted in the inner one",
+    TERMS + "reduce",
+    "*(left[d] for d in real)",
+    "*real",
+    pair(lambda op, a: total(op, total(op, a, 0), 1), lambda op, a: total(op, a, 0, 1), A3),
+)
+fault(
+    "sum for max",
+    TERMS + "reduce",
+    'if op == "sum":',
+    'if op in ("sum", "amax"):',
+    pair(
+        lambda op, a: op("amax", by(op, a, 1), dims=(0,)),
+        lambda op, a: by(op, op("amax", by(op, a, -1), dims=(0,)), -1),
+        A,
+    ),
+)
+fault(
+    "a factor passes a maximum, whatever its sign",
+    TERMS + "reduce",
+    "out = self.intern(op, [ref], (real,), inner)",
+    "out = Ref(ref.coef, self.intern(op, [Ref(ONE, ref.id)], (real,), inner).id)",
+    pair(
+        lambda op, a: op("amax", by(op, a, -1), dims=(0,)),
+        lambda op, a: by(op, op("amax", a, dims=(0,)), -1),
+        A,
+    ),
+)
+# terms: arithmetic
+MADE = "terms.arithmetic:"
+fault(
+    "a product of matrices has the factor of the first",
+    MADE + "matmul",
+    "coef = a.coef * b.coef",
+    "coef = a.coef",
+    pair(lambda op, a, b: op("mm", a, by(op, b, 2)), lambda op, a, b: op("mm", a, b), A, A),
+)
+fault(
+    "a transposed product keeps the order of its factors",
+    MADE + "matmul",
+    "left, right = t.permute(b, swap), t.permute(a, swap)",
+    "left, right = t.permute(a, swap), t.permute(b, swap)",
+    pair(
+        lambda op, a, b: op("mm", turn(op, a), turn(op, b)),
+        lambda op, a, b: turn(op, op("mm", a, b)),
+        A,
+        A,
+    ),
+)
+fault(
+    "a choice between a value and a multiple of it is the value",
+    MADE + "where",
+    "if a == b:",
+    "if a.id == b.id:",
+    pair(
+        lambda op, a, b: op("where", op("gt", a, b), a, by(op, a, 2)),
+        lambda op, a, b: copy(op, a),
+        A,
+        A,
+    ),
+)
+fault(
+    "one side of a choice keeps its factor beside the common one",
+    MADE + "where",
+    "Ref(b.coef / pulled, b.id)",
+    "Ref(b.coef, b.id)",
+    pair(
+        lambda op, a, b: op("where", op("gt", a, b), by(op, a, 2), by(op, b, 3)),
+        lambda op, a, b: by(op, op("where", op("gt", a, b), a, by(op, b, 3)), 2),
+        A,
+        A,
+    ),
+)
+fault(
+    "greater is less",
+    "terms.building:BUILD[gt]",
+    "",
+    lambda t, a, k, d: t.mapped("lt", a, ()),
+    pair(
+        lambda op, a, b: real(op, op("gt", a, b)), lambda op, a, b: real(op, op("lt", a, b)), A, A
+    ),
+)
+fault(
+    "a quotient is a product",
+    "terms.building:BUILD[div]",
+    "",
+    lambda t, a, k, d: t.product(a),
+    pair(lambda op, a, b: op("div", a, b), lambda op, a, b: op("mul", a, b), A, A),
+)
+fault(
+    "a difference is a sum",
+    "terms.building:BUILD[sub]",
+    "",
+    lambda t, a, k, d: t.combine([(Fraction(1), x) for x in a]),
+    pair(lambda op, a, b: op("sub", a, b), lambda op, a, b: op("add", a, b), A, A),
+)
+fault(
+    "an added number is forgotten",
+    "terms.building:BUILD[add_scalar]",
+    "",
+    lambda t, a, k, d: a[0],
+    pair(lambda op, a: op("add_scalar", a, value=Fraction(1)), copy, A),
+)
+fault(
+    "a negative power is a power",
+    MADE + "power",
+    "return t.reciprocal(t.product([args[0]] * int(-exponent)))",
+    "return t.product([args[0]] * int(-exponent))",
+    pair(lambda op, a: op("pow", a, exponent=Fraction(-2)), lambda op, a: op("mul", a, a), A),
+)
+fault(
+    "a power is one factor short",
+    MADE + "power",
+    "return t.product([args[0]] * int(exponent))",
+    "return t.product([args[0]] * (int(exponent) - 1))",
+    pair(lambda op, a: op("pow", a, exponent=Fraction(3)), lambda op, a: op("mul", a, a), A),
+)
+fault(
+    "a cast to integers keeps the fraction",
+    MADE + "cast",
+    '(to != "bool" and dtypes[0] not in FLOATS)',
+    'to != "bool"',
+    pair(lambda op, a: real(op, op("cast", a, dtype="i64")), copy, A),
+)
+fault(
+    "a cast to bool keeps the number",
+    MADE + "cast",
+    '(to != "bool" and dtypes[0] not in FLOATS)',
+    "dtypes[0] not in FLOATS",
+    pair(lambda op, i: real(op, op("cast", i, dtype="bool")), lambda op, i: real(op, i), "i64 4"),
+)
+# terms: parts
+PARTS = "terms.parts:"
+fault(
+    "a slice of a slice starts where the outer one does",
+    PARTS + "sliced",
+    "first, by = term.attrs[1], term.attrs[3]",
+    "first, by = 0, term.attrs[3]",
+    pair(
+        lambda op, a: part(op, part(op, a, 0, 2, 8), 0, 1, 3),
+        lambda op, a: part(op, a, 0, 1, 3),
+        A8,
+    ),
+)
+fault(
+    "a slice of joined parts loses their factor",
+    PARTS + "_slice_of_concat",
+    "Ref(cut.coef * x.coef, cut.id)",
+    "Ref(cut.coef, cut.id)",
+    pair(
+        lambda op, a, b: part(op, by(op, op("concat", a, b, dim=0), 2), 0, 0, 4),
+        lambda op, a, b: copy(op, a),
+        V,
+        V,
+    ),
+)
+fault(
+    "the second of two parts is cut as the first",
+    PARTS + "_slice_of_concat",
+    "min(stop, at + extent) - at",
+    "min(stop, at + extent) - at\n            lo, hi = 0, hi - lo",
+    pair(
+        lambda op, a, b: part(op, op("concat", a, b, dim=0), 0, 6, 8),
+        lambda op, a, b: part(op, b, 0, 0, 2),
+        V,
+        V,
+    ),
+)
+fault(
+    "slices of two tensors are joined as one",
+    PARTS + "_adjacent",
+    "left.args != right.args or",
+    "",
+    pair(
+        lambda op, a, b: op("concat", part(op, a, 0, 0, 4), part(op, b, 0, 4, 8), dim=0),
+        lambda op, a, b: copy(op, a),
+        A8,
+        A8,
+    ),
+)
+fault(
+    "slices of several factors are joined as one",
+    PARTS + "_adjacent",
+    " and a.coef == b.coef",
+    "",
+    pair(
+        lambda op, a: op("concat", part(op, a, 0, 0, 4), by(op, part(op, a, 0, 4, 8), 2), dim=0),
+        copy,
+        A8,
+    ),
+)
+fault(
+    "joined parts have the factor of the first",
+    PARTS + "concat",
+    "Ref(a.coef / pulled,",
+    "Ref(Fraction(bool(a.coef)),",
+    pair(
+        lambda op, a, b: op("concat", by(op, a, 2), by(op, b, 3), dim=0),
+        lambda op, a, b: by(op, op("concat", a, b, dim=0), 2),
+        V,
+        V,
+    ),
+)
+fault(
+    "padding is all at the end",
+    PARTS + "pad",
+    "(dim, lo, hi), shape",
+    "(dim, 0, lo + hi), shape",
+    pair(
+        lambda op, a: op("pad", a, dim=0, lo=1, hi=0),
+        lambda op, a: op("pad", a, dim=0, lo=0, hi=1),
+        V,
+    ),
+)
+# terms: indices, masks, rounding
+fault(
+    "a ramp starts at 0",
+    "terms.indexing:iota",
+    "Fraction(offset),",
+    "Fraction(0),",
+    pair(
+        lambda op, a: op("mul", a, line(op, 4, "f32", 2)),
+        lambda op, a: op("mul", a, line(op, 4, "f32")),
+        V,
+    ),
+)
+fault(
+    "rows are added from row 0 on",
+    "terms.indexing:index_add",
+    '(attrs["offset"],)',
+    "(0,)",
+    pair(
+        lambda op, a, i: op("index_add", a, i, size=4, offset=1),
+        lambda op, a, i: op("index_add", a, i, size=4),
+        A,
+        "i64 4",
+    ),
+)
+fault(
+    "entries are put from row 0 on",
+    "terms.indexing:put_along",
+    '(dim, attrs["offset"])',
+    "(dim, 0)",
+    pair(
+        lambda op, a, i: op("put_along", a, i, dim=0, size=4, offset=1),
+        lambda op, a, i: op("put_along", a, i, dim=0, size=4),
+        A,
+        "i64 4 4",
+    ),
+)
+MASK = {"p": Fraction(1, 2), "stream": 0}
+fault(
+    "masks of all streams are one",
+    "terms.rows:dropout_mask",
+    'attrs["stream"], offset',
+    "0, offset",
+    pair(
+        lambda op, a, s: op(
+            "mul", a, op("dropout_mask", s, shape=(8,), p=Fraction(1, 2), stream=0)
+        ),
+        lambda op, a, s: op(
+            "mul", a, op("dropout_mask", s, shape=(8,), p=Fraction(1, 2), stream=1)
+        ),
+        A8,
+        "i64",
+    ),
+)
+fault(
+    "a part of a mask is the mask from its start",
+    "terms.rows:mask_window",
+    "offset + kept.start * strides[dim]",
+    "offset",
+    pair(
+        lambda op, a, s: op("mul", a, part(op, op("dropout_mask", s, shape=(8,), **MASK), 0, 4, 8)),
+        lambda op, a, s: op("mul", a, op("dropout_mask", s, shape=(4,), **MASK)),
+        V,
+        "i64",
+    ),
+)
+fault(
+    "all formats round the same way",
+    "terms.rows:round_to",
+    '(attrs["format"],)',
+    "()",
+    pair(
+        lambda op, a: op("round_to", a, format="f8e4m3"),
+        lambda op, a: op("round_to", a, format="f8e5m2"),
+        A,
+    ),
+)
+# terms: where they are defined
+fault(
+    "every term is defined",
+    "terms.table:Terms.loose",
+    "return self.needed is not None",
+    "return False",
+    pair(
+        lambda op, a, b: copy(op, a), lambda op, a, b: op("add", a, nothing(op, op("log", b))), A, A
+    ),
+)
+fault(
+    "a sum is positive if one summand is",
+    "terms.defined:_sign",
+    "if not signs or any(s is None for s in signs):",
+    "if not any(s is not None for s in signs):",
+    pair(
+        lambda op, a, b: copy(op, a),
+        lambda op, a, b: op(
+            "add", a, nothing(op, op("log", op("add_scalar", b, value=Fraction(1))))
+        ),
+        A,
+        A,
+    ),
+)
+fault(
+    "a guard guards the other branch",
+    "terms.defined:Defined._opened",
+    "((1, True), (2, False))",
+    "((1, False), (2, True))",
+    pair(
+        lambda op, a, b: copy(op, a),
+        lambda op, a, b: op(
+            "add",
+            a,
+            nothing(op, op("where", op("gt", b, number(op, 0)), number(op, 0, 4, 4), op("log", b))),
+        ),
+        A,
+        A,
+    ),
+)
+fault(
+    "what a choice does not take is defined too",
+    "terms.defined:uses_all",
+    "return traits(term.op).strict or",
+    "return True or",
+    pair(
+        lambda op, a, b: op("where", op("gt", a, number(op, 0)), a, op("log", b)),
+        lambda op, a, b: op(
+            "add",
+            op("where", op("gt", a, number(op, 0)), a, op("log", b)),
+            nothing(op, op("log", b)),
+        ),
+        A,
+        A,
+    ),
+)
+fault(
+    "an odd power is not negative",
+    "terms.defined:_sign",
+    "power % 2 == 0 for power",
+    "True for power",
+    pair(
+        lambda op, a, b: copy(op, a),
+        lambda op, a, b: op("add", a, nothing(op, op("sqrt", op("mul", b, op("mul", b, b))))),
+        A,
+        A,
+    ),
+)
+# laws of rewriting
+LAW = "provers.rewrite."
+fault(
+    "(A + B) W = A W",
+    LAW + "products:_over_left",
+    "for p in parts]",
+    "for p in parts[:1]]",
+    pair(
+        lambda op, a, b, c: op("mm", op("add", a, b), c),
+        lambda op, a, b, c: op("mm", a, c),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "A (V + W) = A V",
+    LAW + "products:_over_right",
+    "for p in parts]",
+    "for p in parts[:1]]",
+    pair(
+        lambda op, a, b, c: op("mm", c, op("add", a, b)),
+        lambda op, a, b, c: op("mm", c, a),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "A (B C) = (A C) B",
+    LAW + "products:_associative",
+    "matmul(t, matmul(t, a, b), c)",
+    "matmul(t, matmul(t, a, c), b)",
+    pair(
+        lambda op, a, b, c: op("mm", op("mm", a, c), b),
+        lambda op, a, b, c: op("mm", a, op("mm", b, c)),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "(A B)^T = A^T B^T",
+    LAW + "products:_transposed",
+    "return matmul(t, t.permute(b, turned), t.permute(a, turned))",
+    "return matmul(t, t.permute(a, turned), t.permute(b, turned))",
+    pair(
+        lambda op, a, b, c: op("add", turn(op, op("mm", a, b)), op("mm", turn(op, a), c)),
+        lambda op, a, b, c: op("mm", turn(op, a), op("add", turn(op, b), c)),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "joined columns meet the leading rows each",
+    LAW + "products:_joined_inner",
+    "cut(t, other, across, at, stop)",
+    "cut(t, other, across, 0, stop - at)",
+    pair(
+        lambda op, a, b, c: op("mm", op("concat", a, b, dim=1), c),
+        lambda op, a, b, c: op("mm", op("add", a, b), part(op, c, 0, 0, 4)),
+        A,
+        A,
+        "f32 8 4",
+    ),
+)
+fault(
+    "a slice of a product is one earlier",
+    LAW + "products:_slice_of_product",
+    '"start": start, "stop": stop,',
+    '"start": start - 1, "stop": stop - 1,',
+    pair(
+        lambda op, a, b: part(op, op("mm", a, b), 1, 1, 3),
+        lambda op, a, b: op("mm", a, part(op, b, 1, 0, 2)),
+        A,
+        A,
+    ),
+)
+fault(
+    "a scale of the dim that is summed comes out",
+    LAW + "products:_scale_out",
+    "(rank - 1, rank - 2)",
+    "(rank - 2, rank - 1)",
+    pair(
+        lambda op, a, b, c: op("mm", op("mul", a, wide(op, b, 4, 4)), c),
+        lambda op, a, b, c: op("mul", op("mm", a, c), wide(op, b, 4, 4)),
+        A,
+        V,
+        A,
+    ),
+)
+fault(
+    "(a + b) c = a c",
+    LAW + "sums:_factor",
+    "for p in parts]",
+    "for p in parts[:1]]",
+    pair(
+        lambda op, a, b, c: op("mul", op("add", a, b), c),
+        lambda op, a, b, c: op("mul", a, c),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "the sum of a sum is that of its first summand",
+    LAW + "sums:_sum_of_sum",
+    "for p in parts]",
+    "for p in parts[:1]]",
+    pair(
+        lambda op, a, b: total(op, op("add", a, op("exp", b)), 0),
+        lambda op, a, b: total(op, a, 0),
+        A,
+        A,
+    ),
+)
+fault(
+    "a sum of n copies is one of them",
+    LAW + "sums:_sum_of_expand",
+    "count *= wide[d]",
+    "count *= 1",
+    pair(lambda op, a: total(op, wide(op, a, 4, 4), 0), copy, V),
+)
+fault(
+    "a sum of joined parts is that of the first",
+    LAW + "sums:_sum_of_concat",
+    "return total(t, parts)",
+    "return parts[0]",
+    pair(
+        lambda op, a, b: total(op, op("concat", a, b, dim=0), 0),
+        lambda op, a, b: total(op, a, 0),
+        A,
+        A,
+    ),
+)
+fault(
+    "exp(a - log b) = b exp(a)",
+    LAW + "sums:_exp_of_log",
+    "x if part.coef > 0 else t.reciprocal(x)",
+    "x",
+    pair(
+        lambda op, a, b: op("exp", op("sub", a, op("log", b))),
+        lambda op, a, b: op("mul", op("exp", a), b),
+        A,
+        A,
+    ),
+)
+fault(
+    "exp(a + 2 log b) = b exp(a)",
+    LAW + "sums:_exp_of_log",
+    " and abs(t.strip(part).coef) == 1",
+    "",
+    pair(
+        lambda op, a, b: op("exp", op("add", a, by(op, op("log", b), 2))),
+        lambda op, a, b: op("mul", op("exp", a), b),
+        A,
+        A,
+    ),
+)
+fault(
+    "every part of an operand is its first",
+    LAW + "views:_map_of_concat",
+    "\n        at = stop",
+    "",
+    pair(
+        lambda op, a, b, c: op("mul", op("concat", a, b, dim=1), c),
+        lambda op, a, b, c: op("concat", *[op("mul", a, part(op, c, 1, 0, 4))] * 2, dim=1),
+        A,
+        A,
+        "f32 4 8",
+    ),
+)
+fault(
+    "operands of joined pieces may stand in any order",
+    LAW + "pieces:_symmetric",
+    'return op in ("lin", "prod")',
+    'return True or op in ("lin", "prod")',
+    pair(
+        lambda op, a, b: op(
+            "concat",
+            *(
+                real(op, op("lt", x, y))
+                for x, y in (
+                    (part(op, a, 0, 0, 2), part(op, b, 0, 0, 2)),
+                    (part(op, b, 0, 2, 4), part(op, a, 0, 2, 4)),
+                )
+            ),
+            dim=0,
+        ),
+        lambda op, a, b: real(op, op("lt", a, b)),
+        V,
+        V,
+    ),
+)
+fault(
+    "what is the same along a dim may differ by piece",
+    LAW + "pieces:_column",
+    "if operand == made else None",
+    "",
+    pair(
+        lambda op, a, b, c: op(
+            "concat",
+            op("mul", part(op, a, 0, 0, 2), wide(op, b, 2, 4)),
+            op("mul", part(op, a, 0, 2, 4), wide(op, c, 2, 4)),
+            dim=0,
+        ),
+        lambda op, a, b, c: op("mul", a, wide(op, b, 4, 4)),
+        A,
+        V,
+        V,
+    ),
+)
+fault(
+    "shares of several factors are joined",
+    LAW + "pieces:_join_shares",
+    "p.coef != q.coef or",
+    "",
+    pair(
+        lambda op, a, b: op(
+            "add",
+            op("mm", part(op, a, 1, 0, 2), part(op, b, 0, 0, 2)),
+            by(op, op("mm", part(op, a, 1, 2, 4), part(op, b, 0, 2, 4)), 2),
+        ),
+        lambda op, a, b: op("mm", a, b),
+        A,
+        A,
+    ),
+)
+fault(
+    "products of several factors are joined",
+    LAW + "pieces:_join_products",
+    "any(h.args[same] != heads[0].args[same] for h in heads)",
+    "False",
+    pair(
+        lambda op, a, b, c: op(
+            "concat", op("mm", a, part(op, b, 1, 0, 2)), op("mm", c, part(op, b, 1, 2, 4)), dim=1
+        ),
+        lambda op, a, b, c: op("mm", a, b),
+        A,
+        A,
+        A,
+    ),
+)
+TURNED = (0, 4, 1, 5, 2, 6, 3, 7)
+fault(
+    "entries of a permuted vector stand where the inverse has them",
+    LAW + "runs:_places",
+    "first.transpose(term.attrs[0])",
+    "first.transpose(np.argsort(term.attrs[0]))",
+    pair(
+        lambda op, a: op(
+            "reshape", op("permute", op("reshape", a, shape=(2, 2, 2)), dims=(1, 2, 0)), shape=(8,)
+        ),
+        lambda op, a: op(
+            "concat", *(part(op, a, 0, i, i + 1) for i in (0, 2, 4, 6, 1, 3, 5, 7)), dim=0
+        ),
+        A8,
+    ),
+)
+fault(
+    "padding before and after change places",
+    LAW + "edges:_padded",
+    "[*zeros(lo), *term.args, *zeros(hi)]",
+    "[*zeros(hi), *term.args, *zeros(lo)]",
+    pair(
+        lambda op, a: op("pad", a, dim=0, lo=1, hi=2),
+        lambda op, a: op("concat", number(op, 0, 2, 4), a, number(op, 0, 1, 4), dim=0),
+        A,
+    ),
+)
+fault(
+    "a part of a ramp starts at 0",
+    LAW + "edges:_slice_of_ramp",
+    "(Fraction(start),",
+    "(Fraction(0),",
+    pair(
+        lambda op, a: part(op, op("mul", line(op, 6, "f32"), a), 0, 2, 6),
+        lambda op, a: op("mul", part(op, a, 0, 2, 6), line(op, 4, "f32")),
+        "f32 6",
+    ),
+)
+fault(
+    "at most is less",
+    LAW + "edges:ORDERS[le]",
+    "",
+    lambda gap: gap < 0,
+    pair(
+        lambda op, a: op("mul", a, real(op, op("le", line(op, 6), number(op, 3, dtype="i64")))),
+        lambda op, a: op("pad", part(op, a, 0, 0, 3), dim=0, lo=0, hi=3),
+        "f32 6",
+    ),
+)
+fault(
+    "a choice that is known takes the other side",
+    LAW + "edges:_chosen",
+    "a if cond.coef else b",
+    "b if cond.coef else a",
+    pair(
+        lambda op, a, b: op("where", op("lt", line(op, 4), number(op, 9, dtype="i64")), a, b),
+        lambda op, a, b: copy(op, b),
+        V,
+        V,
+    ),
+)
+fault(
+    "operands that are replaced lose their factors",
+    LAW + "steps:with_operands",
+    "scaled(new, old.coef)",
+    "new",
+    pair(
+        lambda op, a, b, c: op("exp", by(op, op("mm", op("add", a, b), c), 2)),
+        lambda op, a, b, c: op("exp", op("add", op("mm", a, c), op("mm", b, c))),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "the laws lead to multiples of one term",
+    LAW + "search:same_terms",
+    "if left != right and not left.coef == right.coef == 0:",
+    "if left.id != right.id:",
+    pair(
+        lambda op, a, b, c: by(op, op("mm", op("add", a, b), c), 2),
+        lambda op, a, b, c: op("add", op("mm", a, c), op("mm", b, c)),
+        A,
+        A,
+        A,
+    ),
+)
+# keys
+
+
+def above(op: Op, *given: str) -> list[str]:
+    return [op("gt", x, number(op, 0)) for x in given]
+
+
+KEY = "provers.canonical."
+INTS = ("i64 4", "i64 4")
+fault(
+    "less is at most",
+    KEY + "functions:_lt",
+    "return _not(sums, _le(sums, [values[1], values[0]]))",
+    "return _le(sums, values)",
+    pair(
+        lambda op, a, b: real(op, op("lt", a, b)), lambda op, a, b: real(op, op("le", a, b)), *INTS
+    ),
+)
+fault(
+    "either is both",
+    KEY + "functions:_or",
+    "return _not(sums, sums.multiply(_not(sums, values[0]), _not(sums, values[1])))",
+    "return sums.multiply(values[0], values[1])",
+    pair(
+        lambda op, a, b: real(op, op("logical_or", *above(op, a, b))),
+        lambda op, a, b: real(op, op("logical_and", *above(op, a, b))),
+        A,
+        A,
+    ),
+)
+fault(
+    "exp(0) = 0",
+    KEY + "functions:_exp",
+    "return ONE",
+    "return ZERO",
+    pair(lambda op, a: by(op, a, 0), lambda op, a: op("mul", a, op("exp", number(op, 0, 4, 4))), A),
+)
+fault(
+    "a sum over what is the same counts it once",
+    KEY + "tidy:OneTerm.tidied",
+    "coef *= high - low",
+    "coef *= 1",
+    pair(lambda op, a: total(op, op("gelu", wide(op, a, 3, 4)), 0), lambda op, a: op("gelu", a), V),
+)
+fault(
+    "broadcasts are along the leading dims",
+    KEY + "keys:Opened.under",
+    "at[rank - len(shape) :]",
+    "at[: len(shape)]",
+    pair(
+        lambda op, a, b: op("gelu", op("add", a, wide(op, b, 4, 4))),
+        lambda op, a, b: op("gelu", op("add", a, wide(op, op("reshape", b, shape=(4, 1)), 4, 4))),
+        A,
+        V,
+    ),
+)
+fault(
+    "coefficients are not written",
+    KEY + "form:Writer.poly",
+    'f"{c}*{text}"',
+    'f"{text}"',
+    pair(lambda op, a, b: op("add", a, by(op, b, 2)), lambda op, a, b: op("add", a, b), A, A),
+)
+fault(
+    "offsets of places are not written",
+    KEY + "form:Writer.place",
+    "{place.offset}[",
+    "[",
+    pair(lambda op, a: part(op, a, 0, 0, 4), lambda op, a: part(op, a, 0, 4, 8), A8),
+)
+fault(
+    "a product of sums keeps the factors of one",
+    KEY + "sums:Sums.multiply",
+    "out.append((c * d, made))",
+    "out.append((c, made))",
+    pair(
+        lambda op, a, b, c: op("mul", op("add", a, b), op("add", a, by(op, c, 2))),
+        lambda op, a, b, c: op("mul", op("add", a, b), op("add", a, c)),
+        A,
+        A,
+        A,
+    ),
+)
+fault(
+    "where a mask does not hold is as where it does",
+    KEY + "functions:_set",
+    "if holds or len(kept) == len(mono.factors):",
+    "if True:",
+    pair(
+        lambda op, a, b: op(
+            "gelu", op("where", op("le", a, number(op, 0)), b, number(op, 0, 4, 4))
+        ),
+        lambda op, a, b: op("gelu", b),
+        A,
+        A,
+    ),
+)
+fault(
+    "the sign of a comparison is not written",
+    KEY + "form:Writer.factor",
+    'signed=name == "le0"',
+    "signed=False",
+    pair(
+        lambda op, a, b: real(op, op("le", a, b)), lambda op, a, b: real(op, op("le", b, a)), A, A
+    ),
+)
+fault(
+    "the second side of a choice is chosen always",
+    KEY + "entries:_where",
+    "o.sums.multiply(b, other, True)",
+    "b",
+    pair(
+        lambda op, a, b: op("where", op("gt", a, number(op, 0)), a, b),
+        lambda op, a, b: op(
+            "add", op("where", op("gt", a, number(op, 0)), a, number(op, 0, 4, 4)), b
+        ),
+        A,
+        A,
+    ),
+)
+fault(
+    "a slice starts at 0",
+    KEY + "entries:_slice",
+    "at[dim].offset * step + start",
+    "at[dim].offset * step",
+    pair(lambda op, a: part(op, a, 0, 4, 8), lambda op, a: part(op, a, 0, 0, 4), A8),
+)
+fault(
+    "a product of matrices is of the transposed second",
+    KEY + "entries:_matmul",
+    "(*at[:-2], between, at[-1])",
+    "(*at[:-2], at[-1], between)",
+    pair(
+        lambda op, a, b: op("mm", a, b),
+        lambda op, a, b: total(
+            op,
+            op("mul", wide(op, op("reshape", a, shape=(4, 1, 4)), 4, 4, 4), wide(op, b, 4, 4, 4)),
+            2,
+        ),
+        A,
+        A,
+    ),
+)
+fault(
+    "a running sum takes the entry itself",
+    KEY + "entries:_cumsum",
+    '"lt" if exclusive else "le"',
+    '"le"',
+    pair(
+        lambda op, a: op("cumsum", a, dim=0, exclusive=True),
+        lambda op, a: op("cumsum", a, dim=0),
+        A,
+    ),
+)
+fault(
+    "padding is where the tensor is",
+    KEY + "entries:_pad",
+    "low, extent - high, extent",
+    "0, extent, extent",
+    pair(copy, lambda op, a: op("pad", part(op, a, 0, 1, 3), dim=0, lo=1, hi=1), V),
+)
+# relations
+WALK = "provers.relate."
+fault(
+    "any term is the one asked for",
+    WALK + "goal:_meets",
+    "fact.ref == ref and fact.layout",
+    "fact.layout",
+)
+fault(
+    "any multiple is what is asked for",
+    WALK + "goal:_meets",
+    "fact.ref == ref",
+    "fact.ref.id == ref.id",
+)
+fault(
+    "a sum of copies is not scaled",
+    WALK + "walk:_step",
+    "times(ref.coef, option.scale)",
+    "ref.coef",
+)
+fault(
+    "every operand is a share of a pending sum",
+    WALK + "rules:Rules.place",
+    "self.mesh, zeros, known",
+    "self.mesh, frozenset(range(len(layouts))), known",
+)
+fault(
+    "facts about several terms are one",
+    WALK + "joining:_alike",
+    "if a.ref == b.ref else",
+    "if a.layout == b.layout else",
+    about="merge",
+)
+fault(
+    "of the ranks' addends the first counts",
+    WALK + "joining:total_of",
+    "for ref in refs]",
+    "for ref in refs[:1]]",
+    about="merge",
+)
+fault(
+    "what a step changes is kept",
+    WALK + "scans:_invariant",
+    "r.ref == want and r.layout == fact.layout and within(fact.where, r.where)",
+    "r.layout == fact.layout",
+    about="scan",
+)
+fault(
+    "n copies are shares of the value",
+    WALK + "strategies:shares",
+    "fact.ref.coef * mesh[name]",
+    "fact.ref.coef",
+)
+fault(
+    "like terms are recognised by shape",
+    WALK + "facts:Sequential.recognised",
+    "if not factor:",
+    "if found is None and factor:\n        shape = self.terms.shape(ref)\n"
+    "        alike = (r for r in self._named.values() if self.terms.shape(r) == shape)\n"
+    "        found = next(alike, None)\n    if not factor:",
+)
+# single elements
+ONE = "provers.scalars."
+fault(
+    "no element is compared",
+    ONE + "deciding:_Run._output",
+    "if not table.equal(a, b):",
+    "if False:",
+    pair(
+        lambda op, a, b: op("gelu", op("maximum", a, b)),
+        lambda op, a, b: op("gelu", op("minimum", a, b)),
+        V,
+        V,
+    ),
+)
+fault(
+    "the first element stands for all",
+    ONE + "deciding:_Run._output",
+    "in np.ndindex(*want.shape):",
+    "in [*np.ndindex(*want.shape)][:1]:",
+    pair(
+        lambda op, a: op("flip", a, dim=0),
+        lambda op, a: op("concat", part(op, a, 0, 3, 4), part(op, a, 0, 0, 3), dim=0),
+        V,
+    ),
+)
+fault(
+    "the first rank stands for all",
+    ONE + "outputs:pairs",
+    "for rank in asked:\n            yield",
+    "for rank in asked[:1]:\n            yield",
+)
+fault(
+    "one value of the integers stands for all",
+    ONE + "cases:cases",
+    "return out",
+    "return out[:1]",
+    pair(
+        lambda op, a, i: op("mul", a, real(op, op("eq", op("take", a, i), op("take", a, i)))),
+        lambda op, a, i: op("mul", a, real(op, op("eq", i, number(op, 0, dtype="i64")))),
+        "f32 2",
+        "i64 2",
+    ),
+)
+# cross entropies
+ENTROPY = "provers.cross_entropy:"
+fault(
+    "the logarithm of the sum is the sum",
+    ENTROPY + "_Opening.lookup",
+    'r.add("log", _bare(r, total))',
+    "_bare(r, total)",
+    opened=True,
+)
+fault(
+    "the sum is added",
+    ENTROPY + "_Opening.lookup",
+    'opened = r.add("sub", picked, e)',
+    'opened = r.add("add", picked, e)',
+    opened=True,
+)
+fault(
+    "a share is multiplied with the sum",
+    ENTROPY + "_Opening.softmax_times",
+    'r.add("div", masked',
+    'r.add("mul", masked',
+    opened=True,
+)
+# the refuter
+REFUTE = "refute."
+fault(
+    "nothing is compared",
+    REFUTE + "compare:differs",
+    "for rank, want, have in pairs:",
+    "for rank, want, have in []:",
+)
+fault(
+    "everything is equal",
+    REFUTE + "compare:_equal",
+    "if not isinstance",
+    "return True\n    if not isinstance",
+)
+fault(
+    "every difference is rounding",
+    REFUTE + "compare:compare",
+    "sizes[k] > ROUNDING * changes[k]",
+    "False",
+)
+fault(
+    "no sample is in scope",
+    REFUTE + "premises:Premises.met",
+    "if not self.balanced:",
+    "return None\n    if not self.balanced:",
+)
+fault(
+    "every rank is given the first piece",
+    REFUTE + "scatter:_index",
+    "coords[a.mesh_dim] for a",
+    "0 for a",
+)
+fault(
+    "samples are zeros",
+    REFUTE + "sampling:sample",
+    "out[item.name] = rng.standard_normal(shape)",
+    "out[item.name] = np.zeros(shape)",
+)
+fault("no sample is suspicious", REFUTE + "search:refute", "if not suspicious:", "if True:")

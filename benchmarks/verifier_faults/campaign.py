@@ -1,0 +1,172 @@
+# pyright: basic
+"""Runs wrong programs under each fault, and counts what is proved and what the checker accepts.
+
+The refuter is muted while programs are proved, unless the fault is one of its own: else it would
+save the day. The checker has the fault where it runs the same code.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from multiprocessing.queues import SimpleQueue
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.verifier_faults.believed import FAULTS, Fault
+from benchmarks.verifier_faults.edits import made
+from benchmarks.verifier_faults.programs import ENTROPIES, copied, corpus, problem
+from verifier import verification
+from verifier.checker import Accepted, check, replay
+from verifier.kernel.inline import inline
+from verifier.problem import Problem
+from verifier.provers.cross_entropy import open_entropy
+from verifier.provers.scalars import deciding
+from verifier.smt.answers import Answers
+from verifier.verdict import Proof, Unknown, Verdict
+from verifier.verification import verify
+
+SECONDS = 2.5
+"""Of the processor, for the wrong programs of one fault."""
+FEW = 3
+"""Wrong programs that are let through before no further ones are tried."""
+SOME, CORPUS, RIGHT = 4, 40, 20
+"""How many programs of the corpus are tried, those with few numbers first."""
+
+
+@dataclass
+class Told:
+    """What one fault did."""
+
+    name: str
+    room: str
+    shared: bool
+    tried: int = 0
+    proved: list[str] = field(default_factory=list[str])
+    """Wrong programs that the provers took for right."""
+    replayed: int = 0
+    """Of these, accepted by the checker without any solver or numbers."""
+    shown: int = 0
+    """Accepted with steps shown by Z3 and terms computed."""
+    accepted: int = 0
+    """Accepted with programs run on numbers too, as `shardproof verify` does."""
+    changed: str = ""
+    """A verdict or certificate that it changes."""
+
+
+@contextmanager
+def muted() -> Generator[None]:
+    """No program is run on numbers."""
+
+    def nothing(*given: object, **named: object) -> None:
+        del given, named
+
+    with patch.object(verification, "refute", nothing), patch.object(deciding, "refute", nothing):
+        yield
+
+
+def judged(given: Problem) -> Verdict | str:
+    try:
+        return verify(given)
+    except Exception as error:  # noqa: BLE001  (a fault may break anything)
+        return f"{type(error).__name__}: {error}"
+
+
+def accepted(given: Problem, proof: Proof, answers: Answers | None) -> bool:
+    try:
+        return isinstance(check(proof.certificate, given, answers), Accepted)
+    except Exception:  # noqa: BLE001
+        return False
+
+
+def programs(fault: Fault) -> Iterator[tuple[str, Callable[[], Problem]]]:
+    """Wrong programs: those written for the fault, and some of the corpus or many."""
+    for number, pair in enumerate(fault.pairs):
+        yield f"written {number}", lambda p=pair: problem(p)
+    if fault.opened:
+        for name, one in ENTROPIES.items():
+            yield name, lambda one=one: copied(one, open_entropy(inline(one), unmarked=True)[0])
+    for name, given in about(fault, "wrong")[: SOME if fault.pairs or fault.opened else CORPUS]:
+        yield name, lambda given=given: given
+
+
+def about(fault: Fault, side: str) -> list[tuple[str, Problem]]:
+    """Programs of the corpus that a fault may tell on."""
+    every = corpus(side)
+    if not fault.about:
+        return list(every)
+    return [p for p in every if any(n.op == fault.about for _, n in p[1].distributed.walk())]
+
+
+def run(fault: Fault) -> Told:
+    told = Told(fault.name, fault.room, fault.shared)
+    end = time.process_time() + SECONDS
+    refuter = fault.room == "refute"
+    for name, given in programs(fault):
+        if len(told.proved) >= FEW or time.process_time() > end:
+            break
+        told.tried += 1
+        with made(fault.edit), nullcontext() if refuter else muted():
+            wrong = given()
+            verdict = judged(wrong)
+        if isinstance(verdict, Unknown) and "checker rejects" in verdict.reason:
+            told.proved.append(name)
+        if isinstance(verdict, Proof):
+            told.proved.append(name)
+            with made(fault.edit) if fault.shared else nullcontext():
+                _accepted(told, wrong, verdict)
+    if not told.proved:
+        told.changed = _changed(fault)
+    return told
+
+
+def _accepted(told: Told, wrong: Problem, proof: Proof) -> None:
+    told.replayed += accepted(wrong, proof, None)
+    with patch.object(replay, "SMALL", -1), patch.object(deciding, "refute", lambda *a, **k: None):
+        told.shown += accepted(wrong, proof, Answers())
+    told.accepted += accepted(wrong, proof, Answers())
+
+
+def _changed(fault: Fault) -> str:
+    """The first program whose verdict or certificate is another under the fault."""
+    mute = nullcontext() if fault.room == "refute" else muted()
+    end = time.process_time() + SECONDS
+    with mute:
+        for side in ("right", "wrong"):
+            for name, given in about(fault, side)[:RIGHT]:
+                if time.process_time() > end:
+                    return ""
+                before = _seen(given)
+                with made(fault.edit):
+                    after = _seen(given)
+                if before != after:
+                    return f"{side} {name}"
+    return ""
+
+
+def _seen(given: Problem) -> str:
+    verdict = judged(given)
+    if isinstance(verdict, Proof):
+        replayed = accepted(given, verdict, None)
+        return f"{verdict.certificate['seal']} {replayed}"
+    return verdict if isinstance(verdict, str) else type(verdict).__name__
+
+
+def campaign(faults: Sequence[Fault] = FAULTS) -> Iterator[Told]:
+    """Each fault in a process of its own."""
+    for side in ("wrong", "right"):
+        corpus(side)
+    fork = multiprocessing.get_context("fork")
+    for fault in faults:
+        queue = fork.SimpleQueue()
+        child = fork.Process(target=_answer, args=(fault, queue))
+        child.start()
+        yield Told(**queue.get())
+        child.join()
+
+
+def _answer(fault: Fault, queue: SimpleQueue[dict[str, Any]]) -> None:
+    queue.put(asdict(run(fault)))

@@ -1,0 +1,321 @@
+# pyright: basic
+"""Faults of what no single step shows, each with the law that does not hold under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.verifier_faults.edits import Edit
+from benchmarks.verifier_faults.laws import Law, induction, layouts, order, peeling
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    edit: Edit
+    law: Law
+
+    @property
+    def place(self) -> str:
+        """The module it lies in."""
+        return self.edit.room.removeprefix("verifier.")
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(law: Law, name: str, place: str, old: str, new: str) -> None:
+    FAULTS.append(Fault(name, Edit(f"verifier.{place}", old, new), law))
+
+
+BLOCKS = "checker.induction:"
+fault(
+    induction,
+    "blocks of any length take as many steps",
+    BLOCKS + "likewise",
+    '("length", "reverse")',
+    '("reverse",)',
+)
+fault(
+    induction,
+    "the direction of a block does not matter",
+    BLOCKS + "likewise",
+    '("length", "reverse")',
+    '("length",)',
+)
+fault(
+    induction,
+    "a carry may start as anything",
+    BLOCKS + "enters",
+    "same(one.terms, claim.ref, _scaled(operand, ref))",
+    "True",
+)
+fault(
+    induction,
+    "what starts as 0 on one device may start as anything",
+    BLOCKS + "enters",
+    "claim.is_zero and operand.coef == 0",
+    "operand.coef == 0",
+)
+fault(
+    induction,
+    "a constant may be taken for a carry",
+    BLOCKS + "enters",
+    "slot not in range(len(scan.operands))[theirs[kind]]",
+    "False",
+)
+fault(
+    induction,
+    "a step may leave anything",
+    BLOCKS + "kept",
+    "same(scan.inner.terms, r.ref, want)",
+    "True",
+)
+fault(
+    induction,
+    "a step need not change a carry",
+    BLOCKS + "kept",
+    "same(scan.inner.terms, r.ref, want)",
+    "(same(scan.inner.terms, r.ref, want) or r.ref == claim.ref)",
+)
+fault(
+    induction,
+    "claims about carries need not be kept",
+    "checker.replay:_Walk._inside",
+    "not all(kept(scan, c, inner[end.value]) for c in claims)",
+    "False",
+)
+fault(
+    induction,
+    "the slices of a block are those of any value",
+    BLOCKS + "follows",
+    "same(scan.inner.terms, claim.ref, want)",
+    "True",
+)
+fault(
+    induction,
+    "any result of a block may be meant",
+    BLOCKS + "follows",
+    "outer.id != ref.id or (p < carries) != carry",
+    "(p < carries) != carry",
+)
+
+LAYOUT = "kernel.layout:"
+fault(
+    layouts,
+    "free digits side by side are added",
+    LAYOUT + "normal",
+    "out[-1].size * atom.size",
+    "out[-1].size + atom.size",
+)
+fault(
+    layouts,
+    "a digit of two values is left out",
+    LAYOUT + "normal",
+    "atom.size == 1",
+    "atom.size <= 2",
+)
+fault(
+    layouts,
+    "a digit of a rank is merged with free ones",
+    LAYOUT + "normal",
+    "if out and atom.mesh_dim is None and",
+    "if out and",
+)
+fault(
+    layouts,
+    "a split dim is as long as a piece",
+    LAYOUT + "global_extent",
+    "for a in dim",
+    "for a in dim if a.mesh_dim is None",
+)
+fault(
+    layouts,
+    "a piece is as long as the whole",
+    LAYOUT + "local_extent",
+    " if a.mesh_dim is None",
+    "",
+)
+fault(
+    layouts,
+    "a second split goes around the first",
+    LAYOUT + "split_leading",
+    "(*dim[:index], Atom(size, mesh_dim), Atom(atom.size // size), *dim[index + 1 :])",
+    "(Atom(size, mesh_dim), *dim[:index], Atom(atom.size // size), *dim[index + 1 :])",
+)
+WELL = "checker.claims:fits"
+fault(
+    layouts,
+    "a mesh dim may split two dims",
+    WELL,
+    "len(set(used)) == len(used)",
+    "True",
+)
+fault(
+    layouts,
+    "a mesh dim may split a dim and be summed over",
+    WELL,
+    "        used.append(name)\n    need",
+    "    need",
+)
+fault(
+    layouts,
+    "a layout may be one of other pieces",
+    WELL,
+    "layout.local_shape == local",
+    "True",
+)
+fault(
+    layouts,
+    "ranks hold pieces in another order",
+    "refute.scatter:_index",
+    "coords[a.mesh_dim] for a",
+    "a.size - 1 - coords[a.mesh_dim] for a",
+)
+STANDS = "checker.claims:_stands"
+fault(
+    layouts,
+    "a claim may speak of ranks that hold nothing",
+    STANDS,
+    "within(where, region)",
+    "True",
+)
+fault(
+    layouts,
+    "a claim may speak of some addends of a sum",
+    STANDS,
+    "not layout.pending & set(dict(where))",
+    "True",
+)
+
+PEEL = "kernel.peeling:_Writer."
+fault(
+    peeling,
+    "steps that are written out run forwards",
+    PEEL + "written",
+    'reversed(runs) if node.attrs.get("reverse") else runs',
+    "runs",
+)
+fault(
+    peeling,
+    "every run of steps starts with the first carries",
+    PEEL + "written",
+    "state, made[start] = results[:carries], results[carries:]",
+    "last, made[start] = results[:carries], results[carries:]\n        "
+    "state = last if stop == self.length else state",
+)
+fault(
+    peeling,
+    "slices are joined the other way round",
+    PEEL + "written",
+    "made[start][k] for start, _ in runs",
+    "made[start][k] for start, _ in reversed(runs)",
+)
+fault(
+    peeling,
+    "every run reads the first slices",
+    PEEL + "_cut",
+    '"start": start, "stop": stop}',
+    '"start": 0, "stop": stop - start}',
+)
+fault(
+    peeling,
+    "every cut of a value is the first one",
+    PEEL + "_cut",
+    "key = (value, start, stop)",
+    "key = (value, 0, stop - start)",
+)
+fault(
+    peeling,
+    "a cut in strides is a cut",
+    "kernel.peeling:_cuts",
+    'attrs.get("step") == 1',
+    "True",
+)
+fault(
+    peeling,
+    "the step before repeated ones is left out",
+    PEEL + "_runs",
+    "range(at, start)",
+    "range(at, start - (0 < start < stop))",
+)
+fault(
+    peeling,
+    "later ops read what was before the block",
+    PEEL + "written",
+    "zip(node.outputs[:carries], state, strict=True)",
+    "zip(node.outputs[:carries], node.inputs, strict=False)",
+)
+
+TIME = "checker.order:"
+RUN = TIME + "_Run."
+fault(
+    order,
+    "two steps that wait for each other may have one number",
+    RUN + "_rising",
+    "numbers[node] >= numbers[then]",
+    "numbers[node] > numbers[then]",
+)
+fault(
+    order,
+    "nothing has to be waited for",
+    TIME + "_handles",
+    "not left",
+    "True",
+)
+fault(
+    order,
+    "a mark may be awaited before it is there",
+    TIME + "_handles",
+    "mark in marks",
+    "True",
+)
+fault(
+    order,
+    "any path leads to the next access",
+    RUN + "_path",
+    "return node == goal or self.graph.follows(node, goal)",
+    "return True",
+)
+fault(
+    order,
+    "accesses on two streams are in order",
+    RUN + "check",
+    "not self._path(*pair, paths)",
+    "self._path(*pair, paths) and False",
+)
+fault(
+    order,
+    "memory that was freed may be written",
+    RUN + "_values",
+    "fresh or not isinstance(writer, Free)",
+    "True",
+)
+fault(
+    order,
+    "memory that nobody wrote may be read",
+    RUN + "_values",
+    "not isinstance(writer, Alloc | Free)",
+    "True",
+)
+fault(
+    order,
+    "a read may see the write of another",
+    RUN + "_values",
+    "seen, f",
+    "True, f",
+)
+fault(
+    order,
+    "a buffer may be read before it is written",
+    RUN + "_values",
+    "given, f",
+    "True, f",
+)
+fault(
+    order,
+    "ranks may call other collectives",
+    RUN + "__init__",
+    "for fault in matching.faults:",
+    "for fault in ():",
+)

@@ -1,0 +1,55 @@
+"""Some faults of the provers: wrong programs are proved under them, and not accepted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.verifier_faults.__main__ import FOUND
+from benchmarks.verifier_faults.believed import FAULTS, Fault
+from benchmarks.verifier_faults.campaign import muted
+from benchmarks.verifier_faults.edits import made
+from benchmarks.verifier_faults.programs import problem
+from benchmarks.verifier_faults.rules import FAULTS as RULES
+from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE
+from benchmarks.verifier_faults.structure import Fault as Structural
+from verifier.checker import Rejected, check
+from verifier.smt.answers import Answers
+from verifier.verdict import Proof, Unknown
+from verifier.verification import verify
+
+WRITTEN = [f for f in FAULTS if f.pairs and f.shared]
+SOME = WRITTEN[::6]
+
+
+@pytest.mark.parametrize("fault", SOME, ids=lambda f: f.name.replace(" ", "_"))
+def test_a_wrong_program_that_is_proved_is_not_accepted(fault: Fault) -> None:
+    given = problem(fault.pairs[0])
+    with made(fault.edit):
+        with muted():
+            proof = verify(given)
+        if isinstance(proof, Proof):
+            assert isinstance(check(proof.certificate, given, Answers()), Rejected)
+        else:
+            assert isinstance(proof, Unknown)
+            assert "the checker rejects" in proof.reason
+    assert not isinstance(verify(given), Proof)
+
+
+def test_what_the_page_says_was_measured_of_these_faults() -> None:
+    found = json.loads(FOUND.read_text(encoding="utf-8"))
+    assert [t["name"] for t in found["believed"]] == [f.name for f in FAULTS]
+    assert not any(t["accepted"] for t in found["believed"])
+    assert all(t["proved"] or t["changed"] for t in found["believed"])
+    assert [r["name"] for r in found["rules"]] == [f.name for f in RULES]
+    assert all(r["after"] == "refuted" != r["before"] for r in found["rules"])
+    assert [r["name"] for r in found["structure"]] == [f.name for f in STRUCTURE]
+    assert all(r["after"] and not r["before"] for r in found["structure"])
+
+
+@pytest.mark.parametrize("fault", STRUCTURE, ids=lambda f: f.name.replace(" ", "_"))
+def test_a_law_finds_a_fault_of_what_no_step_shows(fault: Structural) -> None:
+    assert not fault.law()
+    with made(fault.edit):
+        assert fault.law()
