@@ -36,9 +36,9 @@ from agent.llm.profile import Profiles
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.secret import Secret, clean_environ
-from agent.llm.transcript import Recorded
 from agent.llm.translating import translate
 from agent.loop import Mended, Settings, mend
+from benchmarks.llm_transcript import Recorded
 from tests.llm import tasks
 
 KEY = "sk-local-0123456789"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +26,12 @@ from agent.llm.answers import (
     Usage,
 )
 from agent.llm.budget import Limits
-from agent.llm.transcript import digest
 
 if TYPE_CHECKING:
     from agent.llm.client import Client, Form, Message, Model
 
 PROJECT_FILE = "shardproof.toml"
+_BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
 
 
 class Source(Enum):
@@ -52,6 +55,15 @@ class Peek:
 
     def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
         raise Shown([dict(m) for m in messages], form)
+
+
+def digest(messages: Sequence[Message], form: Form | None) -> str:
+    """SHA-256 of a question; equal for questions that differ in their boundary word alone."""
+    data = [[m["role"], _BOUNDARY.sub("boundary", m["content"])] for m in messages]
+    name = form.name if form else ""
+    schema = dict(form.schema) if form else None
+    text = json.dumps([data, name, schema], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass

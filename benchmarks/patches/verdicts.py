@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from agent.translate import as_ours
 from synthesis import hardware
 from synthesis import plan as plans
 from synthesis.emit import EmitError, Patch, emit
-from synthesis.emit.patch import with_diff
+from synthesis.emit.patch import apply_diff, write_old
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.plan import Plan
 
@@ -112,3 +113,20 @@ class Tool:
         patch = emit(self._model.facts, plan)
         written = out / "patch.diff"
         return with_diff(patch, written.read_text()) if written.exists() else patch
+
+
+def with_diff(patched: Patch, diff: str) -> Patch:
+    """The patch with another diff of its files, and what git makes of them with that.
+
+    Raises:
+        EmitError: git refuses the diff.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        write_old(patched, root)
+        apply_diff(diff, root)
+        files = {
+            path: (old, (root / path).read_bytes().decode("utf-8"))
+            for path, (old, _) in patched.files.items()
+        }
+    return replace(patched, files=files, diff=diff)

@@ -6,7 +6,7 @@ import difflib
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from synthesis.frontends.torch.process import environment
@@ -79,13 +79,14 @@ def git_apply(patched: Patch, root: Path) -> None:
     Raises:
         EmitError: git refuses the diff, or leaves other text than the patch holds.
     """
-    _apply(patched.diff, root)
+    apply_diff(patched.diff, root)
     for path, (_, new) in patched.files.items():
         if (root / path).read_bytes().decode("utf-8") != new:
             raise EmitError(f"{path}: git apply gave other text than the patch holds")
 
 
-def _apply(diff: str, root: Path) -> None:
+def apply_diff(diff: str, root: Path) -> None:
+    """Check and apply a diff to `root`. Raises EmitError where git refuses it."""
     base = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn"]
     env = environment() | {"HOME": str(root)}
     subprocess.run(["git", "init", "-q"], cwd=root, check=True, capture_output=True, env=env)
@@ -99,23 +100,6 @@ def _apply(diff: str, root: Path) -> None:
         )
         if done.returncode:
             raise EmitError(f"git apply refuses the patch: {done.stderr.decode().strip()}")
-
-
-def with_diff(patched: Patch, diff: str) -> Patch:
-    """The patch with another diff of its files, and what git makes of them with that.
-
-    Raises:
-        EmitError: git refuses the diff.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch)
-        write_old(patched, root)
-        _apply(diff, root)
-        files = {
-            path: (old, (root / path).read_bytes().decode("utf-8"))
-            for path, (old, _) in patched.files.items()
-        }
-    return replace(patched, files=files, diff=diff)
 
 
 def check_applies(patched: Patch) -> None:

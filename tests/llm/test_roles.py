@@ -24,8 +24,8 @@ from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.replies import FORMS, Explanation, schema
-from agent.llm.transcript import Recorded, Replayed
 from agent.llm.translating import translate
+from benchmarks.llm_transcript import Recorded, Replayed
 from prompts import load
 from synthesis.repair.diagnosis import verify
 from tests.llm import tasks

@@ -174,19 +174,6 @@ def _flat(
     return lowered, facts, model, modes
 
 
-def capture_flat(request: CaptureRequest) -> tuple[Lowered, ModelFacts]:
-    """All layers one by one, not rolled into scans. Captures in this process.
-
-    Raises:
-        CaptureError: the request or the model does not fit.
-        Exception: whatever the user's code raises.
-    """
-    target = find(request)
-    places = Provenance(target.root)
-    lowered, facts, _, _ = _flat(request, target, places, None, None, Clock(lambda _: None))
-    return replace(lowered, program=prune(lowered.program)), facts
-
-
 def prepare(model: nn.Module, dtype: Any, gradients: bool) -> nn.Module:
     """Eval mode, the dtype asked for, and no gradients where none are wanted."""
     model = model.to(dtype).eval()

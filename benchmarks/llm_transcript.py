@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agent.chat.models import digest
 from agent.errors import InputError
 from agent.llm.answers import Answer, Completion, Failed, NoModel, Trouble, Usage
 from agent.llm.client import Form, Message, Model
 from agent.llm.secret import Secret, redacted
 
 FORMAT = 1
-_BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
-
-
-def digest(messages: Sequence[Message], form: Form | None) -> str:
-    """SHA-256 of a question; equal for questions that differ in their boundary word alone."""
-    data = [[m["role"], _BOUNDARY.sub("boundary", m["content"])] for m in messages]
-    name = form.name if form else ""
-    schema = dict(form.schema) if form else None
-    text = json.dumps([data, name, schema], sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Recorded:
