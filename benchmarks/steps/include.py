@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from synthesis.autodiff import expand
-from synthesis.training.microbatch import added, include, needed, repeated, row
+from synthesis.training.microbatch import added, include, repeated, row
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node, Program
@@ -87,6 +87,15 @@ class Part:
                 timing=node.timing,
             )
             self.names.update(zip(node.outputs, named, strict=True))
+
+
+def needed(program: Program, values: Iterable[str]) -> frozenset[str]:
+    """These values, and all that they are made of."""
+    wanted = set(values)
+    for node in reversed(program.nodes):
+        if any(v in wanted for v in node.outputs):
+            wanted.update(node.inputs)
+    return frozenset(wanted)
 
 
 def forward_nodes(program: Program) -> int:

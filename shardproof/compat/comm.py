@@ -45,6 +45,11 @@ class AllReduce(CollectiveOp):
         return at.b.add("all_reduce", *operands, mesh_dim=at.dims(self.mesh_dim), reduce=how)
 
 
+def along(at: Ranks, core: str, x: str, dim: int, mesh_dim: str | None, op: IROp) -> str:
+    """A collective of the core that joins or splits a dim."""
+    return at.b.add(core, x, mesh_dim=at.dims(mesh_dim), dim=at.dim(x, dim, str(op)))
+
+
 @dataclass
 class AllGather(CollectiveOp):
     """Everyone gets the blocks of a group, joined along `gather_dim`."""
@@ -53,9 +58,7 @@ class AllGather(CollectiveOp):
     mesh_dim: str | None = None
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        dims = at.dims(self.mesh_dim)
-        dim = at.dim(operands[0], self.gather_dim, str(self))
-        return at.b.add("all_gather", *operands, mesh_dim=dims, dim=dim)
+        return along(at, "all_gather", operands[0], self.gather_dim, self.mesh_dim, self)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardproof.compat.comm import CollectiveOp, exchange
+from shardproof.compat.comm import CollectiveOp, along, exchange
 from shardproof.compat.compute import exact, matmul
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks
@@ -84,13 +84,7 @@ class ZeROGatherParam(CollectiveOp):
     mesh_dim: str | None = None
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        dims = at.dims(self.mesh_dim)
-        return at.b.add(
-            "all_gather",
-            *operands,
-            mesh_dim=dims,
-            dim=at.dim(operands[0], self.gather_dim, str(self)),
-        )
+        return along(at, "all_gather", operands[0], self.gather_dim, self.mesh_dim, self)
 
 
 @dataclass
@@ -102,13 +96,7 @@ class ZeROScatterGrad(CollectiveOp):
     mesh_dim: str | None = None
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        dims = at.dims(self.mesh_dim)
-        return at.b.add(
-            "reduce_scatter",
-            *operands,
-            mesh_dim=dims,
-            dim=at.dim(operands[0], self.scatter_dim, str(self)),
-        )
+        return along(at, "reduce_scatter", operands[0], self.scatter_dim, self.mesh_dim, self)
 
 
 @dataclass
@@ -121,13 +109,7 @@ class ZeROPartitionOptState(CollectiveOp):
     communicates: ClassVar[bool] = False
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
-        dims = at.dims(self.mesh_dim)
-        return at.b.add(
-            "shard_slice",
-            *operands,
-            mesh_dim=dims,
-            dim=at.dim(operands[0], self.partition_dim, str(self)),
-        )
+        return along(at, "shard_slice", operands[0], self.partition_dim, self.mesh_dim, self)
 
 
 @dataclass

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any
+
+from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +104,4 @@ def to_json(facts: ModelFacts) -> str:
 
 def from_json(text: str) -> ModelFacts:
     """Read what `to_json` wrote."""
-    data = cast(dict[str, Any], json.loads(text))
-
-    def shapes(items: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(shape) for name, shape in items.items()}
-
-    def argument(data: dict[str, Any]) -> Argument:
-        data["shape"] = tuple(data["shape"])
-        return Argument(**data)
-
-    def module(data: dict[str, Any]) -> ModuleFact:
-        data["params"] = shapes(data["params"])
-        data["arguments"] = tuple(map(argument, data["arguments"]))
-        data["output_shape"] = tuple(data["output_shape"])
-        return ModuleFact(**data)
-
-    data["modules"] = tuple(map(module, data["modules"]))
-    data["forwards"] = {kind: ForwardFact(**f) for kind, f in data["forwards"].items()}
-    data["tied"] = tuple(tuple(group) for group in data["tied"])
-    return ModelFacts(**data)
+    return TypeAdapter(ModelFacts).validate_json(text)

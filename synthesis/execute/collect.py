@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from synthesis.emit.facts import Argument, ForwardFact, ModelFacts, ModuleFact
 from synthesis.execute.load import make_inputs, open_target
 from synthesis.frontends.torch.inputs import find_inputs
+from synthesis.frontends.torch.materialize import tied_groups
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.frontends.torch.session import block_lists
 
@@ -137,10 +138,7 @@ def collect(request: CaptureRequest) -> ModelFacts:
     target, config = open_target(request)
     with torch.device("meta"):
         model: Any = target.build().eval()
-    names: dict[int, list[str]] = {}
-    for name, param in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(param), []).append(name)
-    tied = tuple(tuple(group) for group in names.values() if len(group) > 1)
+    tied = tuple(tied_groups(model))
     seen: dict[str, tuple[tuple[Argument, ...], int, str, tuple[int, ...]]] = {}
 
     def watch(path: str) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
 from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
@@ -88,7 +89,7 @@ def save_patched(job: Job, folder: Path) -> None:
         RankError: no one program stands for the ranks.
     """
     torch.set_num_threads(1)
-    order = Order.from_json(json.loads((folder / "order.json").read_text()))
+    order = TypeAdapter(Order).validate_json((folder / "order.json").read_text())
     mesh = job.plan.mesh
     if is_library(job.request):
         open_target(job.request)  # imported once for all ranks, and knows of none

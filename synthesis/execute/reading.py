@@ -44,17 +44,6 @@ class Order:
     groups: tuple[Group, ...] = ()
     """The repeated blocks, and how many of each were traced."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Order:
-        return cls(
-            tuple(InputSpec.from_json(i) for i in data["inputs"]),
-            tuple(tuple(group) for group in data["tied"]),
-            tuple(Group(**group) for group in data["groups"]),
-        )
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -115,7 +104,7 @@ def read_patch(
         git_apply(patch, tree)
         arrays: Any = {k: np.asarray(v) for k, v in consts.items()}
         np.savez(folder / "consts.npz", **arrays)
-        (folder / "order.json").write_text(json.dumps(order.to_json()))
+        (folder / "order.json").write_text(json.dumps(asdict(order)))
         job = Job(request, plan, request.dtype, next(iter(patch.files)), patch.function)
         run_child("read", job, folder, timeout)
         problem = folder / "error.json"

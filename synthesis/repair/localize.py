@@ -22,6 +22,7 @@ from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.explain import place, show
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.inline import leading_to
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.compare import compare
 from verifier.refute.evaluate import Ranks, Values, process_groups, simulate
@@ -101,11 +102,7 @@ def _mended(
     wrong: list[str],
 ) -> list[tuple[Node, Edit]]:
     """Ops that wrong outputs depend on and that one changed attribute makes right."""
-    before = set(wrong)
-    for node in reversed(distributed.nodes):
-        if before & set(node.outputs):
-            before |= set(node.inputs)
-    rest = [n for n in distributed.nodes if n not in path and before & set(n.outputs)]
+    rest = [n for n in leading_to(wrong, distributed.nodes) if n not in path]
     among = [*path, *reversed(rest)]
     rng = np.random.default_rng(1)
     others = sample(sequential, Floats(), rng, {}, True)

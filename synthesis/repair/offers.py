@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from synthesis.repair.edits import Edit, apply
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.inline import leading_to
 from verifier.kernel.layout import Layout, bound
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
@@ -102,8 +103,5 @@ def _settle(value: str, layout: Layout) -> Iterator[Edit]:
 
 def _ancestors(program: Program, wrong: dict[str, list[Fact]]) -> set[str]:
     """Values that a wrong output depends on."""
-    reach = {o.value for o in program.outputs if output_key(o) in wrong}
-    for node in reversed(program.nodes):
-        if reach & set(node.outputs):
-            reach |= set(node.inputs)
-    return reach
+    ends = {o.value for o in program.outputs if output_key(o) in wrong}
+    return ends.union(*(n.inputs for n in leading_to(ends, program.nodes)))

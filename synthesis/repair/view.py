@@ -13,6 +13,7 @@ from synthesis.repair.claims import Claim, Index
 from synthesis.repair.numbers import Machine, Numbers, State, first_step, primitive
 from verifier.domains.base import Array
 from verifier.kernel.contract import output_key
+from verifier.kernel.inline import leading_to
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.evaluate import simulate
@@ -102,11 +103,8 @@ class View:
     @cached_property
     def cone(self) -> set[str]:
         """Values that a wrong result depends on."""
-        reach = set(self.wrong)
-        for node in reversed(self.program.nodes):
-            if not reach.isdisjoint(node.outputs):
-                reach.update(node.inputs)
-        return reach
+        leading = leading_to(self.wrong, self.program.nodes)
+        return set(self.wrong).union(*(n.inputs for n in leading))
 
     @cached_property
     def lost(self) -> set[str]:

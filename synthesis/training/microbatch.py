@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from verifier.kernel.contract import output_key
+from verifier.kernel.inline import leading_to
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr, TensorType
@@ -30,10 +31,7 @@ def include(
         prefix: what the names of the values that are added begin with.
     """
     names = dict(inputs)
-    wanted = needed(program, (o.value for o in program.outputs))
-    for node in program.nodes:
-        if not any(v in wanted for v in node.outputs):
-            continue
+    for node in leading_to({o.value for o in program.outputs}, program.nodes):
         named = tuple(f"{prefix}{v}" for v in node.outputs)
         b.add_node(
             node.op,
@@ -46,15 +44,6 @@ def include(
         )
         names.update(zip(node.outputs, named, strict=True))
     return {output_key(o): names[o.value] for o in program.outputs}
-
-
-def needed(program: Program, values: Iterable[str]) -> frozenset[str]:
-    """These values, and all that they are made of."""
-    wanted = set(values)
-    for node in reversed(program.nodes):
-        if any(v in wanted for v in node.outputs):
-            wanted.update(node.inputs)
-    return frozenset(wanted)
 
 
 def added(b: Builder, sums: dict[str, str], shares: Mapping[str, str]) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch import CaptureRequest, InputSpec, capture, reference
+from synthesis.frontends.torch import CaptureRequest, InputSpec, capture
 from tests.frontend.conftest import ROOT, SMALL
+from tests.frontend.reference import reference
 from verifier.refute.evaluate import evaluate
 
 pytestmark = pytest.mark.torch

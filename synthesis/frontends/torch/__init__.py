@@ -1,6 +1,6 @@
 """Captures PyTorch models as programs. Nothing here imports torch before a worker needs it."""
 
-from synthesis.frontends.torch.capture import Reference, capture, reference
+from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.captured import Captured, ModelFacts, ModuleFact, SourceFile
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import (
@@ -20,10 +20,8 @@ __all__ = [
     "Limits",
     "ModelFacts",
     "ModuleFact",
-    "Reference",
     "SourceFile",
     "capture",
     "members",
     "read_config",
-    "reference",
 ]

@@ -1,14 +1,9 @@
-"""Capture and reference runs, each in a process of its own."""
+"""Capture, and trial runs of what it refuses, each in a process of its own."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from synthesis.frontends.torch import captured as results
 from synthesis.frontends.torch import observed
@@ -22,9 +17,6 @@ from synthesis.frontends.torch.request import (
     silent,
     split_target,
 )
-from synthesis.frontends.torch.rolling.paths import Group, members
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 def capture(request: CaptureRequest, progress: Progress = silent) -> Captured:
@@ -61,68 +53,3 @@ def _check(request: CaptureRequest) -> None:
     split_target(request.target)
     if request.config_file:
         read_config_file(request.config_file)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """One forward and backward of the model by PyTorch, in float64."""
-
-    inputs: Arrays
-    params: Arrays
-    """By first name; tied parameters once."""
-    outputs: Arrays
-    """By result name, the loss included."""
-    grads: Arrays
-    cotangents: Arrays
-    """Where there is no scalar loss: what was passed back, by output name."""
-
-    def values(self, captured: Captured) -> dict[str, NDArray[Any]]:
-        """Inputs for the captured program: layers of repeated blocks are stacked."""
-        out: dict[str, NDArray[Any]] = {}
-        for item in captured.program.inputs:
-            if item.role == "param":
-                out[item.name] = stacked(self.params, item.path, captured.facts.groups)
-            elif item.role == "const":
-                out[item.name] = np.asarray(captured.consts[item.name])
-            elif item.role == "cotangent":
-                out[item.name] = self.cotangents[item.path]
-            else:
-                out[item.name] = self.inputs[item.path]
-        return out
-
-    def expected(self, captured: Captured) -> dict[str, NDArray[Any]]:
-        """What the outputs of the captured program must be, by value name."""
-        out: dict[str, NDArray[Any]] = {}
-        for item in captured.program.outputs:
-            if item.role == "grad":
-                out[item.value] = stacked(self.grads, item.path, captured.facts.groups)
-            else:
-                out[item.value] = self.outputs[item.path]
-        return out
-
-
-def stacked(values: Arrays, path: str, groups: tuple[Group, ...]) -> NDArray[Any]:
-    """The array of a path; for a pattern, those of its members, stacked."""
-    if path in values:
-        return values[path]
-    return np.stack([values[p] for p in members(path, groups)])
-
-
-def reference(request: CaptureRequest, seed: int = 0, progress: Progress = silent) -> Reference:
-    """Run the model in PyTorch, in float64 with random parameters, on random inputs.
-
-    For small models: parameters are real. Casts to a narrower float are not done where they would
-    round a value that depends on a parameter.
-
-    Raises:
-        CaptureError: as `capture`.
-    """
-    _check(request)
-    with workspace() as folder:
-        data = {**request.to_json()}
-        run_worker(f"reference:{seed}", data, request.limits, progress, folder)
-        kinds: dict[str, dict[str, NDArray[Any]]] = {}
-        for kind in ("inputs", "params", "outputs", "grads", "cotangents"):
-            with np.load(folder / f"{kind}.npz", allow_pickle=False) as arrays:
-                kinds[kind] = {k: arrays[k] for k in arrays.files}
-    return Reference(**kinds)

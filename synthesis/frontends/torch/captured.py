@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.rolling.paths import Group
@@ -92,20 +93,9 @@ class Captured:
 
 def save(captured: Captured, folder: Path) -> None:
     """Write `captured.json` and `consts.npz`."""
-    facts = captured.facts
     document = {
         "program": to_json(captured.program),
-        "facts": {
-            **{
-                k: getattr(facts, k)
-                for k in ("target", "class_name", "config", "tied", "frozen", "unused")
-            },
-            "files": [asdict(f) for f in facts.files],
-            "params": {k: [list(t.shape), t.dtype] for k, t in facts.params.items()},
-            "modules": [asdict(m) for m in facts.modules.values()],
-            "groups": [asdict(g) for g in facts.groups],
-            "inputs": [asdict(i) for i in facts.inputs],
-        },
+        "facts": asdict(captured.facts),
         "assumptions": captured.assumptions,
         "timings": dict(captured.timings),
         "peak_bytes": captured.peak_bytes,
@@ -118,26 +108,12 @@ def save(captured: Captured, folder: Path) -> None:
 def load(folder: Path) -> Captured:
     """Read what `save` wrote."""
     document = json.loads((folder / "captured.json").read_text())
-    raw = document["facts"]
     with np.load(folder / "consts.npz", allow_pickle=False) as arrays:
         consts = {k: arrays[k] for k in arrays.files}
-    facts = ModelFacts(
-        raw["target"],
-        raw["class_name"],
-        tuple(SourceFile(**f) for f in raw["files"]),
-        raw["config"],
-        {k: TensorType(tuple(s), d) for k, (s, d) in raw["params"].items()},
-        tuple(tuple(g) for g in raw["tied"]),
-        tuple(raw["frozen"]),
-        tuple(raw["unused"]),
-        {m["path"]: ModuleFact(**m) for m in raw["modules"]},
-        tuple(Group(**g) for g in raw["groups"]),
-        tuple(map(InputSpec.from_json, raw["inputs"])),
-    )
     return Captured(
         from_json(document["program"]),
         consts,
-        facts,
+        TypeAdapter(ModelFacts).validate_python(document["facts"]),
         tuple(document["assumptions"]),
         document["timings"],
         document["peak_bytes"],

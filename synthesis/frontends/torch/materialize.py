@@ -51,9 +51,13 @@ def take_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def to_fake(model: nn.Module) -> None:
-    """Replace parameters and buffers, in place, by fake CPU tensors. Call inside the fake mode."""
-    made: dict[int, Any] = {}
+def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
+    """Replace parameters and buffers, in place, by fake CPU tensors. Call inside the fake mode.
+
+    Gives the parameters, each with what stands for it now.
+    """
+    made: dict[int, tuple[Any, Any]] = {}
+    params: list[tuple[Any, Any]] = []
 
     def fake(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
@@ -63,12 +67,14 @@ def to_fake(model: nn.Module) -> None:
             if p is not None:
                 if id(p) not in made:
                     made[id(p)] = (p, nn.Parameter(fake(p), requires_grad=p.requires_grad))
+                    params.append(made[id(p)])
                 module._parameters[name] = made[id(p)][1]
         for name, b in list(module._buffers.items()):
             if b is not None:
                 if id(b) not in made:
                     made[id(b)] = (b, fake(b))
                 module._buffers[name] = made[id(b)][1]
+    return params
 
 
 def tied_groups(model: nn.Module) -> list[tuple[str, ...]]:

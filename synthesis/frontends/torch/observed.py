@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from synthesis.frontends.torch.branch_coverage import Way
 from synthesis.frontends.torch.captured import Captured
@@ -21,6 +22,7 @@ from verifier.kernel.program.types import TensorType
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
+T = TypeVar("T")
 KINDS = ("inputs", "params", "outputs", "grads", "cotangents")
 
 
@@ -193,21 +195,20 @@ def load(folder: Path) -> Observed:
     ]
     return Observed(
         Trouble(**document["problem"]) if document["problem"] else None,
-        tuple(Missing(**m) for m in document["missing"]),
+        _all(Missing, document["missing"]),
         subjects[0],
         tuple(s for s in subjects[1:] if s is not None),
         load_captured(folder / "around") if document["around"] else None,
-        tuple(
-            Hole(h["path"], tuple(h["arguments"]), tuple(h["results"])) for h in document["holes"]
-        ),
+        _all(Hole, document["holes"]),
         load_captured(folder / "captured") if document["captured"] else None,
         document["source"],
         document["file"],
     )
 
 
-def _type(data: Any) -> TensorType:
-    return TensorType(tuple(data["shape"]), data["dtype"])
+def _all(kind: type[T], rows: list[Any]) -> tuple[T, ...]:
+    """What `asdict` made rows of."""
+    return tuple(map(TypeAdapter(kind).validate_python, rows))
 
 
 def _dumped(subject: Subject, head: str, arrays: dict[str, Array]) -> dict[str, Any]:
@@ -256,16 +257,14 @@ def _loaded(data: dict[str, Any], head: str, arrays: dict[str, Array]) -> Subjec
         name=data["name"],
         path=data["path"],
         alike=tuple(data["alike"]),
-        inputs=tuple(map(InputSpec.from_json, data["inputs"])),
-        params=tuple(
-            ParamFact(p["path"], _type(p["type"]), p["trainable"]) for p in data["params"]
-        ),
+        inputs=_all(InputSpec, data["inputs"]),
+        params=_all(ParamFact, data["params"]),
         consts=under("consts"),
-        outputs=tuple(OutFact(o["role"], o["path"], _type(o["type"])) for o in data["outputs"]),
+        outputs=_all(OutFact, data["outputs"]),
         samples=samples,
         values=values,
-        ways=tuple(Way(**w) for w in data["ways"]),
-        functions=tuple(Handwritten(**f) for f in data["functions"]),
+        ways=_all(Way, data["ways"]),
+        functions=_all(Handwritten, data["functions"]),
         slopes=data["slopes"],
         precision=data["precision"],
         problem=Trouble(**data["problem"]) if data["problem"] else None,

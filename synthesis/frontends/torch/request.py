@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import TypeAdapter
+
 from synthesis.frontends.torch.errors import CaptureError
 
 Progress = Callable[[str], None]
@@ -38,12 +40,6 @@ class InputSpec:
     """Integers are in 0 ... below - 1; 0: not known."""
     strides: tuple[int, ...] = ()
     """Of an example that is not contiguous, such as a slice: `view` may fail on it."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> InputSpec:
-        """What `asdict` made of one."""
-        shape, strides = tuple(data["shape"]), tuple(data.get("strides", ()))
-        return cls(data["name"], shape, data["dtype"], data["below"], strides)
 
     @classmethod
     def parse(cls, text: str) -> InputSpec:
@@ -99,10 +95,8 @@ class CaptureRequest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CaptureRequest:
-        values = dict(data)
-        values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
-        values["limits"] = Limits(**data["limits"])
-        return cls(**values)
+        """What `to_json` made of one."""
+        return TypeAdapter(cls).validate_python(data)
 
 
 def read_config(items: Sequence[str]) -> tuple[str, dict[str, Any]]:

@@ -40,18 +40,13 @@ def run(folder: Path) -> None:
         save_ranks(task["request"], folder, progress)
         return
     request = CaptureRequest.from_json(task["request"])
-    name, _, seed = task["task"].partition(":")
-    if name == "capture":
+    if task["task"] == "capture":
         save(capture_here(request, progress), folder)
-    elif name == "try":
+    else:
         from synthesis.frontends.torch.observed import save as save_observed
         from synthesis.frontends.torch.sample_runs import try_here
 
         save_observed(try_here(request, progress), folder)
-    else:
-        from synthesis.frontends.torch.reference import save_reference
-
-        save_reference(request, int(seed), folder)
 
 
 def explain(problem: BaseException, root: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.materialize import to_fake
 from synthesis.frontends.torch.ranks.collectives import tensors
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.request import split_target
@@ -271,25 +272,4 @@ def carry_over(moved: Moved) -> None:
 
 def without_memory(model: nn.Module) -> None:
     """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
-    made: dict[int, Any] = {}
-    kept: list[Any] = []
-    moved: Moved = []
-
-    def fake(t: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
-
-    for module in model.modules():
-        for name, p in list(module._parameters.items()):
-            if p is not None:
-                if id(p) not in made:
-                    kept.append(p)
-                    made[id(p)] = nn.Parameter(fake(p), requires_grad=p.requires_grad)
-                    moved.append((p, made[id(p)]))
-                module._parameters[name] = made[id(p)]
-        for name, b in list(module._buffers.items()):
-            if b is not None:
-                if id(b) not in made:
-                    kept.append(b)
-                    made[id(b)] = fake(b)
-                module._buffers[name] = made[id(b)]
-    carry_over(moved)
+    carry_over(to_fake(model))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from synthesis.frontends.torch.ranks.stated import LayoutLine
 from synthesis.frontends.torch.request import InputSpec, Limits
 from verifier.kernel.program.types import Mesh
@@ -47,16 +49,9 @@ class RanksRequest:
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "mesh": [list(item) for item in self.mesh.dims]}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RanksRequest:
-        values = dict(data)
-        values["mesh"] = Mesh(tuple((name, size) for name, size in data["mesh"]))
-        values["inputs"] = tuple(map(InputSpec.from_json, data["inputs"]))
-        values["names"] = tuple((a, b) for a, b in data["names"])
-        values["modes"] = tuple(data["modes"])
-        values["no_grad"] = tuple(data["no_grad"])
-        values["input_layouts"] = tuple(LayoutLine(**line) for line in data["input_layouts"])
-        values["limits"] = Limits(**data["limits"])
-        return cls(**values)
+        """What `to_json` made of one."""
+        return TypeAdapter(cls).validate_python(data)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from synthesis.frontends.torch.process import run_worker
 from synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
@@ -34,12 +35,6 @@ class Draw:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Draw:
-        values = dict(data)
-        values["shape"] = tuple(data["shape"])
-        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,7 @@ def load(folder: Path, size: int) -> tuple[RanksCaptured, ...]:
 
 def _load(folder: Path, size: int, modes: tuple[str, ...]) -> RanksCaptured:
     first = json.loads((folder / "one.json").read_text())
-    inputs = tuple(map(InputSpec.from_json, first["inputs"]))
+    inputs = TypeAdapter(tuple[InputSpec, ...]).validate_python(first["inputs"])
     ranks: list[Rank] = []
     for r in range(size):
         data = json.loads((folder / f"rank-{r}.json").read_text())
@@ -133,6 +128,6 @@ def _side(data: Mapping[str, Any], arrays: Path) -> dict[str, Any]:
         "raw": tuple((file, line, what) for file, line, what in data["raw"]),
         "buffers": tuple(data["buffers"]),
         "notes": tuple(data["notes"]),
-        "draws": tuple(Draw.from_json(d) for d in data["draws"]),
+        "draws": TypeAdapter(tuple[Draw, ...]).validate_python(data["draws"]),
         "consts": consts,
     }

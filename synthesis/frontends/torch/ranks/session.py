@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch._dynamo  # tracing asks for it: once, before processes are forked
+from pydantic import TypeAdapter
 from torch import nn
 
 from synthesis.frontends.rank_programs.form import header
@@ -223,7 +224,7 @@ def _rank(
         followed.traced.outputs, followed.outputs, [tuple(o) for o in one["outputs"]]
     )
     followed.outputs = [tuple(o) for o in one["outputs"]]
-    drawn = [Draw.from_json(d) for d in one["draws"]]
+    drawn = TypeAdapter(list[Draw]).validate_python(one["draws"])
     draws = pair_draws(twice.order.watch.draws.made, drawn)
     facts = _written(side, twice, buffers, canonical, draws, folder / f"rank-{rank}")
     facts["renamed"] = {k: v for k, v in renamed.items() if k != v}

@@ -1,25 +1,93 @@
 """Runs a model in PyTorch in float64, to compare captured programs with."""
 
-# pyright: basic
-# (PyTorch has no types for what is used here.)
-
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from synthesis.frontends.torch import Captured, CaptureRequest, Group, InputSpec, members
 from synthesis.frontends.torch.inputs import find_inputs
-from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from synthesis.frontends.torch.session import prepare
 from synthesis.frontends.torch.target import TORCH_DTYPES, find
 from synthesis.frontends.torch.trace import named_outputs
 
+Arrays = Mapping[str, NDArray[Any]]
+KINDS = ("inputs", "params", "outputs", "grads", "cotangents")
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One forward and backward of the model by PyTorch, in float64."""
+
+    inputs: Arrays
+    params: Arrays
+    """By first name; tied parameters once."""
+    outputs: Arrays
+    """By result name, the loss included."""
+    grads: Arrays
+    cotangents: Arrays
+    """Where there is no scalar loss: what was passed back, by output name."""
+
+    def values(self, captured: Captured) -> dict[str, NDArray[Any]]:
+        """Inputs for the captured program: layers of repeated blocks are stacked."""
+        out: dict[str, NDArray[Any]] = {}
+        for item in captured.program.inputs:
+            if item.role == "param":
+                out[item.name] = stacked(self.params, item.path, captured.facts.groups)
+            elif item.role == "const":
+                out[item.name] = np.asarray(captured.consts[item.name])
+            elif item.role == "cotangent":
+                out[item.name] = self.cotangents[item.path]
+            else:
+                out[item.name] = self.inputs[item.path]
+        return out
+
+    def expected(self, captured: Captured) -> dict[str, NDArray[Any]]:
+        """What the outputs of the captured program must be, by value name."""
+        out: dict[str, NDArray[Any]] = {}
+        for item in captured.program.outputs:
+            if item.role == "grad":
+                out[item.value] = stacked(self.grads, item.path, captured.facts.groups)
+            else:
+                out[item.value] = self.outputs[item.path]
+        return out
+
+
+def stacked(values: Arrays, path: str, groups: tuple[Group, ...]) -> NDArray[Any]:
+    """The array of a path; for a pattern, those of its members, stacked."""
+    if path in values:
+        return values[path]
+    return np.stack([values[p] for p in members(path, groups)])
+
+
+def reference(request: CaptureRequest, seed: int = 0) -> Reference:
+    """Run the model in PyTorch, in float64 with random parameters, on random inputs, in a process
+    of its own.
+
+    For small models: parameters are real. Casts to a narrower float are not done where they would
+    round a value that depends on a parameter.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            process.submit(save_reference, request, seed, folder).result()
+        kinds: dict[str, dict[str, NDArray[Any]]] = {}
+        for kind in KINDS:
+            with np.load(folder / f"{kind}.npz", allow_pickle=False) as arrays:
+                kinds[kind] = {k: arrays[k] for k in arrays.files}
+    return Reference(**kinds)
 
 
 class Wide(TorchFunctionMode):
