@@ -31,6 +31,7 @@ from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.search import axes
 from synthesis.strategy.choice import Choice
+from synthesis.strategy.shape import mismatch
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
 from verifier.text.parser import to_text
@@ -178,6 +179,9 @@ def _priced(run: Run, job: Job, captured: Captured, plan: Plan) -> Job:
                 run.warn(f"planned for {shape or 'few'} tokens; --batch and --seq name others")
             return job
         choice, said = found
+    off = mismatch(choice.space.model, captured.facts.param_count)
+    if off:
+        run.warn(f"the price is of another model: {off}")
     used = (choice.emitted or choice.best).plan
     proved = strategies.tokens_of(captured)
     if proved != (used.dp * used.micro_batch, used.seq):

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from agent import considering, pipeline
-from agent.options import read_mesh
+from agent.options import Wanted, read_mesh
 from synthesis import hardware as clusters
 from synthesis.frontends.torch.request import split_target
 from synthesis.search import axes
@@ -88,5 +88,6 @@ def asked(job: Job, out: Path, inputs: str = "") -> pipeline.Job:
         guard=job.guard,
         arguments=job.arguments(out),
         wishes=considering.wished(job.pin, job.ban, job.memory, job.constrain),
+        wanted=Wanted(hardware=job.hardware, seq=job.seq, memory=job.memory),
         inputs=inputs,
     )

@@ -243,6 +243,7 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
 def _job(session: Session, out: Path, force: bool) -> Job:
     from agent import pipeline
     from agent.chat import planning
+    from agent.options import Wanted
     from synthesis import hardware
 
     model, settings = session.desk.model(), session.state.settings
@@ -263,4 +264,5 @@ def _job(session: Session, out: Path, force: bool) -> Job:
         execute={"auto": None, "always": True, "never": False}[settings.run],
         force=force,
         arguments=tuple(words),
+        wanted=Wanted(hardware=settings.hardware, seq=model.seq),
     )
