@@ -16,13 +16,14 @@ from verifier.problem import Problem
 from verifier.provers.relate import Rules, initial, relate, relate_peeled, satisfied
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
+from verifier.refute.search import refute
 from verifier.verdict import Proof, Unknown
 
 if TYPE_CHECKING:
-    from verifier.provers.scalars import Differs, Undecided
+    from verifier.provers.scalars import Undecided
     from verifier.refute.scale_down import SmallDifference
 
-Compared = Callable[[bool], "Proof | Unknown | Differs | Undecided"]
+Compared = Callable[[bool], "Proof | Unknown | Undecided"]
 """What comes of comparing all elements, large constants taken for masks or not."""
 
 
@@ -58,22 +59,23 @@ class Unrelated:
 
 
 def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Difference | str:
-    """Every element of every output as an expression of the inputs, at the extents at hand."""
-    from verifier.provers.scalars import Differs, Undecided
+    """Every element of every output as an expression of the inputs, at the extents at hand; what is
+    not shown to be equal is run on numbers."""
+    from verifier.provers.scalars import Undecided
 
-    if given.problem.contract.balanced:
+    p, why = given.problem, ""
+    if p.contract.balanced:
         return "what the contract assumes cannot be used element by element"
-    found = compared(False)
-    if isinstance(found, Undecided):
-        masked = compared(True)
-        found = masked if isinstance(masked, Proof | Unknown) else found
-    match found:
-        case Differs(output=output, witness=witness):
-            return Difference(witness, (output,))
-        case Undecided(reason=reason):
-            return f"element by element: {reason}"
-        case _:
+    for masks in (False, True):
+        found = compared(masks)
+        if not isinstance(found, Undecided):
             return found
+        why = why or f"element by element: {found.reason}"
+        if found.case is not None:
+            differs = refute(p.sequential, p.distributed, p.contract, found.case)
+            if differs is not None:
+                return Difference(differs.witness, (differs.witness.output,))
+    return why
 
 
 def refute_large(given: Unrelated) -> Difference | str:

@@ -20,7 +20,7 @@ from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
 from verifier.provers.relate import Fact, Lawful, Related, Rules, lawful, relate_peeled, satisfied
-from verifier.provers.scalars.answers import Differs, Equal, Undecided
+from verifier.provers.scalars.answers import Equal, Undecided
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
 from verifier.refute.search import (
@@ -195,7 +195,7 @@ class Examination:
         keys = tuple(output_key(o) for o in self.problem.sequential.outputs)
         return Unknown(REJECTED.format(found.where, found.reason), self.location, keys)
 
-    def compared(self, masks: bool) -> Proof | Unknown | Differs | Undecided:
+    def compared(self, masks: bool) -> Proof | Unknown | Undecided:
         """Element by element. The engine runs once, for the checker."""
         found = prove_by_elements(self.prepared, self.order, masks, timed=self.stuck is None)
         if isinstance(found, Equal):

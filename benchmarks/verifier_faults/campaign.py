@@ -19,12 +19,12 @@ from unittest.mock import patch
 from benchmarks.verifier_faults.believed import FAULTS, Fault
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import ENTROPIES, copied, corpus, problem
-from verifier import verification
-from verifier.checker import Accepted, check, replay
+from verifier import escalate, verification
+from verifier.checker import Accepted, check
 from verifier.kernel.inline import inline
 from verifier.problem import Problem
 from verifier.provers.cross_entropy import open_entropy
-from verifier.provers.scalars import deciding
+from verifier.refute import agreement
 from verifier.smt.answers import Answers
 from verifier.verdict import Proof, Unknown, Verdict
 from verifier.verification import verify
@@ -64,7 +64,7 @@ def muted() -> Generator[None]:
     def nothing(*given: object, **named: object) -> None:
         del given, named
 
-    with patch.object(verification, "refute", nothing), patch.object(deciding, "refute", nothing):
+    with patch.object(verification, "refute", nothing), patch.object(escalate, "refute", nothing):
         yield
 
 
@@ -125,7 +125,7 @@ def run(fault: Fault) -> Told:
 
 def _accepted(told: Told, wrong: Problem, proof: Proof) -> None:
     told.replayed += accepted(wrong, proof, None)
-    with patch.object(replay, "SMALL", -1), patch.object(deciding, "refute", lambda *a, **k: None):
+    with patch.object(agreement, "SMALL", -1):
         told.shown += accepted(wrong, proof, Answers())
     told.accepted += accepted(wrong, proof, Answers())
 

@@ -25,11 +25,11 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import leading_to
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.compare import compare
-from verifier.refute.evaluate import Ranks, Values, process_groups, simulate
+from verifier.refute.evaluate import Ranks, Values, elements, process_groups, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
 from verifier.refute.sampling import rooted, sample, sized
-from verifier.refute.search import DRAWS, elements, held_elements
+from verifier.refute.search import DRAWS, held_elements
 from verifier.verdict import Location
 
 MAX_ELEMENTS = 400_000

@@ -22,7 +22,7 @@ from verifier.smt.answers import Answers, Discharged, Summary
 from verifier.smt.discharge import discharge
 from verifier.smt.forms import form
 from verifier.smt.index_maps import NotStatedError, shown, statements
-from verifier.smt.instances import Instance, from_json, to_json
+from verifier.smt.instances import JOINED, Instance, from_json, to_json
 from verifier.terms import Ref, Terms
 from verifier.verdict import Proof
 from verifier.verification import verify
@@ -101,6 +101,7 @@ RIGHT = [
     instance("all_to_all", ["8@tp 4, 32"], "32, 8@tp 4", split_dim=1, concat_dim=0, mesh_dim="tp"),
     instance("all_reduce", ["16; max@tp"], "16", mesh_dim="tp", reduce="max"),
     instance("amax", ["8@tp 4, 16"], "16; max@tp", dims=(0,), keepdim=False),
+    instance(JOINED, ["2, 4; dp=0", "2, 4; dp=1"], "2, 4; dp=0|1", rule=f"{JOINED}:same:dp"),
     instance("send", ["8@tp 4; dp=1"], "8@tp 4; dp=2", mesh_dim="dp", src=1, dst=2),
     instance("cumsum", ["8@tp 4, 16; sum@dp"], "8@tp 4, 16; sum@dp", dim=1, exclusive=False),
 ]  # fmt: skip

@@ -13,10 +13,10 @@ from verifier.checker.certificate import seal
 from verifier.kernel.contract import ContractError
 from verifier.kernel.program import IRError
 from verifier.problem import Problem
-from verifier.provers.scalars import Differs, decide
+from verifier.provers.scalars import Undecided, decide
 from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
-from verifier.verdict import Proof, Verdict
+from verifier.verdict import Counterexample, Proof, Verdict
 
 
 def judged(one: str, many: str, contract: str = "", silent: bool = False) -> Verdict:
@@ -251,7 +251,8 @@ program one
         "program many mesh(tp=2) input %x: f32[2] %y = mul_scalar %x {value=0} return %y"
     )
     asked = read_contract("", one, many).contract
-    assert isinstance(decide(one, many, asked, masks=True), Differs)
+    assert isinstance(decide(one, many, asked, masks=True), Undecided)
+    assert isinstance(verify(Problem(one, many, asked)), Counterexample)
 
 
 BYTES = """

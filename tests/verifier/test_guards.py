@@ -75,7 +75,7 @@ GUARDS = {
         "%a = sqrt %x\n %y = mul %a, %v",
     ),
 }
-MUTED = ("verifier.verification.refute", "verifier.provers.scalars.deciding.refute")
+MUTED = ("verifier.verification.refute", "verifier.escalate.refute")
 SIZES = {"small": (4, 4), "large": (2048, 8192)}
 
 

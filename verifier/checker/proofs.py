@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verifier.checker.certificate import sealed
 from verifier.checker.prepared import Prepared
 from verifier.checker.replay import Rejected, Result, check
 from verifier.checker.scalars import certify
 from verifier.provers.scalars import Decision
-from verifier.smt.answers import Answers
 from verifier.verdict import Acceptance, Proof
+
+if TYPE_CHECKING:
+    from verifier.smt.answers import Answers
 
 
 def prove(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from verifier.analysis.garbage import no_collection
 from verifier.analysis.replication import alike, positive
@@ -30,7 +27,6 @@ from verifier.checker.parts import KINDS, blocks, part
 from verifier.checker.prepared import Prepared, prepare
 from verifier.checker.rules import real
 from verifier.checker.steps import Steps, conclude
-from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
 from verifier.kernel.inline import inline
@@ -47,11 +43,6 @@ from verifier.order.meetings import in_order
 from verifier.problem import Problem
 from verifier.provers.scalars.answers import Decision
 from verifier.provers.sequential import Scan, Sequential, as_terms
-from verifier.refute.compare import compare
-from verifier.refute.premises import Premises
-from verifier.refute.sampling import sample, sized
-from verifier.refute.scatter import gather, scatter
-from verifier.refute.search import elements_of, refute
 from verifier.scope import scope_of
 from verifier.smt.instances import JOINED
 from verifier.terms import Ref, Terms
@@ -106,12 +97,6 @@ OTHER_VERSION = (
 )
 
 
-SMALL = 200_000
-"""Numbers that all ranks hold in programs that are run again."""
-ALONE = 6
-"""Inputs each of which is below 0 somewhere where the others are not."""
-
-
 class _BrokenError(Exception):
     def __init__(self, reason: str, where: str) -> None:
         super().__init__(reason)
@@ -128,17 +113,18 @@ def check(
     """Whether the certificate shows that the distributed program meets the contract.
 
     With `discharge`, Z3 is asked about every distinct step that it rests on, where no answer is
-    kept yet, equal terms are computed, and programs of up to `SMALL` numbers are run. What is
-    refuted in one of these ways is a fault of the verifier, and nothing is accepted. `evaluated`
-    is what the checker itself has just found element by element, where it did.
+    kept yet, equal terms are computed, and small programs are run on numbers. What is refuted in
+    one of these ways is a fault of the verifier, and nothing is accepted: `discharge` can reject,
+    and show nothing. `evaluated` is what the checker itself has just found element by element,
+    where it did.
     """
     try:
         given = prepare(problem) if isinstance(problem, Problem) else problem
         sequential, distributed = given.problem.sequential, given.problem.distributed
         contract = given.problem.contract
         _readable(given.problem)
-        if discharge is not None:
-            _agree(sequential, distributed, contract)
+        if discharge is not None and (why := discharge.differ(given.problem)):
+            raise _BrokenError("the programs differ on numbers", why)
         at = Cursor(certificate, "certificate")
         if at["version"].value != VERSION:
             raise _BrokenError(OTHER_VERSION.format(at["version"].value), "version")
@@ -191,28 +177,6 @@ def _again(certificate: Mapping[str, Any], given: Prepared, evaluated: Decision 
         return Rejected(str(error), "the comparison")
     assumed = (*_assumed(problem.contract), *found.assumptions)
     return Accepted(len(found.forms), found.scope, assumed, engine=engine)
-
-
-def _agree(sequential: Program, distributed: Program, contract: Contract) -> None:
-    """Programs that are small enough are equal on numbers, whatever the certificate says."""
-    if elements_of(sequential, distributed) > SMALL:
-        return
-    found = refute(sequential, distributed, contract, simpler=False)
-    mesh, rng, floats = distributed.mesh, np.random.default_rng(3), Floats()
-    premises, every = Premises(sequential, contract, mesh), {i.name for i in sequential.inputs}
-    for above in (set[str](), every, *(every - {name} for name in sorted(every)[:ALONE])):
-        drawn = sized(sample(sequential, floats, rng, {}), 1.0, above, {})
-        inputs = premises.met(drawn, floats, rng) if found is None else None
-        if inputs is not None:
-            with np.errstate(all="ignore"):
-                found = compare(sequential, distributed, contract, inputs)
-    for name, layout in contract.inputs.items():
-        whole = np.arange(math.prod(layout.global_shape)).reshape(layout.global_shape)
-        pieces = scatter(whole, layout, mesh, floats, rng)
-        back = np.array_equal(gather(pieces, layout, mesh, floats), whole)
-        need(back, f"the pieces of %{name} are not those of one tensor")
-    if found is not None:
-        raise _BrokenError("the programs differ on numbers", f"output {found.witness.output}")
 
 
 def _tables(one: Sequential) -> Iterator[Told]:

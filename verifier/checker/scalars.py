@@ -18,9 +18,10 @@ from verifier.checker.prepared import Prepared
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
 from verifier.domains.rational import NotRationalError, Rational, primes
-from verifier.kernel.contract import ContractError
+from verifier.kernel.contract import ContractError, output_key
 from verifier.provers.scalars import Decision, Equal, decide
-from verifier.refute.compare import differs, run_both
+from verifier.provers.scalars.outputs import all_ranks, pairs
+from verifier.refute.evaluate import evaluate
 from verifier.refute.sampling import sample
 
 KIND = ELEMENTWISE
@@ -119,9 +120,12 @@ def in_fields(given: Prepared) -> str:
             drawn = sample(p.sequential, domain, rng, {})
             floats = [i for i in p.sequential.inputs if i.type.is_float]
             drawn |= {i.name: domain.random(i.type.shape, rng) for i in floats}
-            pairs = run_both(p.sequential, p.distributed, p.contract, drawn, domain, rng)
-            for key, pair in pairs.items():
-                if differs(pair, key, p.contract, p.distributed, domain):
+            values = evaluate(p.sequential, drawn, domain)
+            ranks = all_ranks(p.sequential, p.distributed, p.contract, drawn, domain)
+            for out in p.sequential.outputs:
+                key, whole = output_key(out), values[out.value]
+                both = pairs(key, p.contract, p.distributed, whole, ranks, domain)
+                if not all(np.array_equal(a, b) for _, a, b in both):
                     raise ReplayError(f"{key} is another rational function, modulo {prime}")
     except NotRationalError:
         return ""

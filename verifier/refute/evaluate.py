@@ -332,3 +332,17 @@ def _moved(node: Node, here: tuple[int, ...]) -> Run:
 
 def _place(places: Regions | None, value: str) -> Where:
     return places.values[value] if places is not None else EVERYWHERE
+
+
+def elements(program: Program, copies: int = 1, bodies: dict[int, int] | None = None) -> int:
+    """Numbers that one run of a program holds. `bodies` are those counted before."""
+    bodies = {} if bodies is None else bodies
+    total = sum(t.size for t in program.types.values())
+    for node in program.nodes:
+        if node.body is not None:
+            length = node.attrs["length"]
+            assert isinstance(length, int)
+            if id(node.body) not in bodies:
+                bodies[id(node.body)] = elements(node.body, bodies=bodies)
+            total += length * bodies[id(node.body)]
+    return total * copies

@@ -24,7 +24,7 @@ from verifier.kernel.program.registry import compares, traits
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.compare import Difference, compare, differs, run_both
-from verifier.refute.evaluate import evaluate
+from verifier.refute.evaluate import elements, evaluate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
 from verifier.refute.sampling import bring_near, edge_draws, rooted, sample, sized, to_edge
@@ -58,20 +58,6 @@ class Tried:
 
     samples: int = 0
     """Inputs of which the contract speaks; where there are none, nothing was shown."""
-
-
-def elements(program: Program, copies: int = 1, bodies: dict[int, int] | None = None) -> int:
-    """Numbers that one run of a program holds. `bodies` are those counted before."""
-    bodies = {} if bodies is None else bodies
-    total = sum(t.size for t in program.types.values())
-    for node in program.nodes:
-        if node.body is not None:
-            length = node.attrs["length"]
-            assert isinstance(length, int)
-            if id(node.body) not in bodies:
-                bodies[id(node.body)] = elements(node.body, bodies=bodies)
-            total += length * bodies[id(node.body)]
-    return total * copies
 
 
 def elements_of(sequential: Program, distributed: Program) -> int:

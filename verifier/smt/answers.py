@@ -26,6 +26,7 @@ from verifier.smt.forms import Form, form
 from verifier.smt.instances import Instance, from_json, to_json
 
 if TYPE_CHECKING:
+    from verifier.problem import Problem
     from verifier.terms import Ref, Terms
     from verifier.terms.told import Told
 
@@ -111,6 +112,12 @@ class Answers:
     def __post_init__(self) -> None:
         if self.path is not None:
             self.known |= _read(self.path)
+
+    def differ(self, problem: Problem) -> str:
+        """Where small programs differ on numbers."""
+        from verifier.refute.agreement import differ
+
+        return differ(problem)
 
     def settle(self, steps: Collected, conclude: Conclude) -> Summary:
         """Answers of all instances; those that are not known are asked for, and kept."""

@@ -165,18 +165,13 @@ def _concluded(
 
 
 class Numbers(Floats):
-    """Arbitrary numbers where the symbolic domain has symbols."""
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(1)
+    """Arbitrary numbers where the symbolic domain has symbols: the same for one name."""
 
     def symbols(self, name: str, shape: tuple[int, ...]) -> Array:
-        del name
-        return np.asarray(self.rng.standard_normal(shape))
+        return np.asarray(np.random.default_rng([*name.encode()]).standard_normal(shape))
 
     def truths(self, name: str, shape: tuple[int, ...]) -> Array:
-        del name
-        return np.asarray(self.rng.integers(2, size=shape) == 1)
+        return self.symbols(name, shape) > 0
 
 
 def _draws(small: Instance) -> Iterator[Callable[[Symbolic | Numbers], list[Array]]]:

@@ -5,12 +5,11 @@ canonical forms (`verifier/domains/algebra`) and knows laws of the real function
 extents, where a program is written so differently that no relation is found.
 """
 
-from verifier.provers.scalars.answers import Decision, Differs, Equal, Undecided
+from verifier.provers.scalars.answers import Decision, Equal, Undecided
 from verifier.provers.scalars.deciding import decide
 
 __all__ = [
     "Decision",
-    "Differs",
     "Equal",
     "Undecided",
     "decide",

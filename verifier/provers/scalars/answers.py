@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.verdict import Witness
+from verifier.domains.base import Array
 
 
 @dataclass(frozen=True)
@@ -21,22 +22,14 @@ class Equal:
 
 
 @dataclass(frozen=True)
-class Differs:
-    """An element that differs on plain numbers."""
-
-    output: str
-    rank: dict[str, int]
-    index: tuple[int, ...]
-    witness: Witness
-
-
-@dataclass(frozen=True)
 class Undecided:
-    """Neither, and why."""
+    """An element that is not shown to be equal, or none looked at, and why."""
 
     reason: str
     output: str = ""
     index: tuple[int, ...] = ()
+    case: Mapping[str, Array] | None = None
+    """The values of integer inputs at which it was met; None where nothing was compared."""
 
 
-Decision = Equal | Differs | Undecided
+Decision = Equal | Undecided

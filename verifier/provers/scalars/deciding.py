@@ -18,12 +18,11 @@ from verifier.domains.base import Array, is_index
 from verifier.kernel.contract import Contract, check, output_key
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Node, Output, Program
-from verifier.provers.scalars.answers import Decision, Differs, Equal, Undecided
+from verifier.provers.scalars.answers import Decision, Equal, Undecided
 from verifier.provers.scalars.cases import cases
 from verifier.provers.scalars.outputs import all_ranks, pairs
-from verifier.refute.evaluate import Ranks, Values, run_node
+from verifier.refute.evaluate import Ranks, Values, elements, run_node
 from verifier.refute.sampling import index_bounds
-from verifier.refute.search import elements, refute
 from verifier.verdict import SCOPE
 
 MAX_ELEMENTS = 60_000
@@ -56,8 +55,7 @@ def decide(
         ContractError: a contract that does not fit the programs.
     """
     check(sequential, distributed, contract)
-    sequential, every = live(inline(sequential)), inline(distributed)
-    distributed = live(every)
+    sequential, distributed = live(inline(sequential)), live(inline(distributed))
     size = elements(sequential) + elements(distributed, distributed.mesh.size)
     if size > MAX_ELEMENTS:
         return Undecided(f"the programs hold {size} numbers, at most {MAX_ELEMENTS} are compared")
@@ -76,11 +74,7 @@ def decide(
         except UndefinedError as error:
             found = Undecided(str(error))
         if found is not None:
-            difference = refute(sequential, every, contract, _fixed(case, indices))
-            if difference is None:
-                return found
-            at = difference.witness
-            return Differs(at.output, at.rank, at.index, at)
+            return replace(found, case={**case, **(indices or {})})
         for key, text in run.forms.items():
             digests[key].update(text.encode())
         masked = masked or run.masked
@@ -117,10 +111,6 @@ def _scope(
         *([f"integer inputs: {', '.join(integers)}"] if integers else []),
         SCOPE,
     )
-
-
-def _fixed(case: Mapping[str, Array], indices: Mapping[str, Array] | None) -> dict[str, Array]:
-    return {**case, **(indices or {})}
 
 
 class _Run:

@@ -20,7 +20,7 @@ from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.refute.compare import Difference, compare
 from verifier.refute.dedup import BudgetError, run_once
-from verifier.refute.evaluate import simulate
+from verifier.refute.evaluate import elements, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
 from verifier.refute.sampling import edge_draws, index_bounds, sample, sized, states, to_edge
@@ -28,7 +28,7 @@ from verifier.refute.scale_down.mesh_constants import counting as counted
 from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
 from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
 from verifier.refute.scale_down.system import Declined
-from verifier.refute.search import Tried, elements, refute
+from verifier.refute.search import Tried, refute
 
 Relates = Callable[[Program, Program, Contract], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""
