@@ -99,6 +99,8 @@ def mesh_of(chosen: Priced) -> Mesh:
 def request_for(asked: CaptureRequest, captured: Captured | None, chosen: Priced) -> CaptureRequest:
     """What to capture for a mesh: all micro-batches that its ranks run at once, at the sequence
     length that was priced; for a model of a file, at its own where the mesh divides that."""
+    if captured is None:
+        asked = replace(asked, dtype="bf16")  # of all that products are priced in
     if asked.batch is not None or asked.inputs:
         return asked
     batch = chosen.plan.dp * chosen.plan.micro_batch

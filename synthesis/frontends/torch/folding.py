@@ -22,6 +22,8 @@ from synthesis.frontends.torch.trace import Traced
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
 _RANDOM |= {"uniform", "normal", "native_dropout", "multinomial", "randperm", "normal_functional"}
 _RANDOM |= {"draw"}
+_COPIES = {"_to_copy", "clone"}
+"""Elementwise, which PyTorch has no mark for."""
 _LARGE = 1 << 10
 
 
@@ -126,7 +128,8 @@ def _value(
     if base == "as_strided":
         args = (_laid_out(args[0], node.args[0]), *args[1:])
     target: Any = node.target
-    if torch.Tag.pointwise in getattr(target, "tags", ()) and isinstance(val, torch.Tensor):
+    pointwise = torch.Tag.pointwise in getattr(target, "tags", ()) or base in _COPIES
+    if pointwise and isinstance(val, torch.Tensor):
         args, kwargs = narrow(args, kwargs, tuple(val.shape))
         out = target(*args, **kwargs)
         return compress(out).expand(tuple(val.shape))
@@ -159,6 +162,12 @@ def narrow(args: Any, kwargs: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
         return value
 
     return tree_map(one, args), tree_map(one, kwargs)
+
+
+def cast_lines(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The value in another dtype, with stride 0 where it has that."""
+    (small,), _ = narrow((value,), {}, tuple(value.shape))
+    return small.to(dtype).expand(value.shape)
 
 
 def compress(value: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from torch.fx.node import map_arg
 from synthesis.frontends.torch.aten import TABLE, Emit
 from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
-from synthesis.frontends.torch.folding import constant_nodes, evaluate_constants
+from synthesis.frontends.torch.folding import cast_lines, constant_nodes, evaluate_constants
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.program.builder import Builder
@@ -102,7 +102,7 @@ class Lowering:
             )
         plain = value.detach()
         if plain.dtype in (torch.bfloat16, torch.float16):
-            plain = plain.float()
+            plain = cast_lines(plain, torch.float32)
         try:
             self.constants[node] = recognise(plain.numpy(), DTYPES[value.dtype])
         except ValueError as problem:
