@@ -41,17 +41,17 @@ from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.meetings import in_order
 from verifier.problem import Problem
-from verifier.provers.scalars.answers import Decision
 from verifier.provers.sequential import Scan, Sequential, as_terms
 from verifier.scope import scope_of
 from verifier.smt.instances import JOINED
 from verifier.terms import Ref, Terms
 from verifier.terms.told import Told
-from verifier.text.jsonio import digest
+from verifier.text.digest import digest
 from verifier.text.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
     from verifier.provers.rewrite.steps import Path
+    from verifier.provers.scalars.answers import Decision
     from verifier.smt.answers import Answers, Summary
 
 
