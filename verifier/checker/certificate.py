@@ -1,14 +1,5 @@
-"""Certificates: which question one answers, and its seal; `verifier/certify.py` writes them.
-
-JSON-able. `claims` lists for each value of the distributed program its facts: the value of the
-one-device program and the exact factor it is a multiple by (neither for a term of its own), the
-layout, and which facts of the operands it came from.
-What repeats is said once and named by its place: layouts, ranks, and in `blocks` the claims inside
-repeated blocks. `laws` says of outputs whose term is another
-one than asked for by which laws of tensor algebra, step by step, it is that one. `opened` says that
-the claims are about the one-device program with its cross entropies opened up (`entropy.py`).
-`order` shows that the events of the ranks are in order (`verifier/order/witness.py`); it is empty
-where they run one after another. `seal` is a digest of the rest.
+"""Which question a certificate answers, and its seal. `verifier/certify.py` writes certificates;
+docs/certificate.md says what one holds.
 """
 
 from __future__ import annotations
