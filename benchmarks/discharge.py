@@ -30,7 +30,7 @@ from verifier.verdict import Proof
 from verifier.verification import verify
 
 HEADS = (
-    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "by laws", "check s",
+    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "equal terms", "check s",
     "cold s", "warm s",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from verifier.kernel.program.attrs import ACTIVATIONS, FORMATS, KINDS
 from verifier.kernel.program.program import INPUT_ROLES, OUTPUT_ROLES
 from verifier.kernel.program.types import DTYPES
 from verifier.text import jsonio
-from verifier.text.jsonio import FORMAT
+from verifier.text.digest import FORMAT
 
 PUBLISHED = Path(jsonio.__file__).with_name("schema.json")
 

@@ -9,6 +9,12 @@ from verifier.domains.base import Array
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 
+SCOPE = (
+    "equality over the reals, for all inputs and parameters on which the outputs of one device are "
+    "defined; of gradients, where these are defined too"
+)
+"""Of which inputs a proof speaks."""
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verifier.kernel.program.program import Program
-from verifier.verdict import SCOPE
+from verifier.problem import SCOPE
 
 NAMED = 6
 """Inputs whose extents a scope names; the programs hold them all."""

@@ -7,12 +7,6 @@ from typing import Any
 
 from verifier.kernel.program.types import NOWHERE, Source
 
-SCOPE = (
-    "equality over the reals, for all inputs and parameters on which the outputs of one device are "
-    "defined; of gradients, where these are defined too"
-)
-"""Of which inputs a proof speaks."""
-
 
 @dataclass(frozen=True)
 class Relation:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from verifier.analysis.garbage import no_collection
+from verifier.certify import certificate
 from verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
-from verifier.checker.certificate import certificate
 from verifier.escalate import Unrelated, decide_small, refute_large
 from verifier.explain import locate
 from verifier.explain import relations as every_relation

@@ -17,6 +17,7 @@ from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import NOWHERE, Source
+from verifier.kernel.program.where import process_groups
 from verifier.order.builder import TimeBuilder
 from verifier.order.events import (
     MAIN,
@@ -33,7 +34,6 @@ from verifier.order.events import (
 )
 from verifier.order.verify import verify_time
 from verifier.order.violation import Violation
-from verifier.refute.evaluate import process_groups
 
 CALLS = {
     "AllReduce": "all_reduce",

@@ -24,8 +24,9 @@ from verifier.explain import place, show
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import leading_to
 from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.where import process_groups
 from verifier.refute.compare import compare
-from verifier.refute.evaluate import Ranks, Values, elements, process_groups, simulate
+from verifier.refute.evaluate import Ranks, Values, elements, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
 from verifier.refute.sampling import rooted, sample, sized

@@ -10,8 +10,9 @@ from synthesis.schedules.steps import to_events
 from synthesis.schedules.timeline import needs, timeline
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Source
+from verifier.order.matching import Place
 from verifier.order.verify import verify_time
-from verifier.order.violation import Place, Trace, Violation
+from verifier.order.violation import Trace, Violation
 
 LARGEST = 1_000_000
 """Slots that a schedule may need."""

@@ -32,7 +32,8 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.jsondata import Cursor
 from verifier.problem import Problem
 from verifier.provers.sequential import as_terms
-from verifier.text.jsonio import digest, dumps
+from verifier.text.digest import digest
+from verifier.text.jsonio import dumps
 from verifier.verdict import Proof
 from verifier.verification import verify
 

@@ -43,7 +43,7 @@ from verifier.problem import Problem
 from verifier.provers.cross_entropy import open_entropy
 from verifier.refute.premises import Premises
 from verifier.refute.sampling import rooted, sample, sized
-from verifier.text.jsonio import digest
+from verifier.text.digest import digest
 from verifier.text.wellformed import shared, well_formed
 
 FLOATS = Floats()

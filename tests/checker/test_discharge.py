@@ -22,7 +22,8 @@ from verifier.smt.answers import Answers, Discharged, Summary
 from verifier.smt.discharge import discharge
 from verifier.smt.forms import form
 from verifier.smt.index_maps import NotStatedError, shown, statements
-from verifier.smt.instances import JOINED, Instance, from_json, to_json
+from verifier.smt.instance_json import from_json, to_json
+from verifier.smt.instances import JOINED, Instance
 from verifier.terms import Ref, Terms
 from verifier.verdict import Proof
 from verifier.verification import verify

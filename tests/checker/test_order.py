@@ -20,8 +20,9 @@ from synthesis.schedules import generate, parse
 from synthesis.schedules.steps import to_events
 from tests.checker.forging import Section, edited, forged
 from tests.time.strategies import programs
+from verifier.certify import certificate
 from verifier.checker import Accepted, Rejected, check, prepare
-from verifier.checker.certificate import certificate, sealed
+from verifier.checker.certificate import sealed
 from verifier.checker.claims import NotShownError
 from verifier.checker.order import ordered, unpacked
 from verifier.checker.scalars import certify

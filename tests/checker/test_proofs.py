@@ -12,8 +12,9 @@ import pytest
 from tests.checker.pairs import proof
 from tests.test_elementwise import ring_attention
 from verifier import verdict, verification
+from verifier.certify import certificate
 from verifier.checker import Rejected, check, prepare, scalars
-from verifier.checker.certificate import certificate, seal
+from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.problem import Problem

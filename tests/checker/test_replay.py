@@ -28,7 +28,7 @@ from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.jsondata import parse
 from verifier.problem import Problem
-from verifier.text.jsonio import digest
+from verifier.text.digest import digest
 from verifier.text.parser import parse_text
 from verifier.verdict import Proof
 

@@ -9,7 +9,7 @@ from verifier.kernel.contract import Contract, layout_to_json
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
-from verifier.text.jsonio import digest
+from verifier.text.digest import digest
 from verifier.text.parser import parse_text
 from verifier.text.wellformed import shared, well_formed
 from verifier.verdict import Counterexample, Proof

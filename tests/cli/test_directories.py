@@ -27,8 +27,8 @@ from synthesis.plan import Plan, to_json
 from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
+from verifier.certify import certificate
 from verifier.checker import prepare
-from verifier.checker.certificate import certificate
 from verifier.checker.certificate import sealed as sealed_certificate
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import from_placements

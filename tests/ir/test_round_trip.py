@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.ir.strategies import programs
 from verifier.kernel.program import Affine, Builder, Mesh, Program, Source, TensorType
+from verifier.text.digest import digest
 from verifier.text.files import load
-from verifier.text.jsonio import digest, dumps, loads
+from verifier.text.jsonio import dumps, loads
 from verifier.text.parser import parse_text, to_text
 
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

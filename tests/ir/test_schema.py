@@ -14,7 +14,7 @@ from tests.ir.strategies import programs
 from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Program
 from verifier.kernel.program.attrs import KINDS
-from verifier.text.jsonio import to_json
+from verifier.text.digest import to_json
 
 SCHEMA = schema()
 PYTHON: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int}

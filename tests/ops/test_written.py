@@ -9,7 +9,8 @@ import pytest
 from tests.laws.samples import forms
 from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Builder, Mesh, TensorType
-from verifier.text.jsonio import from_json, to_json
+from verifier.text.digest import to_json
+from verifier.text.jsonio import from_json
 from verifier.text.parser import parse_text
 from verifier.text.printing import to_text
 

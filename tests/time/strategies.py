@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from verifier.order.builder import RankBuilder, TimeBuilder, access
 from verifier.order.events import Record, Recv, Send, TimeProgram, handle_of
 from verifier.order.machine import Execution
-from verifier.order.violation import Step
+from verifier.order.matching import Step
 
 CALLS = ("tp", "dp", "cast", "fold", "0>1", "1>0", "swap", "swap")
 BUFFERS = ("a", "b", "a[0:2]", "a[1:3]", "c", "out")

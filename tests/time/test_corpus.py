@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.time.printing import to_text
 from verifier.order.checks import CHECKS
 from verifier.order.machine import replay
-from verifier.order.printing import to_text
 from verifier.order.text import parse_text
 from verifier.order.verify import shown, verify_time
 

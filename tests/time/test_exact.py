@@ -9,10 +9,9 @@ from verifier.order.checks import CHECKS
 from verifier.order.context import Context
 from verifier.order.graph import build
 from verifier.order.machine import Execution
-from verifier.order.matching import match
+from verifier.order.matching import Step, match
 from verifier.order.order import Order
 from verifier.order.verify import shown, verify_time
-from verifier.order.violation import Step
 
 SMALL = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.time.printing import to_text
 from verifier.kernel.program.errors import IRError
 from verifier.order.events import Collective, Group, Recv, Send
 from verifier.order.from_program import from_program
-from verifier.order.printing import to_text
 from verifier.order.text import parse_text as parse_events
 from verifier.order.verify import shown, verify_time
 from verifier.text.parser import parse_text

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.time.printing import to_text
 from tests.time.strategies import programs
 from verifier.kernel.program.errors import MalformedError
 from verifier.order.builder import TimeBuilder
 from verifier.order.events import Compute, Send
-from verifier.order.printing import to_text
 from verifier.order.text import parse_text
 from verifier.order.verify import verify_time
 

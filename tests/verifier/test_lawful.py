@@ -86,7 +86,7 @@ def test_laws_do_not_take_another_part_for_the_one_asked() -> None:
     wrong = triple(FUSED.replace("LO", "64").replace("HI", "128"))
     assert isinstance(verify(Problem(*wrong)), Counterexample)
     from verifier.kernel.inline import inline
-    from verifier.text.jsonio import digest
+    from verifier.text.digest import digest
     from verifier.text.wellformed import shared, well_formed
 
     held = digest(inline(well_formed(shared(wrong[1]))))

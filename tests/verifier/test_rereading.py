@@ -13,10 +13,10 @@ from verifier.checker import Accepted, check
 from verifier.checker.claims import Claim, NotShownError, Row
 from verifier.checker.parts import part
 from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.where import process_groups
 from verifier.problem import Problem
 from verifier.provers.relate import Fact
 from verifier.provers.relate.relayout import addends, home
-from verifier.refute.evaluate import process_groups
 from verifier.refute.scatter import piece
 from verifier.terms import Ref, Terms
 from verifier.text.contract import compose, read_contract

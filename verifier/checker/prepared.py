@@ -10,7 +10,7 @@ from verifier.kernel.program.program import Program
 from verifier.order.events import TimeProgram
 from verifier.order.from_program import from_program
 from verifier.problem import Problem
-from verifier.text.jsonio import digest
+from verifier.text.digest import digest
 from verifier.text.wellformed import shared, well_formed
 
 

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from verifier.order.events import Event, TimeProgram, handle_of, leaves
 from verifier.order.graph import Graph, build
-from verifier.order.matching import Matching, Unit, match
+from verifier.order.matching import Matching, Place, Step, Unit, match
 from verifier.order.order import Cyclic, Order
 from verifier.order.pieces import Piece, pieces
 from verifier.order.sorting import predecessors, sort
-from verifier.order.violation import Place, Step, Trace
+from verifier.order.violation import Trace
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import NOWHERE, Mesh, Source
-from verifier.kernel.program.where import Where, contains
+from verifier.kernel.program.where import Where, contains, process_groups
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.builder import TimeBuilder
 from verifier.order.events import (
@@ -47,7 +47,6 @@ from verifier.order.meetings import (
     length_of,
     meeting_coordinates,
 )
-from verifier.refute.evaluate import process_groups
 
 
 def from_program(

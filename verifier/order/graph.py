@@ -29,8 +29,7 @@ from verifier.order.events import (
     handle_of,
     leaves,
 )
-from verifier.order.matching import Matching, Unit
-from verifier.order.violation import Step
+from verifier.order.matching import Matching, Step, Unit
 
 
 @dataclass

@@ -29,9 +29,10 @@ from verifier.order.events import (
     handle_of,
     leaves,
 )
+from verifier.order.matching import Step
 from verifier.order.memory import Memory, Sight, Unit
 from verifier.order.printing import show_event
-from verifier.order.violation import Step, Trace
+from verifier.order.violation import Trace
 
 
 @dataclass

@@ -8,18 +8,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from verifier.kernel.program.types import Source
 from verifier.order.events import (
     Collective,
+    Event,
     Recv,
     Send,
     TimeProgram,
     Transfer,
     leaves,
 )
-from verifier.order.violation import Place
+from verifier.order.printing import show_event
 
 Unit = tuple[int, int, int]
 """(rank, index of the event, part of a group or -1)."""
+Step = tuple[int, int, int, str]
+"""(rank, index of the event on it, part of a group or -1, `start` or `end`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One event that a violation is about."""
+
+    rank: int
+    index: int
+    event: Event
+    part: int = -1
+
+    @property
+    def source(self) -> Source:
+        return self.event.source
+
+    def __str__(self) -> str:
+        at = f"  {self.source}" if str(self.source) else ""
+        return f"rank {self.rank}: {show_event(self.event)}{at}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,30 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verifier.kernel.program.types import Source
-from verifier.order.events import Event, TimeProgram
+from verifier.order.events import TimeProgram
+from verifier.order.matching import Place, Step
 from verifier.order.printing import show_event
-
-Step = tuple[int, int, int, str]
-"""(rank, index of the event on it, part of a group or -1, `start` or `end`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One event that a violation is about."""
-
-    rank: int
-    index: int
-    event: Event
-    part: int = -1
-
-    @property
-    def source(self) -> Source:
-        return self.event.source
-
-    def __str__(self) -> str:
-        at = f"  {self.source}" if str(self.source) else ""
-        return f"rank {self.rank}: {show_event(self.event)}{at}"
 
 
 @dataclass(frozen=True, slots=True)

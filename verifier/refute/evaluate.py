@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from verifier.kernel.program.where import EVERYWHERE, Where, contains
+from verifier.kernel.program.where import EVERYWHERE, Where, contains, process_groups
 from verifier.kernel.rank_sets import Regions, regions
 
 Values = dict[str, Array]
@@ -138,21 +137,6 @@ def _prepared(given: _Same) -> _Ready:
 def at(attrs: Mapping[str, Any], coords: Mapping[str, int]) -> dict[str, Any]:
     """Attributes with their affine values taken at one rank."""
     return {k: v.at(coords) if isinstance(v, Affine) else v for k, v in attrs.items()}
-
-
-def process_groups(mesh: Mesh, names: Sequence[str]) -> list[list[int]]:
-    """Ranks of each group of the named mesh dims, in group order (last name fastest)."""
-    others = [n for n in mesh.names if n not in names]
-    index = {tuple(c[n] for n in mesh.names): i for i, c in enumerate(mesh.coords())}
-    groups: list[list[int]] = []
-    for fixed in product(*(range(mesh[n]) for n in others)):
-        base = dict(zip(others, fixed, strict=True))
-        group: list[int] = []
-        for moving in product(*(range(mesh[n]) for n in names)):
-            where = {**base, **dict(zip(names, moving, strict=True))}
-            group.append(index[tuple(where[n] for n in mesh.names)])
-        groups.append(group)
-    return groups
 
 
 def run_node(

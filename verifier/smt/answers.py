@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from verifier.kernel.program.jsondata import Cursor
 from verifier.smt.equalities import Tried, equalities
 from verifier.smt.forms import Form, form
-from verifier.smt.instances import Instance, from_json, to_json
+from verifier.smt.instance_json import from_json, to_json
+from verifier.smt.instances import Instance
 
 if TYPE_CHECKING:
     from verifier.problem import Problem

@@ -9,12 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from verifier.kernel.contract import layout_from_json, layout_to_json, where_from_json
 from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import Affine, Attr, Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where
-from verifier.text.jsonio import attr_from_json, attr_to_json
 
 JOINED = "joined"
 """In place of an op: a claim about a value that follows from other claims about it."""
@@ -135,35 +132,3 @@ def _renamed_piece(piece: Piece, called: Mapping[str, str]) -> Piece:
     partial = ((called[name], fold) for name, fold in piece.layout.partial)
     where = tuple(sorted((called[name], at) for name, at in piece.where))
     return replace(piece, layout=Layout(dims).with_partial(partial), where=where)
-
-
-def to_json(instance: Instance) -> dict[str, Any]:
-    return {
-        "rule": instance.rule,
-        "op": instance.op,
-        "attrs": {k: attr_to_json(v) for k, v in instance.attrs},
-        "given": [_piece_to_json(p) for p in instance.given],
-        "made": _piece_to_json(instance.made),
-        "mesh": [list(d) for d in instance.mesh.dims],
-    }
-
-
-def _piece_to_json(piece: Piece) -> list[Any]:
-    where = [[name, list(at)] for name, at in piece.where]
-    return [layout_to_json(piece.layout), where, piece.dtype, piece.zero]
-
-
-def from_json(at: Cursor) -> Instance:
-    """Raises MalformedError."""
-    at.only("rule", "op", "attrs", "given", "made", "mesh")
-    attrs = tuple((k, attr_from_json(v)) for k, v in at["attrs"].entries())
-    given = tuple(_piece_from_json(p) for p in at["given"].items())
-    dims = [item.tuple(2, "[mesh dim, size]") for item in at["mesh"].items()]
-    mesh = Mesh(tuple((name.text(), size.integer()) for name, size in dims))
-    made = _piece_from_json(at["made"])
-    return Instance(at["rule"].text(), at["op"].text(), attrs, given, made, mesh)
-
-
-def _piece_from_json(at: Cursor) -> Piece:
-    layout, where, dtype, zero = at.tuple(4, "[layout, ranks, dtype, whether 0]")
-    return Piece(layout_from_json(layout), where_from_json(where), dtype.text(), zero.flag())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.program import Node, Program
 from verifier.text.assemble import Assembly, mesh_of, tensor_type
-from verifier.text.jsonio import digest
+from verifier.text.digest import digest
 
 
 def well_formed(

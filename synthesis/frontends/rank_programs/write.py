@@ -19,9 +19,8 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from verifier.kernel.program.where import Where, common, contains
+from verifier.kernel.program.where import Where, common, contains, process_groups
 from verifier.kernel.rank_sets import Regions, regions
-from verifier.refute.evaluate import process_groups
 from verifier.text import source_note
 from verifier.text.printing import show_attr
 from verifier.text.tokens import quote, value, word

@@ -16,7 +16,8 @@ from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.rolling.paths import Group
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import ITEMSIZE, TensorType
-from verifier.text.jsonio import from_json, to_json
+from verifier.text.digest import to_json
+from verifier.text.jsonio import from_json
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ A pipeline stage, or the one rank that differs, is a `Where`. The empty tuple is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 from verifier.kernel.program.types import Mesh
 
@@ -108,3 +109,18 @@ def show(where: Where) -> str:
 
 def _of(where: Mapping[str, tuple[int, ...]], name: str, mesh: Mesh) -> tuple[int, ...]:
     return where.get(name, tuple(range(mesh[name])))
+
+
+def process_groups(mesh: Mesh, names: Sequence[str]) -> list[list[int]]:
+    """Ranks of each group of the named mesh dims, in group order (last name fastest)."""
+    others = [n for n in mesh.names if n not in names]
+    index = {tuple(c[n] for n in mesh.names): i for i, c in enumerate(mesh.coords())}
+    groups: list[list[int]] = []
+    for fixed in product(*(range(mesh[n]) for n in others)):
+        base = dict(zip(others, fixed, strict=True))
+        group: list[int] = []
+        for moving in product(*(range(mesh[n]) for n in names)):
+            where = {**base, **dict(zip(names, moving, strict=True))}
+            group.append(index[tuple(where[n] for n in mesh.names)])
+        groups.append(group)
+    return groups

@@ -18,12 +18,12 @@ from verifier.domains.base import Array, is_index
 from verifier.kernel.contract import Contract, check, output_key
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Node, Output, Program
+from verifier.problem import SCOPE
 from verifier.provers.scalars.answers import Decision, Equal, Undecided
 from verifier.provers.scalars.cases import cases
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import Ranks, Values, elements, run_node
 from verifier.refute.sampling import index_bounds
-from verifier.verdict import SCOPE
 
 MAX_ELEMENTS = 60_000
 """Programs that hold more numbers than this are declined unread."""

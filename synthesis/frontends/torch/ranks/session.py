@@ -48,7 +48,7 @@ from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_gro
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from verifier.kernel.program.types import NO_MESH, Mesh
-from verifier.text.jsonio import to_json
+from verifier.text.digest import to_json
 
 AT_ONCE = 2
 """Ranks that are traced side by side."""
