@@ -18,6 +18,7 @@ from synthesis.emit import Patch
 from synthesis.execute import RunResult
 from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import Cluster
+from synthesis.optimum.linear import within
 from synthesis.plan import Plan
 from verifier.checker import Accepted, Result
 from verifier.kernel.program.program import Program
@@ -127,7 +128,7 @@ def build(found: Findings) -> m.Report:
         memory=m.Memory(
             _memory(found.before), _memory(found.after), int(found.cluster.device.memory_bytes)
         ),
-        time=_time(found.after, found.cluster),
+        time=_time(found.after, found.cluster, found.plan),
         proof=_proof(found, proof) if proof else None,
         refuter=refuter(verdict, found.stats),
         execution=_execution(found),
@@ -264,12 +265,16 @@ def _memory(estimate: Estimate) -> m.MemoryUse:
     )
 
 
-def _time(estimate: Estimate, cluster: Cluster) -> m.TimeEstimate:
+def _time(estimate: Estimate, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
     parts = [
         m.TimePart(name, seconds, name.removesuffix(" communication") if " comm" in name else "")
         for name, seconds in estimate.parts().items()
     ]
-    return m.TimeEstimate(tuple(parts), f"{cluster.name}; fitted to published measurements")
+    model = f"{cluster.name}; fitted to published measurements"
+    least = plan.estimates.get("bound_s")
+    if least:
+        model += f"; {within(estimate.step_s, least)}"
+    return m.TimeEstimate(tuple(parts), model)
 
 
 def _proof(found: Findings, proof: Proof) -> m.ProofFacts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from synthesis.lower import Choices
 from synthesis.roles import Module, Param, heads
 from verifier.kernel.layout import Atom, Layout, bound, normal, split_leading, whole
-from verifier.kernel.program.program import Program
+from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh
 
 
@@ -111,7 +111,7 @@ def split(module: Module, param: Param, style: str, name: str, size: int) -> Lay
     return layout.with_dim(dim, chunk)
 
 
-def _stored(layout: Layout, dp: str, size: int) -> Layout:
+def split_states(layout: Layout, dp: str, size: int) -> Layout:
     """The layout with the first dim that divides split by data parallelism, of those that tp does
     not split part by part; as it is where none does."""
     for index, dim in enumerate(layout.dims):
@@ -131,6 +131,25 @@ def batch_extent(program: Program) -> int | None:
         if item.role == "input" and item.type.shape:
             return item.type.shape[0]
     return None
+
+
+def batch_split(item: Input, batch: int | None, mesh: Mesh, dp: str | None) -> Layout:
+    """The layout of an input that is no parameter: its batch is split over dp.
+
+    Raises:
+        PlanError: a batch that does not divide.
+    """
+    shape = item.type.shape
+    layout = Layout.replicate(shape)
+    if not dp or item.role not in ("input", "cotangent") or not shape or shape[0] != batch:
+        return layout
+    chunk = split_leading(layout.dims[0], mesh[dp], dp)
+    if chunk is None:
+        raise PlanError(
+            f"the batch of {shape[0]} does not divide by {dp}={mesh[dp]}; "
+            f"capture with --batch {mesh[dp]} or a multiple"
+        )
+    return layout.with_dim(0, chunk)
 
 
 def choices(
@@ -159,22 +178,14 @@ def choices(
                 layout = Layout.replicate(param.shape)
             stored = layout
             if dp:
-                stored = _stored(layout, dp, mesh[dp])
+                stored = split_states(layout, dp, mesh[dp])
             if param.stacked:
                 layout = Layout((whole(shape[0]), *layout.dims))
                 stored = Layout((whole(shape[0]), *stored.dims))
             inputs[item.name], compute[item.name] = stored, layout
             grads[f"grad:{item.path}"] = stored
             continue
-        if dp and item.role in ("input", "cotangent") and shape and shape[0] == batch:
-            chunk = split_leading(layout.dims[0], mesh[dp], dp)
-            if chunk is None:
-                raise PlanError(
-                    f"the batch of {shape[0]} does not divide by {dp}={mesh[dp]}; "
-                    f"capture with --batch {mesh[dp]} or a multiple"
-                )
-            layout = layout.with_dim(0, chunk)
-        inputs[item.name] = layout
+        inputs[item.name] = batch_split(item, batch, mesh, dp)
     gathered = frozenset[str]()
     if not loss_parallel:
         gathered = heads(list({m.path: m for m, _ in owners.values()}.values()))

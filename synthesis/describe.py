@@ -57,7 +57,7 @@ def describe(
             f"Have the same number of unmasked labels on every {b.mesh_dim} rank."
             for b in best.lowered.contract.balanced[:1]
         ),
-        estimates=_estimates(best.estimate, baseline),
+        estimates=_estimates(best.estimate, baseline) | _bound(found),
         collectives=_collectives(best.estimate, best.lowered.program),
     )
 
@@ -225,6 +225,14 @@ def _estimates(cost: Estimate, baseline: Estimate) -> dict[str, float]:
         **{f"after_{k}": float(getattr(cost, k)) for k in KINDS},
         "one_device_step_s": baseline.step_s,
     }
+
+
+def _bound(found: Found) -> dict[str, float]:
+    """A bound on the seconds of a step in any placement, where one is known and holds."""
+    known = found.bound
+    if known is None or not known.holds or known.seconds > found.best.estimate.step_s:
+        return {}
+    return {"bound_s": known.seconds}
 
 
 KINDS = ("parameters", "gradients", "optimizer", "activations")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import NO_WISHES, Rules, Supported, Wishes, settle
 from synthesis.hardware import Cluster
+from synthesis.optimum.best import Bound, lower_bound, suggested
+from synthesis.optimum.space import Restriction
 from synthesis.roles import Module
 from synthesis.scoring import Candidate, Refusal, Search, axes, prepare
 from synthesis.tactics import TACTICS
@@ -44,6 +46,9 @@ class Found:
         default_factory=list[tuple[str, Point, Candidate | Refusal]]
     )
     """(tactic or seed, its point, what came of the nearest point that keeps every wish)"""
+    bound: Bound | None = None
+    """On every placement of the ops over tp; None where nothing is split, or in a search that
+    started from an earlier one."""
 
 
 def _relaxed(state: Search, rules: Rules, point: Point, origin: str) -> list[Candidate]:
@@ -186,6 +191,13 @@ def search(
         if not grown or min(c.score for c in grown) >= beam[0].score:
             break
         beam += grown
+    bound = None
+    if tp and like is None:
+        fits = min(beam, key=lambda c: c.score).over == 0
+        within = Restriction({}, least * ROOM, state.limit if fits else None)
+        bound = lower_bound(state, within)
+    if bound is not None:
+        state.score(rules.keep(suggested(bound)), "optimum", "optimum")
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
     if wishes.memory_bytes is not None:
@@ -206,6 +218,7 @@ def search(
         refused,
         state,
         starts,
+        bound,
     )
 
 

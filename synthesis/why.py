@@ -9,6 +9,7 @@ from synthesis.assign import PlanError, misfit, options
 from synthesis.constraints import ALIASES, STYLES, WishError, named
 from synthesis.judging import WORDS, Judge, Judgement, against, differences, shown
 from synthesis.literal import LiteralError, literal
+from synthesis.optimum.best import lower_bound
 from synthesis.planner import Synthesis, can_emit
 from synthesis.repair.diagnosis import verify
 from synthesis.roles import Module
@@ -40,6 +41,8 @@ class WhyNot:
     step_s: float | None = None
     memory_bytes: int | None = None
     comm_bytes: int | None = None
+    least_s: float | None = None
+    """What a step takes at least with the style, whatever else is placed; None if not known."""
     bare: str = ""
     """What came of the style taken at its word, without the collectives around it."""
     bare_verdict: Verdict | None = None
@@ -56,6 +59,9 @@ class WhyNot:
             out.append("the plan with it: " + ", ".join(self.differs))
         if self.bare and self.bare not in self.reason:
             out.append(f"taken at its word: {self.bare}")
+        if self.least_s is not None:
+            least = f"{self.least_s * 1e3:.3f} ms"
+            out.append(f"with it no placement of the other ops takes less than {least} (certified)")
         if self.answer == "misfit":
             out.append("fits: " + ", ".join(self.fits))
         return out
@@ -86,6 +92,8 @@ def why_not(judge: Judge, path: str, style: str, *, bare: bool = False) -> WhyNo
     module, size = found[0], made.plan.tp_size
     has = made.found.best.point.style(module.path)
     answer = _answer(judge, module, style, has, size)
+    if answer.answer in ("dearer", "cheaper", "memory", "emitter", "lowering"):
+        answer = replace(answer, least_s=_least(made, module.path, style))
     if bare or answer.answer in ("misfit", "lowering"):
         verdict, told = _bare(judge, module, style, tp, size)
         refuted = answer.answer == "misfit" and isinstance(verdict, Counterexample)
@@ -129,6 +137,16 @@ def _answer(judge: Judge, module: Module, style: str, has: str, size: int) -> Wh
             reason += f"; with all else as chosen, {WORDS[alone.kind]}: {alone.reason}"
     out = replace(out, answer=word, reason=reason, judgement=judgement, differs=differs)
     return _priced(out, other)
+
+
+def _least(made: Synthesis, path: str, style: str) -> float | None:
+    """A bound on the seconds of a step in which a module has a style."""
+    state, known = made.found.state, made.found.bound
+    if state is None or known is None:
+        return None
+    within = replace(known.space.restriction, styles={path: style}, parameters=None)
+    found = lower_bound(state, within)
+    return found.seconds if found is not None and found.holds else None
 
 
 def _pinned(made: Synthesis, path: str, style: str) -> Synthesis:

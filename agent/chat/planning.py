@@ -107,10 +107,13 @@ def wished(session: Session) -> list[str]:
 def estimated(plan: Plan) -> str:
     """Time, communication and memory, as the cost model has them."""
     from agent.report import text
+    from synthesis.optimum.linear import within
 
     found = plan.estimates
+    least = found.get("bound_s")
+    bounded = f", {within(found['step_s'], least)}" if least else ""
     return (
-        f"estimated step {text.duration(found['step_s'])}, "
+        f"estimated step {text.duration(found['step_s'])}{bounded}, "
         f"{text.size(found['comm_bytes'])} sent per rank, memory "
         f"{text.size(found['memory_bytes_before'])} -> {text.size(found['memory_bytes_after'])}"
     )

@@ -1,6 +1,6 @@
 """From a one-device program and where its inputs live to a distributed program."""
 
 from synthesis.lower.program import lower
-from synthesis.lower.state import Choices, Lowered, LoweringError, Move, Pair
+from synthesis.lower.state import Choices, Lowered, LoweringError, Move, Pair, Placed
 
-__all__ = ["Choices", "Lowered", "LoweringError", "Move", "Pair", "lower"]
+__all__ = ["Choices", "Lowered", "LoweringError", "Move", "Pair", "Placed", "lower"]

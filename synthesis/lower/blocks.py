@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from synthesis.localize import VIEWS
+from synthesis.localize import VIEWS, Reading
 from synthesis.lower.availability import get, primary, waits
-from synthesis.lower.emission import emit, reading, rescale
+from synthesis.lower.emission import emit, place, reading, readings, rescale
 from synthesis.lower.layouts import split, without
 from synthesis.lower.operands import cheapest
 from synthesis.lower.state import LoweringError, State, Value, scope_state, sources
@@ -49,7 +49,8 @@ def compute(state: State, name: str, layout: Layout) -> None:
 
 
 def _op(state: State, node: Node) -> None:
-    layouts = cheapest(state, node)
+    chosen = _chosen(state, node)
+    layouts = chosen[0] if chosen is not None else cheapest(state, node)
     if layouts is None:
         shown = ", ".join(str(primary(state, v).layout) for v in node.inputs)
         raise LoweringError(node, f"no rule accepts its operands as {shown}")
@@ -59,7 +60,7 @@ def _op(state: State, node: Node) -> None:
         if value is None:
             raise LoweringError(node, f"%{v} is not to be had as {layout}")
         values.append(value)
-    wanted = reading(state, node)
+    wanted = chosen[1] if chosen is not None else reading(state, node)
     made = emit(state, node, values, wanted)
     if node.op in VIEWS and node.inputs[0] in state.weights:
         state.weights.add(node.outputs[0])
@@ -70,6 +71,28 @@ def _op(state: State, node: Node) -> None:
         raise LoweringError(node, "its operands stand at different factors")
     _remember_rows(state, node, values[0].layout)
     _balance(state, node, made)
+
+
+def _chosen(state: State, node: Node) -> tuple[tuple[Layout, ...], Reading] | None:
+    """The layouts that were chosen for the operands, and the reading with the chosen result."""
+    placed = state.setting.choices.placed
+    choice = placed.nodes.get((state.scope, node.outputs[0])) if placed is not None else None
+    if choice is None:
+        return None
+    layouts, result = choice
+    for wanted in readings(state, node):
+        found = place(state, node, layouts, wanted)
+        if found is not None and found[0].layouts[0] == result:
+            return layouts, wanted
+    raise LoweringError(node, f"no rule gives {result}")
+
+
+def _entry(state: State, node: Node, k: int) -> Layout | None:
+    """The layout that was chosen for an input of a body."""
+    placed, body = state.setting.choices.placed, node.body
+    if placed is None or body is None:
+        return None
+    return placed.inputs.get((node.outputs[0], body.inputs[k].name))
 
 
 def _remember_rows(state: State, node: Node, layout: Layout) -> None:
@@ -100,9 +123,19 @@ def _scan(state: State, node: Node) -> None:
     parts = scan_parts(node.attrs, len(node.inputs))
     carried, length = node.inputs[parts[0]], node.attrs["length"]
     assert isinstance(length, int)
-    xs = [_stacked(state, v, length) for v in node.inputs[parts[1]]]
-    consts = [primary(state, v) for v in node.inputs[parts[2]]]
-    starts = [_start(state, v, _carry_layout(state, v)) for v in carried]
+    entries = [_entry(state, node, k) for k in range(len(node.inputs))]
+    xs = [
+        _stacked(state, v, length, entry)
+        for v, entry in zip(node.inputs[parts[1]], entries[parts[1]], strict=True)
+    ]
+    consts = [
+        _start(state, v, entry)
+        for v, entry in zip(node.inputs[parts[2]], entries[parts[2]], strict=True)
+    ]
+    starts = [
+        _start(state, v, entry or _carry_layout(state, v))
+        for v, entry in zip(carried, entries, strict=False)
+    ]
     pairs = len(state.setting.pairs)
     for _ in range(MAX_ROUNDS):
         del state.setting.pairs[pairs:]
@@ -126,9 +159,12 @@ def _scan(state: State, node: Node) -> None:
         state.bind(node.outputs[k], Value(name, layout, value.factor))
 
 
-def _stacked(state: State, name: str, length: int) -> Value:
+def _stacked(state: State, name: str, length: int, entry: Layout | None) -> Value:
     """What a scan goes through slice by slice: whole along the steps."""
     value = primary(state, name)
+    if entry is not None and name not in state.weights:
+        wanted = Layout((whole(length), *entry.dims), entry.partial)
+        return get(state, name, wanted) or value
     if value.layout.dims and bound(value.layout.dims[0]):
         return get(state, name, Layout((whole(length), *value.layout.dims[1:]))) or value
     return value
@@ -186,7 +222,8 @@ def _body(
             value, layout = _carried(inner, out.value, starts[k], state.is_zero(node.inputs[k]))
             changed.append(layout)
         else:
-            value = _returned(inner, out.value, _result_layout(state, node, k))
+            final = any(o.value == node.outputs[k] for o in state.program.outputs)
+            value = _returned(inner, out.value, _result_layout(state, node, k), final=final)
         results.append(value)
     for value, out in zip(results, body.outputs, strict=True):
         inner.builder.output(value.name, out.role, out.path)
@@ -207,14 +244,18 @@ def _carried(inner: State, name: str, start: Value, zero: bool) -> tuple[Value, 
     return (value if zero else rescale(inner, name, value, factor)), changed
 
 
-def _returned(inner: State, name: str, target: Layout | None) -> Value:
+def _returned(inner: State, name: str, target: Layout | None, *, final: bool) -> Value:
     value = get(inner, name, target) if target is not None else None
     value = value or primary(inner, name)
-    return value if target is None else rescale(inner, name, value)
+    return rescale(inner, name, value) if final and target is not None else value
 
 
 def _result_layout(state: State, node: Node, k: int) -> Layout | None:
-    """For a stacked result that is an output of the program: its layout in one step."""
+    """For a stacked result that was chosen or is an output of the program: its layout in one
+    step."""
+    placed = state.setting.choices.placed
+    if placed is not None:
+        return placed.inputs[state.scope, node.outputs[k]]
     outputs = state.setting.choices.outputs
     for out in state.program.outputs:
         if out.value == node.outputs[k] and output_key(out) in outputs:

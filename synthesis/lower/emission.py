@@ -8,7 +8,7 @@ from typing import Any
 
 from synthesis.localize import VIEWS, Reading, localize
 from synthesis.lower.state import ONE, State, Value
-from verifier.kernel.layout import Layout
+from verifier.kernel.layout import Layout, split_leading, whole
 from verifier.kernel.ops import Operands, Placed, Refused, lookup
 from verifier.kernel.program.program import Node
 
@@ -21,6 +21,18 @@ def reading(state: State, node: Node, result: Layout | None = None) -> Reading:
         assert isinstance(size, int)
         rows = state.setting.rows.get((node.op, size))
     return Reading(state.program.types[node.outputs[0]].shape, result, rows)
+
+
+def readings(state: State, node: Node) -> list[Reading]:
+    """What the local counterpart of a node may mean: sums by rows may be of a rank's rows alone."""
+    tp = state.setting.choices.tp
+    if node.op not in ("index_add", "put_along") or not tp:
+        return [reading(state, node)]
+    size = node.attrs["size"]
+    assert isinstance(size, int)
+    shape = state.program.types[node.outputs[0]].shape
+    rows = split_leading(whole(size), state.setting.mesh[tp], tp)
+    return [Reading(shape), *([Reading(shape, None, Layout((rows,)))] if rows else [])]
 
 
 def place(

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from verifier.kernel.layout import Atom, Dim, Layout, bound, normal, split_leading
+from verifier.kernel.layout import (
+    Atom,
+    Dim,
+    Layout,
+    bound,
+    global_extent,
+    normal,
+    split_leading,
+    whole,
+)
 
 
 def without(layout: Layout, names: Collection[str]) -> Layout:
@@ -19,6 +28,20 @@ def split(layout: Layout, name: str, size: int, dim: int) -> Layout | None:
     """The layout with `dim` split over one more mesh dim; None where it does not divide."""
     chunk = split_leading(layout.dims[dim], size, name)
     return None if chunk is None else layout.with_dim(dim, chunk)
+
+
+def beside(shape: tuple[int, ...], others: Sequence[Layout], rank: int) -> Layout:
+    """The layout of a tensor made from nothing that goes with the other operands, aligned at the
+    last of `rank` dims."""
+    dims = [whole(n) for n in shape]
+    for layout in others:
+        for at, n in enumerate(shape):
+            other = at + (rank - len(shape)) - (rank - len(layout.dims))
+            if other < 0 or n == 1 or not bound(layout.dims[other]):
+                continue
+            if global_extent(layout.dims[other]) == n:
+                dims[at] = layout.dims[other]
+    return Layout(tuple(dims))
 
 
 def match(mine: Layout, other: Layout) -> Layout | None:

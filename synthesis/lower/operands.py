@@ -8,9 +8,9 @@ from itertools import product
 
 from synthesis.lower.availability import INFINITE, available, lazy, price, primary
 from synthesis.lower.emission import place, reading
-from synthesis.lower.layouts import aligned, match, split, without
+from synthesis.lower.layouts import aligned, beside, match, split, without
 from synthesis.lower.state import State
-from verifier.kernel.layout import Layout, bound, global_extent, whole
+from verifier.kernel.layout import Layout, bound
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.program import Node
@@ -112,14 +112,7 @@ def _complete(state: State, op: Operator, combination: Layouts) -> Layouts:
     rank = max(len(types[v].shape) for v in inputs)
     for i in op.free:
         shape = types[inputs[i]].shape
-        dims = [whole(n) for n in shape]
-        for layout in combination:
-            for at, n in enumerate(shape):
-                other = at + (rank - len(shape)) - (rank - len(layout.dims))
-                if other < 0 or n == 1 or not bound(layout.dims[other]):
-                    continue
-                if global_extent(layout.dims[other]) == n:
-                    dims[at] = layout.dims[other]
+        dims = list(beside(shape, combination, rank).dims)
         source = state.producer[inputs[i]]
         if source.op == "expand":
             inner = primary(state, source.inputs[0]).layout

@@ -28,6 +28,16 @@ class LoweringError(Exception):
         self.node = node
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Layouts by (scope, value), chosen beforehand."""
+
+    nodes: Mapping[tuple[str, str], tuple[tuple[Layout, ...], Layout]]
+    """Of the operands of the node that makes a value, and of the value."""
+    inputs: Mapping[tuple[str, str], Layout]
+    """Of inputs of the program and of bodies, and of one slice of stacked results."""
+
+
 @dataclass(frozen=True)
 class Choices:
     """What a plan decides: layouts of inputs, of outputs, and of the carries of repeated blocks."""
@@ -50,6 +60,8 @@ class Choices:
     """Modules whose result leaves them whole on tp: an output projection before a whole loss."""
     gather_outputs: bool = True
     """Outputs of the model are whole on tp; otherwise they stay as they come."""
+    placed: Placed | None = None
+    """Layouts of every op, chosen beforehand; otherwise each op takes the cheapest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""The bound on all placements holds, says so only with a certificate, and its optimum is proved."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from synthesis.optimum.best import Bound, cheapest, lower_bound, lowered
+from synthesis.optimum.linear import Linear, bound, solve
+from synthesis.optimum.space import PICO, Restriction
+from synthesis.planner import Synthesis, synthesize
+from synthesis.repair.diagnosis import verify
+from synthesis.scoring import Candidate
+from tests.synthesis import decoder
+from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
+from verifier.verdict import Proof
+
+MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
+
+
+@pytest.fixture(scope="module", params=MESHES, ids=str)
+def made(request: pytest.FixtureRequest) -> Synthesis:
+    return synthesize(decoder.decoder(layers=2), request.param, decoder.CLUSTER)
+
+
+def known(made: Synthesis) -> Bound:
+    assert made.found.bound is not None
+    return made.found.bound
+
+
+def test_no_plan_of_the_search_is_below_the_bound(made: Synthesis) -> None:
+    found = known(made)
+    state = made.found.state
+    assert state is not None
+    anywhere = lower_bound(state, Restriction())
+    assert anywhere is not None
+    assert anywhere.seconds <= found.seconds
+    best = made.found.best
+    assert found.seconds <= best.estimate.step_s
+    assert "% of any placement" in found.statement(best.estimate.step_s)
+    for other in state.seen.values():
+        if isinstance(other, Candidate):
+            assert anywhere.seconds <= other.estimate.step_s * (1 + 1e-9)
+
+
+def test_the_optimum_is_written_proved_and_priced_as_it_was_found() -> None:
+    made = synthesize(decoder.decoder(layers=2), MESHES[0], decoder.CLUSTER)
+    state, found = made.found.state, known(made)
+    assert state is not None
+    placed = cheapest(found, made.found.best.estimate.step_s * (1 + 1e-9))
+    assert placed is not None
+    program, price = lowered(state, placed)
+    assert price.step_s <= made.found.best.estimate.step_s
+    assert price.step_s >= found.seconds
+    verdict = verify(Problem(made.sequential, program.program, program.contract))
+    assert isinstance(verdict, Proof)
+    assert decoder.largest_difference(made.sequential, program, made.asked.mesh) < 1e-12
+
+
+def test_a_certificate_that_was_tampered_with_is_not_believed(made: Synthesis) -> None:
+    found = known(made)
+    assert found.holds
+    assert not replace(found, seconds=found.seconds * 1.001).holds
+    flipped = tuple(-y for y in found.duals)
+    assert not replace(found, duals=flipped).holds
+    assert replace(found, duals=flipped).statement(1.0) == "no bound is known"
+    with pytest.raises(ValueError, match="duals for"):
+        replace(found, duals=found.duals[:-1]).check()
+
+
+def test_any_duals_give_a_bound_that_is_true(made: Synthesis) -> None:
+    """Whatever a solver says: no numbers make the bound exceed a solution."""
+    found, rng = known(made), random.Random(0)
+    whole = solve(found.space.linear, 20, whole=True)
+    assert whole is not None
+    least = found.space.linear.value(whole.values) / PICO
+    for size in (1e-6, 1e-2, 1.0, 1e3):
+        noise = tuple(y + round(rng.uniform(-size, size) * max(abs(y), 1)) for y in found.duals)
+        assert float(replace(found, duals=noise).check()) <= least * (1 + 1e-9)
+
+
+def test_a_bound_of_a_small_program_by_hand() -> None:
+    """Two ways at 3 and 5, of which the cheap one needs a third thing at 4: 5 is the least."""
+    program = Linear()
+    cheap, dear, more = (program.variable(cost) for cost in (3, 5, 4))
+    program.one_of([cheap, dear])
+    program.at_most([cheap], [more])
+    solved = solve(program, 5)
+    assert solved is not None
+    assert solved.whole
+    assert bound(program, solved.duals) == 5
+    assert bound(program, [0, 0]) == 0
+
+
+def test_a_style_that_is_pinned_has_its_own_bound(made: Synthesis) -> None:
+    state = made.found.state
+    assert state is not None
+    free = lower_bound(state, Restriction())
+    whole = lower_bound(state, Restriction(styles={"layers.*.mlp.up": "row"}))
+    assert free is not None
+    assert whole is not None
+    assert free.seconds < whole.seconds
