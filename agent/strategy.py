@@ -19,7 +19,7 @@ from synthesis.price.reading import PriceError
 from synthesis.strategy import choice as choices
 from synthesis.strategy import words
 from synthesis.strategy.choice import Choice, Priced
-from synthesis.strategy.shape import Shape, ShapeError, mismatch, of_config, of_program
+from synthesis.strategy.shape import CAPTURED, Shape, ShapeError, mismatch, of_config, of_program
 from synthesis.strategy.space import Space
 
 PRECISIONS = {
@@ -125,7 +125,10 @@ def slowed(chosen: Choice) -> str:
 def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice, str] | None:
     """The price of a mesh that was given, and of which tokens; None where the model has none."""
     try:
-        space, said = space_of(shape_of(captured), replace(wanted, gpus=dp * tp))
+        shape, batch = shape_of(captured), wanted.global_batch
+        if shape.source == CAPTURED:
+            batch = batch or next(iter(tokens_of(captured)), None)
+        space, said = space_of(shape, replace(wanted, gpus=dp * tp, global_batch=batch))
     except (InputError, PriceError, WishError):
         return None
     if space.global_batch % dp or tp > space.model.heads:

@@ -48,6 +48,10 @@ class ShapeError(PriceError):
     """No shape: what is missing."""
 
 
+CAPTURED = "captured program"
+"""Where a shape comes from that no config states."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A model's shape, and what is said of its tokens."""
@@ -131,7 +135,7 @@ def of_program(
         "vocab": vocab, "seq": tokens[1], "head_dim": width, "mlp": "swiglu" if gated else "gelu",
         "tied_embeddings": sum(t.shape == (vocab, hidden) for t in outside) < 2,
     }  # fmt: skip
-    shape = Shape(read_model(table), source="captured program")
+    shape = Shape(read_model(table), source=CAPTURED)
     off = mismatch(shape.model, sum(t.size for t in params.values()))
     if off:
         raise ShapeError(off)

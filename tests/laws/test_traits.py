@@ -210,6 +210,7 @@ ALLOWED: dict[str, str] = {
     "provers/rewrite/steps.py": "amax",
     "provers/rewrite/sums.py": "amax exp log",
     "provers/scalars/cases.py": "dropout_mask",
+    "smt/equalities.py": "amax cast dropout_mask index_add put_along",
     # how these very ops follow extents, literals and coordinates
     "refute/scale_down/collect.py": "index_add iota put_along topk_index",
     "refute/scale_down/coordinates.py": "all_gather all_to_all reduce_scatter shard_slice",

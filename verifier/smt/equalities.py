@@ -53,17 +53,31 @@ def equalities(tables: Iterable[Told]) -> Tried:
     """Every form of equality in the tables, up to the first that is wrong."""
     forms, large = set[object](), 0
     for told in tables:
-        kinds = {r.id: k for c in told.calls for r, k in zip(c.args, c.dtypes, strict=False)}
+        kinds = _kinds(told)
         for call in told.calls:
             form = _form(told, call)
             if form in forms:
                 continue
             forms.add(form)
-            found = _differs(told, call, kinds)
+            own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
+            found = _differs(told, call, kinds | own)
             large += found is None
             if found:
                 return Tried(len(forms), large, found)
     return Tried(len(forms), large)
+
+
+def _kinds(told: Told) -> dict[int, str]:
+    """Terms by the dtype that they are read in; the narrowest, where a cast takes one to itself."""
+    found: dict[int, str] = {}
+    for call in told.calls:
+        for ref, kind in zip(call.args, call.dtypes, strict=False):
+            found[ref.id] = max(kind, found.get(ref.id, kind), key=_narrow)
+    return found
+
+
+def _narrow(dtype: str) -> int:
+    return 0 if dtype in FLOATS else 2 if dtype == "bool" else 1
 
 
 def _form(terms: Terms, call: Call) -> object:
