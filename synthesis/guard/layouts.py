@@ -34,7 +34,7 @@ def parse(text: str) -> Dims:
     dims = re.findall(r"\[([^\]]*)\]", text)
     if re.sub(r"\[[^\]]*\]|\s", "", text):
         raise GuardError(f"layout {text!r}: expected one bracket a dim, such as [tp 64] [64]")
-    return tuple(tuple(int(w) if w.isdigit() else w for w in dim.split()) for dim in dims)
+    return tuple(tuple(int(w) if w.isdecimal() else w for w in dim.split()) for dim in dims)
 
 
 def shape_of(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:

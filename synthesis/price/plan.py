@@ -145,7 +145,7 @@ def _batches(table: Table, dp: int, pp: int) -> tuple[int, int]:
 def _zero(table: Table, dp: int, unstated: int) -> tuple[int, int]:
     """ZeRO stage, and ranks that share one copy."""
     text = words(table, "zero")
-    stage = int(text[0]) if text[:1].isdigit() else unstated
+    stage = int(text[0]) if text[:1].isdecimal() else unstated
     if "fsdp" in text or "hsdp" in text or table.get("fsdp") is True:
         stage = 3
     if stage > 3:

@@ -226,6 +226,11 @@ VALUES = st.one_of(
 )
 
 
+def test_a_digit_that_is_no_number_is_no_zero_stage() -> None:
+    found = answer(row(model=LLAMA, plan={**PLAN, "zero": "\N{SUPERSCRIPT TWO}"}), {})
+    assert "error" in found or found["step_s"] > 0
+
+
 @given(
     st.dictionaries(st.sampled_from(sorted(LLAMA)), VALUES, max_size=3),
     st.dictionaries(

@@ -31,11 +31,11 @@ def part(
     (given,), name = parts, rest[0]
     need(name in mesh and mesh[name] > 1, f"no mesh dim {name}")
     if kind == "home":
-        need(rest[1].isdigit(), f"rule {row.rule}")
+        need(rest[1].isdecimal(), f"rule {row.rule}")
         return _home(row, given, name, int(rest[1]), terms)
     need(name not in dict(given.where), "it is about some ranks only")
     if kind == "spread":
-        need(rest[1].isdigit(), f"rule {row.rule}")
+        need(rest[1].isdecimal(), f"rule {row.rule}")
         return _spread(row, given, name, int(rest[1]), mesh, terms)
     if kind == "digits":
         return _digits(row, given, name, terms)

@@ -95,7 +95,7 @@ class Tokens:
     def integer(self, what: str) -> int:
         start = self.start
         text = self.take("number", what, "an integer")
-        if not text.lstrip("-").isdigit() or len(text) > 400:
+        if not text.lstrip("-").isdecimal() or len(text) > 400:
             raise MalformedError(
                 what, where=self.place(start), expected="an integer", got=repr(text[:40])
             )

@@ -120,7 +120,7 @@ def parsed(owner: TextClass, name: str, grid: Grid, file: str, first: int) -> Cl
 def _line_of(error: MalformedError, count: int) -> int:
     """The index of the line that an error names (the first line of the text is the header)."""
     parts = error.where.split(":")
-    at = int(parts[1]) - 2 if len(parts) > 1 and parts[1].isdigit() else 0
+    at = int(parts[1]) - 2 if len(parts) > 1 and parts[1].isdecimal() else 0
     return min(max(at, 0), count - 1)
 
 

@@ -126,7 +126,7 @@ def _location(found: Finding) -> Location | None:
     file, _, line = found.where.rpartition(":")
     if not file:
         return None
-    at = Source(file, int(line)) if line.isdigit() else Source()
+    at = Source(file, int(line)) if line.isdecimal() else Source()
     operands = tuple(
         f"{word} {text}"
         for word, text in (("expected", found.expected), ("got", found.got))

@@ -110,7 +110,7 @@ def _mesh(text: str) -> Mesh:
     dims: list[tuple[str, int]] = []
     for part in text.split(","):
         name, _, size = part.strip().partition("=")
-        if not name or not size.isdigit() or int(size) < 1:
+        if not name or not size.isdecimal() or int(size) < 1:
             raise _bad("mesh", "tp=2 or dp=2,tp=2", text)
         dims.append((name, int(size)))
     return Mesh(tuple(dims))
@@ -134,7 +134,7 @@ def _collective(text: str) -> Collective:
     for part in filter(None, (p.strip() for p in inside.split(","))):
         key, equals, value = part.partition("=")
         if equals:
-            attrs[key.strip()] = int(value) if value.strip().isdigit() else value.strip()
+            attrs[key.strip()] = int(value) if value.strip().isdecimal() else value.strip()
         else:
             names.append(part)
     if not names:
@@ -149,7 +149,7 @@ def _extent(text: str) -> tuple[str, Value]:
         raise _bad("extent", "M=128 or dtype=float16", text)
     if value in ("True", "False"):
         return name, value == "True"
-    if value.lstrip("-").isdigit():
+    if value.lstrip("-").isdecimal():
         return name, int(value)
     try:
         return name, float(Fraction(value))
