@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch import CaptureRequest, InputSpec, capture
+from synthesis.frontends.torch import CaptureError, CaptureRequest, InputSpec, capture
 from tests.frontend.conftest import ROOT, SMALL
 from tests.frontend.reference import reference
 from verifier.refute.evaluate import evaluate
@@ -128,6 +128,16 @@ def test_a_constant_that_is_read_by_strides_agrees_with_pytorch(user_model):
     mask = "torch.zeros(4, 4).expand(4, 4).clone()"
     code = f"m = {mask}\nm[1:3, 0] = 2.0\nreturn (self.w(x) * m.as_strided((4,), (5,))).sum()"
     agrees(CaptureRequest(user_model(code), dtype="f64"))
+
+
+def test_strides_of_a_constant_view_count_from_the_start_of_its_memory(user_model):
+    made = "torch.arange(8.0).mul(1.5)[2:]"
+    for where in ("", ", 3"):
+        code = f"return (self.w(x) * {made}.as_strided((4,), (1,){where})).sum()"
+        agrees(CaptureRequest(user_model(code), dtype="f64"))
+    code = f"return (self.w(x) * {made}.as_strided((4,), (1,), 1)).sum()"
+    with pytest.raises(CaptureError, match="beyond the tensor"):
+        capture(CaptureRequest(user_model(code), dtype="f64"))
 
 
 def test_forward_only_has_no_gradients(user_model):

@@ -10,13 +10,14 @@ so that a mask for a batch costs no more than one for a row.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.trace import Traced
 
 _RANDOM = {"rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "exponential"}
@@ -126,7 +127,8 @@ def _value(
     if base == "expand":
         return args[0].expand(args[1])
     if base == "as_strided":
-        args = (_laid_out(args[0], node.args[0]), *args[1:])
+        given = cast(fx.Node, node.args[0])
+        return _by_strides(args[0], given.meta["val"], *args[1:], **kwargs)
     target: Any = node.target
     pointwise = torch.Tag.pointwise in getattr(target, "tags", ()) or base in _COPIES
     if pointwise and isinstance(val, torch.Tensor):
@@ -137,10 +139,26 @@ def _value(
     return compress(out) if isinstance(out, torch.Tensor) else out
 
 
-def _laid_out(value: torch.Tensor, node: Any) -> torch.Tensor:
-    """The value with the strides that it has in the graph, which `compress` may have changed."""
-    val = node.meta["val"]
-    return torch.empty_strided(val.shape, val.stride(), dtype=val.dtype).copy_(value)
+def _by_strides(
+    value: torch.Tensor,
+    val: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+) -> torch.Tensor:
+    """What `as_strided` reads of a value that lies in memory as `val` does; `compress` may have
+    changed that. Offsets count from the start of memory, of which the value may be a part.
+
+    Raises:
+        CaptureError: elements outside of the value are read.
+    """
+    first = val.storage_offset() if offset is None else offset
+    held = torch.empty_strided(val.shape, val.stride(), dtype=val.dtype).copy_(value)
+    last = first + sum((n - 1) * k for n, k in zip(size, stride, strict=True))
+    start = first - val.storage_offset()
+    if start < 0 or last - val.storage_offset() >= held.untyped_storage().nbytes() // held.itemsize:
+        raise CaptureError("as_strided reads beyond the tensor that it is called on")
+    return held.as_strided(size, stride, start)
 
 
 def narrow(args: Any, kwargs: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
