@@ -22,6 +22,14 @@ GlobalBatch = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Sequences of an optimizer step that is priced."),
 ]
+Fix = Annotated[
+    list[str],
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Leave this of the configuration as it is given: tp=8,pp=4, zero=1, recompute=none; "
+        "repeatable.",
+    ),
+]
 Dtype = Annotated[
     str | None,
     typer.Option(help="What products are priced in: bf16, fp8 or fp4; by default the config's."),

@@ -49,6 +49,14 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
     chosen, said = chosen_in(run, shape, job.wanted)
     run.emit(strategies.event_of(chosen, said))
     found = list(choices.patches(chosen.space))[:TRIED]
+    if not found and not replace(chosen.space, emitted=True).regions:
+        fixed = ",".join(f"{key}={value}" for key, value in chosen.space.fixed)
+        raise InputError(
+            "no patch can be written for what is fixed",
+            where=f"--fix {fixed}",
+            expected="dp, tp and micro_batch; zero=3, recompute=none",
+            hint="shardproof plan prices all others",
+        )
     if not found:
         found = [choices.leanest(chosen.space)]
         limit = show_bytes(chosen.space.memory_bytes)

@@ -15,6 +15,7 @@ from agent.arguments import (
     Config,
     Constrain,
     Dtype,
+    Fix,
     FullDepth,
     GlobalBatch,
     Gpus,
@@ -55,6 +56,7 @@ def parallelize(
     ban: Ban = [],
     memory: Memory = None,
     constrain: Constrain = [],
+    fix: Fix = [],
     llm: Annotated[
         str,
         typer.Option(
@@ -97,9 +99,13 @@ def parallelize(
 
         warm_up(target)
         from agent import choosing, considering, pipeline
-        from agent.options import Wanted, mesh_for
+        from agent.errors import InputError
+        from agent.options import Wanted, mesh_for, read_fixed
         from synthesis import hardware as clusters
 
+        fixed = read_fixed(fix)
+        if fixed and mesh is not None:
+            raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
         job = pipeline.Job(
             mesh=mesh_for(mesh, gpus),
             request=pipeline.request(target, config, inputs, batch, seq, full_depth),
@@ -111,7 +117,7 @@ def parallelize(
             arguments=tuple(sys.argv[1:]),
             wishes=considering.wished(pin, ban, memory, constrain),
             llm=llm,
-            wanted=Wanted(gpus or 1, hardware, global_batch, seq, dtype, memory),
+            wanted=Wanted(gpus or 1, hardware, global_batch, seq, dtype, memory, fixed),
         )
         if mesh is None:
             return choosing.parallelize(run, job, translation)

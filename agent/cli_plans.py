@@ -15,6 +15,7 @@ from agent.arguments import (
     Config,
     Constrain,
     Dtype,
+    Fix,
     GlobalBatch,
     Hardware,
     Inputs,
@@ -141,6 +142,7 @@ def plan(
     global_batch: GlobalBatch = None,
     dtype: Dtype = None,
     memory: Memory = None,
+    fix: Fix = [],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write choice and certificate as JSON.")
     ] = None,
@@ -156,15 +158,16 @@ def plan(
     Examples:
       shardproof plan hf:LlamaForCausalLM --config llama3-405b.json --gpus 16384
       shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out strategy.json
+      shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --fix tp=8,zero=1
     """
     from agent.run import Outcome, Run, conduct
 
     def work(run: Run) -> Outcome:
         from agent import choosing, pipeline
-        from agent.options import Wanted
+        from agent.options import Wanted, read_fixed
 
         asked = pipeline.request(target, config, inputs, batch, seq, full_depth=False)
-        wanted = Wanted(gpus, hardware, global_batch, seq, dtype, memory)
+        wanted = Wanted(gpus, hardware, global_batch, seq, dtype, memory, read_fixed(fix))
         return choosing.plan(run, asked, wanted, out)
 
     return conduct("plan", sys.argv[1:], work, json=json, timeout=timeout)

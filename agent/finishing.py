@@ -25,6 +25,7 @@ from synthesis.judging import passed_over
 from synthesis.plan import Plan
 from synthesis.plan import to_json as plan_json
 from synthesis.planner import Synthesis
+from synthesis.strategy.certificate import FILE as STRATEGY
 from verifier.checker import Accepted, Rejected, check
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
@@ -179,7 +180,7 @@ def _write(
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
         out.write("plan.json", plan_json(judged.plan))
         if job.choice is not None:
-            out.write("strategy.json", strategy.strategy_json(job.choice, job.tokens))
+            out.write(STRATEGY, strategy.strategy_json(job.choice, job.tokens))
         if tried is not None:
             out.write("tactics.json", json.dumps(tried.counts, indent=1) + "\n")
         out.write("program.json", dumps(judged.sequential))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from agent.errors import InputError
+from synthesis.strategy.space import FIXED
 from verifier.kernel.program.types import Mesh
 
 
@@ -21,8 +23,13 @@ class Wanted:
     dtype: str | None = None
     memory: str | None = None
     """Limit for each device, as it was written."""
+    fixed: tuple[tuple[str, int | str], ...] = ()
+    """What of the configuration is not to be chosen."""
 
 
+ENTRIES = ", ".join(
+    f"{key}={'|'.join(words)}" if words else f"{key}=N" for key, words in FIXED.items()
+)
 FORM = "NAME=SIZE[,NAME=SIZE...], for example dp=2,tp=2"
 
 
@@ -46,6 +53,25 @@ def read_mesh(text: str) -> Mesh:
             )
         sizes[name] = int(size)
     return Mesh(tuple(sizes.items()))
+
+
+def read_fixed(items: Sequence[str]) -> tuple[tuple[str, int | str], ...]:
+    """Read `tp=8,pp=4` and `recompute=full`, all of one configuration.
+
+    Raises:
+        InputError: an entry or a value that no configuration has, or two values of one entry.
+    """
+    out: dict[str, int | str] = {}
+    for part in ",".join(items).split(",") if items else ():
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        where, allowed = f"--fix {part}", FIXED.get(key)
+        number = value.isdecimal() and int(value) >= (key != "zero")
+        if allowed is None or not (value in allowed if allowed else number):
+            raise InputError("cannot be fixed", where=where, expected=ENTRIES)
+        read = value if allowed else int(value)
+        if out.setdefault(key, read) != read:
+            raise InputError(f"{key} is {out[key]} already", where=where)
+    return tuple(out.items())
 
 
 def mesh_for(text: str | None, gpus: int | None) -> Mesh:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from agent.console import Pipe
 from agent.errors import Exit, InputError
 from agent.run import Outcome
-from synthesis.price.rows import answers
+from synthesis.strategy.answers import answers
 
 
 def show(rows: Path, groups: Path | None) -> Outcome:

@@ -6,6 +6,7 @@ that no answer is kept of. Only `--recapture` runs the owner's code.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +18,8 @@ from agent.patching import record
 from agent.remembered import answers
 from agent.run import Outcome, Run
 from synthesis import plan as plans
+from synthesis.strategy.certificate import FILE as STRATEGY
+from synthesis.strategy.check import misstated
 from verifier.checker import Accepted, Rejected, check
 from verifier.problem import Problem
 from verifier.text.contract import compose, load_contract
@@ -70,7 +73,7 @@ def directory_again(
     root: Path = Path(),
     cache: bool = True,
 ) -> Outcome:
-    """Hashes, the certificate, the order in time, the plan, and what patch.diff would touch.
+    """Hashes, certificates, the order in time, the plan, and what patch.diff would touch.
 
     What is said of the proof is worked out from the files that were checked. With `recapture`, the
     patched source (paths of the patch are relative to `root`) is read and proved as well.
@@ -123,6 +126,9 @@ def examined(
         differing = str(error)
     if differing:
         return rejected(run, "plan.json", differing), ()
+    wrong = _wrong_choice(run, directory) if STRATEGY in recorded["files"] else ""
+    if wrong:
+        return rejected(run, STRATEGY, wrong), ()
     patched = record.NAME in recorded["files"]
     if patched != ("patch" in recorded):
         return rejected(run, outdir.MANIFEST, f"it does not say what {record.NAME} is for"), ()
@@ -168,6 +174,17 @@ def examined(
     )
     outcome = Outcome(Exit.PROVED, word, directory=str(directory), answer=word)
     return outcome, (*rests, *more)
+
+
+def _wrong_choice(run: Run, directory: Path) -> str:
+    """Why the configuration that was chosen is not the best of its space; empty where it is."""
+    written = read_file(directory / STRATEGY, json.loads)
+    if isinstance(written, dict) and "certificate" in written and written["certificate"] is None:
+        return ""
+    with run.phase("choice") as phase:
+        wrong = misstated(written)
+        phase.summary = wrong or "no plan of its space is faster, under the price"
+    return wrong
 
 
 NOT_READ = (

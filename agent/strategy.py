@@ -94,9 +94,8 @@ def space_of(shape: Shape, wanted: Wanted) -> tuple[Space, str]:
         limit = min(read_bytes(wanted.memory), cluster.device.memory_bytes)
         cluster = replace(cluster, device=replace(cluster.device, memory_bytes=float(limit)))
     machine = Machine(cluster, constants_of(wanted.hardware, "default"))
-    return Space(machine, shape.model, wanted.gpus, batch, seq, precision), _said(
-        shape, wanted, batch, seq, precision
-    )
+    space = Space(machine, shape.model, wanted.gpus, batch, seq, precision, fixed=wanted.fixed)
+    return space, _said(shape, wanted, batch, seq, precision)
 
 
 def _said(shape: Shape, wanted: Wanted, batch: int, seq: int, precision: str) -> str:

@@ -20,8 +20,7 @@ from benchmarks.cost.score import Score, score
 from benchmarks.cost.tables import Measured, groups, measured, rows
 from benchmarks.cost.write import write
 from synthesis.price.constants import Machine
-from synthesis.price.rows import answer, said
-from synthesis.price.step import price
+from synthesis.strategy.answers import answer, said
 
 
 def halves(data: list[Measured]) -> Callable[[Measured], int]:
@@ -65,7 +64,7 @@ def answers(data: Iterable[Measured], made: Fitted) -> dict[str, dict[str, Any]]
     out: dict[str, dict[str, Any]] = {}
     for x in data:
         machine = Machine(x.cluster, made.of(x))
-        out[x.row["id"]] = said(x.row["id"], price(machine, x.model, x.plan), machine, x.model)
+        out[x.row["id"]] = said(x.row["id"], machine, x.model, x.plan)
     return out
 
 

@@ -77,6 +77,7 @@ def fit(rows: Sequence[Measured], rounds: int = 350) -> Fitted:
     full = _sample([x for x in rows if x.memory or device_bytes(x.row)], CAP)
     made.default |= _layer(made, full, SPACE, _bytes, 2 * rounds, above=False)
     _stacks(made, full, SPACE, _bytes, rounds)
+    rows = [x for x in rows if "layout" not in x.plan.open]
     timed = [_closed(made, x) for x in _sample([x for x in rows if x.step_s], CAP)]
     made.default |= _layer(made, timed, TIME, _seconds, 2 * rounds, above=False)
     for device, some in _by(timed, "device").items():

@@ -16,7 +16,7 @@ from verifier.kernel.layout import Layout, whole
 from verifier.kernel.layout import bound as bound_dims
 
 SECONDS = 20.0
-"""How long a search for a whole solution may take."""
+"""Of the processor, for a search for a whole solution."""
 
 
 @dataclass(frozen=True)

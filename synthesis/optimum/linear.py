@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -110,7 +111,7 @@ def solve(
     program: Linear, seconds: float, *, whole: bool = False, open_: Sequence[bool] | None = None
 ) -> Solved | None:
     """Solve the relaxation, or with `whole` the integer program; None where there is no solution
-    or it was not found in time. Variables that `open_` excludes stay 0."""
+    or none was found in `seconds` of the processor. Variables that `open_` excludes stay 0."""
     import highspy
     import numpy as np
 
@@ -149,7 +150,14 @@ def solve(
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
     highs.setOptionValue("mip_rel_gap", GAP)
-    highs.setOptionValue("time_limit", float(seconds))
+    until = time.process_time() + seconds
+
+    def stop(event: Any) -> None:
+        if time.process_time() > until:
+            event.interrupt()
+
+    highs.cbMipInterrupt += stop
+    highs.cbSimplexInterrupt += stop
     highs.passModel(model)
     highs.run()
     solution = highs.getSolution()

@@ -275,7 +275,11 @@ class _Scope:
     def pool(self, name: str) -> list[Layout]:
         """Layouts worth having a value in."""
         if name in self.free:
-            return self.space.around(Layout.replicate(self.program.types[name].shape))
+            plain, state = Layout.replicate(self.program.types[name].shape), self.space.state
+            bases = [plain]
+            if state.dp and plain.dims:  # for what each sequence reads: positions
+                bases += filter(None, [split_over(plain, state.dp, state.mesh[state.dp], 0)])
+            return [x for base in bases for x in self.space.around(base)]
         made = list(self.made[name])
         dp = self.space.state.dp
         made += [without(x, (dp,)) for x in made if dp in x.pending]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 
 from synthesis.price.model import Model
 from synthesis.price.reading import PriceError, Table, degree, number, whole, words
@@ -53,7 +54,8 @@ class Plan:
     flash: bool | None
     """Whether attention is one kernel that keeps no scores; None: as the software stack does."""
     open: tuple[str, ...] = ()
-    """Which of recompute and zero are not stated: the least that fits is assumed."""
+    """Which of recompute and zero are not stated: the least that fits is assumed; layout (and cp)
+    where no degrees are."""
 
     @cached_property
     def tokens(self) -> float:
@@ -86,6 +88,9 @@ def read_plan(table: Table, model: Model, unstated: int = 0) -> Plan:
     seq = whole(table, "seq") or model.seq
     if not seq:
         raise PriceError("seq is missing in plan and model")
+    free = _free(table) if gpus > 1 else ()
+    if free and (total := whole(table, "global_batch")):
+        dp = gcd(dp, total)
     micro_batch, micro_batches = _batches(table, dp, pp)
     zero, shard = _zero(table, dp, unstated)
     chunks = degree(table, "vp") or 1
@@ -111,8 +116,16 @@ def read_plan(table: Table, model: Model, unstated: int = 0) -> Plan:
         async_tp=table.get("async_tp") is True,
         trained=words(table, "task") != "lora",
         flash=table["flash"] if isinstance(table.get("flash"), bool) else None,
-        open=tuple(key for key in ("recompute", "zero") if table.get(key) is None),
+        open=(*(k for k in ("recompute", "zero") if table.get(k) is None), *free),
     )
+
+
+def _free(table: Table) -> tuple[str, ...]:
+    """Layout, and cp, where no more than the number of devices says what the degrees are."""
+    stated = ("tp", "pp", "dp", "ep", "dp_replicate", "dp_shard", "zero", "fsdp", "micro_batch")
+    if any(table.get(key) is not None for key in stated):
+        return ()
+    return ("layout",) if table.get("cp") is not None else ("layout", "cp")
 
 
 def _replicas(table: Table) -> int | None:

@@ -1,17 +1,15 @@
-"""Rows of JSON that describe a model, hardware and a plan, and the lines that answer them."""
+"""Rows of JSON that describe a model, hardware and a plan."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
 from synthesis.price.constants import Machine
 from synthesis.price.machines import constants_of, find, stack_of
 from synthesis.price.model import Model, read_model
 from synthesis.price.plan import Plan, read_plan
 from synthesis.price.reading import PriceError, Table, words
-from synthesis.price.step import Price, price
 
 
 def read_row(row: Table, tables: Table) -> tuple[Machine, Model, Plan]:
@@ -60,45 +58,3 @@ def _named(tables: Table, key: str, name: str) -> Table:
     found = tables.get(key)
     entry = cast(Table, found).get(name) if isinstance(found, Mapping) else None
     return cast(Table, entry) if isinstance(entry, Mapping) else {}
-
-
-def answer(row: Table, tables: Table) -> dict[str, Any]:
-    """The line that answers a row."""
-    try:
-        machine, model, plan = read_row(row, tables)
-        return said(row.get("id"), price(machine, model, plan), machine, model)
-    except PriceError as error:
-        return {"id": row.get("id"), "error": str(error)}
-
-
-def said(key: Any, found: Price, machine: Machine, model: Model) -> dict[str, Any]:
-    """A price as a line; where it does not fit, which kind of memory takes most."""
-    out: dict[str, Any] = {
-        "id": key,
-        "step_s": found.step_s,
-        "memory_bytes": round(found.memory.total),
-        "mfu": found.mfu,
-        "bubble": found.bubble,
-        "exposed_comm_s": found.exposed_comm_s,
-    }
-    if not found.fits:
-        out["does_not_fit"] = found.memory.largest
-    if model.assumed:
-        out["assumed"] = list(model.assumed)
-    return out
-
-
-def answers(lines: Iterable[str], tables: Table) -> Iterator[dict[str, Any]]:
-    """One answer for each line that is not empty; a line that is no row is an error of its own."""
-    for at, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            yield {"id": None, "error": f"line {at}: {error}"}
-            continue
-        if isinstance(row, dict):
-            yield answer(cast(Table, row), tables)
-        else:
-            yield {"id": None, "error": f"line {at}: not an object"}

@@ -10,6 +10,7 @@ from typing import Any
 
 from synthesis.strategy.search import Found, Search
 
+FILE = "strategy.json"
 FORMAT = 1
 
 
@@ -27,6 +28,7 @@ def certificate(search: Search, best: Found) -> dict[str, Any]:
             "global_batch": space.global_batch,
             "seq": space.seq,
             "precision": space.precision,
+            "fixed": dict(space.fixed),
             "model": asdict(space.model),
             "machine": asdict(space.machine),
         },

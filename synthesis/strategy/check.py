@@ -34,6 +34,19 @@ def refusal(data: Mapping[str, Any]) -> str:
         return f"not a certificate: {type(error).__name__} {error}"
 
 
+def misstated(written: Mapping[str, Any]) -> str:
+    """Why a choice that was written is not what its certificate shows; empty where it is."""
+    try:
+        proof, best = written["certificate"], written["best"]
+        shown = proof["best"]
+        other = {k for k, v in best["plan"].items() if shown["plan"][k] != v}
+        if other or best["step_s"] != shown["step_s"] or written["gpus"] != proof["space"]["gpus"]:
+            return "its best plan is not that of its certificate"
+    except (AttributeError, KeyError, TypeError) as error:
+        return f"not a choice: {type(error).__name__} {error}"
+    return refusal(proof)
+
+
 class _Check:
     def __init__(self, data: Mapping[str, Any]) -> None:
         if data["format"] != 1:
@@ -41,6 +54,7 @@ class _Check:
         space = data["space"]
         self.gpus, self.batch, self.seq = (space[k] for k in ("gpus", "global_batch", "seq"))
         self.precision: str = space["precision"]
+        self.fixed: dict[str, int | str] = space["fixed"]
         self.model = Model(**space["model"])
         self.machine = _machine(space["machine"])
         self.limit = self.machine.cluster.device.memory_bytes
@@ -122,11 +136,22 @@ class _Check:
 
     def _exact(self, cell: Cell) -> float:
         """Seconds of the fastest plan that computes nothing again, whatever it needs."""
-        plans = (p for p in self._plans(cell) if p.recompute == "none")
-        return min(self._terms(p).step for p in plans)
+        ways = [(z, s) for z in self._zeros(cell) for s in self._schedules(cell)]
+        return min(self._terms(self._plan(cell, "none", z, s)).step for z, s in ways)
+
+    def _is(self, key: str, value: int | str) -> bool:
+        return self.fixed.get(key, value) == value
 
     def _cells(self) -> Iterator[Cell]:
-        """The space: degrees whose product is the devices, and micro-batches that divide."""
+        """The space: cells in which some plan has all that is fixed."""
+        names = ("tp", "cp", "ep", "pp", "dp", "micro_batch")
+        for cell in self._all_cells():
+            held = all(self._is(key, value) for key, value in zip(names, cell, strict=True))
+            if held and (not self.fixed or next(self._plans(cell), None)):
+                yield cell
+
+    def _all_cells(self) -> Iterator[Cell]:
+        """Degrees whose product is the devices, and micro-batches that divide."""
         experts = [e for e in range(1, self.model.experts + 1) if self.model.experts % e == 0]
         ways = [d for d in range(1, self.gpus + 1) if self.gpus % d == 0]
         for tp in (d for d in ways if d <= self.model.heads):
@@ -141,6 +166,9 @@ class _Check:
                         yield from ((tp, cp, ep, pp, dp, size) for size in sizes)
 
     def _zeros(self, cell: Cell) -> list[tuple[int, int]]:
+        return [z for z in self._all_zeros(cell) if self._is("zero", z[0])]
+
+    def _all_zeros(self, cell: Cell) -> list[tuple[int, int]]:
         _, cp, _, pp, dp, _ = cell
         if dp * cp == 1:
             return [(0, 1)]
@@ -148,6 +176,10 @@ class _Check:
         return out + [(3, g) for g in range(1, dp + 1) if dp % g == 0 and g * cp > 1]
 
     def _schedules(self, cell: Cell, again: str = "none") -> list[tuple[str, int]]:
+        ways = self._all_schedules(cell, again)
+        return [s for s in ways if self._is("schedule", s[0]) and self._is("vp", s[1])]
+
+    def _all_schedules(self, cell: Cell, again: str) -> list[tuple[str, int]]:
         pp, dp, size = cell[3:]
         if pp == 1:
             return [("1f1b", 1)]
@@ -161,7 +193,7 @@ class _Check:
         return out
 
     def _plans(self, cell: Cell) -> Iterator[Plan]:
-        for again in ("none", "selective", "full"):
+        for again in (a for a in ("none", "selective", "full") if self._is("recompute", a)):
             for zero in self._zeros(cell):
                 for schedule in self._schedules(cell, again):
                     yield self._plan(cell, again, zero, schedule)

@@ -211,11 +211,16 @@ def slower(other: Priced, best: Priced) -> str:
 
 def _nothing(space: Space, search: Search) -> NoPlanError:
     if not search.too_large:
+        fixed = ", ".join(f"{key}={value}" for key, value in space.fixed)
         return NoPlanError(
-            f"no degrees of tp, cp, pp and dp make {space.gpus} of this model",
+            f"no plan on {space.gpus} devices has {fixed}"
+            if fixed
+            else f"no degrees of tp, cp, pp and dp make {space.gpus} of this model",
             got=f"{space.global_batch} sequences a step, {space.model.heads} heads, "
             f"{space.model.layers} layers",
-            hint="another number of devices, or a --global-batch that it divides",
+            hint="fix less of the plan"
+            if fixed
+            else "another number of devices, or a --global-batch that it divides",
         )
     region, least = min(search.too_large.items(), key=lambda item: item[1].total)
     shape = degrees(space.plan(region))

@@ -94,6 +94,8 @@ class Search:
         """Seconds by ZeRO stage, and the rest by schedule, cheapest first: the step is the sum."""
         space = self.space
         zeros, schedules = space.zeros(r), space.schedules(r, recompute)
+        if not schedules:
+            return [], []
         exchange: list[tuple[float, tuple[int, int]]] = []
         for zero in zeros:
             t = self.terms(space.plan(r, recompute, zero, schedules[0]))

@@ -15,6 +15,12 @@ from synthesis.price.model import Model
 from synthesis.price.plan import Plan
 
 RECOMPUTE = ("none", "selective", "full")
+FIXED = {
+    **dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "micro_batch", "zero", "vp"), ()),
+    "recompute": RECOMPUTE,
+    "schedule": ("1f1b", "zb-1p", "zb-2p", "dualpipe"),
+}
+"""What of a plan can be fixed: a number, or one of these words."""
 
 
 class Region(NamedTuple):
@@ -47,6 +53,12 @@ class Space:
     precision: str = "bf16"
     emitted: bool = False
     """Only what a patch can do: tp, ZeRO-3 over all of dp, nothing computed again."""
+    fixed: tuple[tuple[str, int | str], ...] = ()
+    """Entries of `FIXED` that every plan has."""
+
+    def allows(self, **entries: int | str) -> bool:
+        """Whether nothing that is fixed says otherwise."""
+        return all(entries.get(key, value) == value for key, value in self.fixed)
 
     @property
     def memory_bytes(self) -> float:
@@ -56,7 +68,15 @@ class Space:
     def regions(self) -> tuple[Region, ...]:
         """Every combination of degrees whose product is the number of devices, with every
         micro-batch that divides the batch of a rank."""
-        return tuple(r for ranks in self._degrees() for r in self._batches(*ranks))
+        every = (r for ranks in self._degrees() for r in self._batches(*ranks))
+        return tuple(r for r in every if self._possible(r))
+
+    def _possible(self, r: Region) -> bool:
+        """Whether what is fixed leaves plans to a region."""
+        if not self.fixed:
+            return True
+        ways = (self.schedules(r, again) for again in self.recomputes())
+        return self.allows(**r._asdict()) and bool(self.zeros(r)) and any(ways)
 
     def _degrees(self) -> Iterator[tuple[int, int, int, int]]:
         """tp, cp, pp and dp."""
@@ -82,6 +102,9 @@ class Space:
 
     def zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         """ZeRO stages, each with the number of ranks that share one copy."""
+        return tuple(z for z in self._zeros(r) if self.allows(zero=z[0]))
+
+    def _zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         if r.dp * r.cp == 1:
             return ((0, 1),)
         if self.emitted:
@@ -91,11 +114,16 @@ class Space:
         return (0, r.dp), (1, r.dp), *second, *groups
 
     def recomputes(self) -> tuple[str, ...]:
-        return RECOMPUTE[:1] if self.emitted else RECOMPUTE
+        kinds = RECOMPUTE[:1] if self.emitted else RECOMPUTE
+        return tuple(kind for kind in kinds if self.allows(recompute=kind))
 
     def schedules(self, r: Region, recompute: str) -> tuple[tuple[str, int], ...]:
         """Schedules, each with the virtual stages of a rank. Zero bubble and DualPipe need passes
         of equal time, so nothing that is computed again, and two micro-batches for each stage."""
+        ways = self._schedules(r, recompute)
+        return tuple(w for w in ways if self.allows(schedule=w[0], vp=w[1]))
+
+    def _schedules(self, r: Region, recompute: str) -> tuple[tuple[str, int], ...]:
         if r.pp == 1:
             return (("1f1b", 1),)
         m, layers = self.micro_batches(r), -(-self.model.layers // r.pp)

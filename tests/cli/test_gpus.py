@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -28,7 +29,18 @@ def test_a_model_of_a_file_is_chosen_for_and_proved(command: Command, tmp_path: 
     assert refusal(written["certificate"]) == ""
     assert written["emitted"]["step_s"] == chosen["emitted"]["step_s"]
     assert "Training configuration" in (out / "report.html").read_text()
-    assert command("verify", str(out)).code == 0
+    again = command("verify", str(out))
+    assert again.code == 0
+    assert "no plan of its space is faster" in again.err
+    written["best"]["step_s"] *= 0.99
+    (out / "strategy.json").write_text(json.dumps(written))
+    manifest = json.loads((out / "manifest.json").read_text())
+    digest = hashlib.sha256((out / "strategy.json").read_bytes()).hexdigest()
+    manifest["files"]["strategy.json"] = digest
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    forged = command("verify", str(out))
+    assert forged.code == 1
+    assert "its best plan is not that of its certificate" in forged.out + forged.err
 
 
 def test_plan_captures_nothing_where_the_config_has_the_shape(
@@ -54,6 +66,12 @@ def test_plan_captures_nothing_where_the_config_has_the_shape(
         (("plan", *LLAMA, "--gpus", "8", "--hardware", "a100", "--dtype", "fp8"), "fp8"),
         (("plan", *LLAMA, "--gpus", "8", "--dtype", "f64"), "f64"),
         (("plan", *LLAMA, "--gpus", "8", "--memory", "1GB"), "no plan fits"),
+        (("plan", *LLAMA, "--gpus", "8", "--fix", "tp=3"), "no plan on 8 devices has tp=3"),
+        (("plan", *LLAMA, "--gpus", "8", "--fix", "tp=2,tp=4"), "tp is 2 already"),
+        (("plan", *LLAMA, "--gpus", "8", "--fix", "stages=2"), "cannot be fixed"),
+        (("plan", *LLAMA, "--gpus", "8", "--fix", "recompute=some"), "none|selective|full"),
+        (("parallelize", *LLAMA, "--out", "o", "--mesh", "tp=4", "--fix", "tp=4"), "--gpus"),
+        (("parallelize", *LLAMA, "--out", "o", "--gpus", "8", "--fix", "pp=2"), "no patch can"),
         (("parallelize", *LLAMA, "--out", "o"), "neither --gpus nor --mesh"),
         (("parallelize", *LLAMA, "--out", "o", "--gpus", "8", "--mesh", "tp=4"), "4 devices"),
     ],

@@ -18,9 +18,10 @@ from synthesis.price.memory import Memory, in_flight
 from synthesis.price.model import Model, read_model
 from synthesis.price.plan import Plan, read_plan
 from synthesis.price.reading import PriceError
-from synthesis.price.rows import answer, answers, read_row
+from synthesis.price.rows import read_row
 from synthesis.price.step import Price, price
 from synthesis.price.traffic import Group, bandwidth, ring
+from synthesis.strategy.answers import answer, answers
 
 LLAMA: dict[str, Any] = {
     "layers": 32,
@@ -123,6 +124,21 @@ def test_what_is_left_open_is_the_least_that_fits() -> None:
     assert set(read.open) == {"zero", "recompute"}
     assert price(machine, shape, read).fits
     assert not priced().fits
+
+
+def test_a_row_without_degrees_takes_the_fastest_that_fit() -> None:
+    free = {"n_gpus": 64, "seq": 131072, "global_batch": 64}
+    alone, stated = (
+        answer(row(plan={**free, **more}), {})
+        for more in ({}, {"dp": 64, "zero": 3, "recompute": "full"})
+    )
+    assert stated["does_not_fit"] == "activations"
+    assert "does_not_fit" not in alone
+    assert alone["step_s"] > 0
+    assert "tp" in alone["assumed"][-1] or "cp" in alone["assumed"][-1]
+    again = answer(row(plan={**free, "cp": 1, "recompute": "full"}), {})
+    assert "cp" not in again["assumed"][-1]
+    assert "computed again" in again["assumed"][-1]
 
 
 @given(

@@ -26,6 +26,11 @@ SPACES = {
     "experts": space(EXPERTS, 8, 16, memory=5e9),
     "a prime": space(DENSE, 7, 7),
     "only patches": replace(space(DENSE, 8, 16), emitted=True),
+    "degrees fixed": replace(space(DENSE, 8, 16), fixed=(("tp", 2), ("zero", 1))),
+    "the rest fixed": replace(
+        space(EXPERTS, 8, 16, memory=9e9), fixed=(("recompute", "full"), ("vp", 3))
+    ),
+    "a schedule fixed": replace(space(DENSE, 8, 16), fixed=(("schedule", "zb-1p"), ("cp", 1))),
 }
 
 
@@ -129,6 +134,10 @@ def other_model(data: dict[str, Any]) -> None:
     data["space"]["model"]["layers"] += 1
 
 
+def more_fixed(data: dict[str, Any]) -> None:
+    data["space"]["fixed"]["zero"] = 0 if data["best"]["plan"]["zero"] else 1
+
+
 def no_format(data: dict[str, Any]) -> None:
     del data["format"]
 
@@ -138,7 +147,7 @@ def no_format(data: dict[str, Any]) -> None:
     [
         slower_best, claimed_too_high, claimed_too_low, forgotten_degrees, forgotten_region,
         bound_too_high, bound_below_the_best, not_too_large, outside_the_space, less_memory,
-        other_model, no_format,
+        other_model, more_fixed, no_format,
     ],
 )  # fmt: skip
 def test_altered_certificate_is_refused(alter: Callable[[dict[str, Any]], None]) -> None:
@@ -147,6 +156,19 @@ def test_altered_certificate_is_refused(alter: Callable[[dict[str, Any]], None])
     alter(altered)
     assert altered != data
     assert refusal(altered)
+
+
+@pytest.mark.parametrize("name", [n for n in SPACES if SPACES[n].fixed])
+def test_what_is_fixed_leaves_the_plans_that_have_it(name: str) -> None:
+    whole = SPACES[name]
+    names = {"vp": "chunks"}
+    held = [
+        plan
+        for plan in every(replace(whole, fixed=()))
+        if all(getattr(plan, names.get(key, key)) == value for key, value in whole.fixed)
+    ]
+    assert held
+    assert set(every(whole)) == set(held)
 
 
 def test_degrees_cover_every_device() -> None:

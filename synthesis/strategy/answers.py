@@ -1,0 +1,79 @@
+"""Answers to rows of `synthesis.price.rows`: what a configuration costs, a line each.
+
+A row that states no degrees takes the fastest that fits of all that have what it does state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from synthesis.price.constants import Machine
+from synthesis.price.model import Model
+from synthesis.price.plan import Plan
+from synthesis.price.reading import PriceError, Table
+from synthesis.price.rows import read_row
+from synthesis.price.step import Price, price
+from synthesis.strategy.search import Search
+from synthesis.strategy.space import RECOMPUTE, Space
+from synthesis.strategy.words import short
+
+
+def chosen(machine: Machine, model: Model, plan: Plan) -> Plan:
+    """The plan; where its layout is open, the fastest that fits with the rest of it."""
+    if "layout" not in plan.open:
+        return plan
+    fixed: dict[str, int | str] = {} if "cp" in plan.open else {"cp": plan.cp}
+    if "recompute" not in plan.open and plan.recompute in RECOMPUTE:
+        fixed["recompute"] = plan.recompute
+    space = Space(
+        machine, model, plan.gpus, plan.step_tokens // plan.seq, plan.seq, plan.precision,
+        fixed=tuple(fixed.items()),
+    )  # fmt: skip
+    best = next(Search(space).plans(), None)
+    return plan if best is None else best.plan
+
+
+def answer(row: Table, tables: Table) -> dict[str, Any]:
+    """The line that answers a row."""
+    try:
+        return said(row.get("id"), *read_row(row, tables))
+    except PriceError as error:
+        return {"id": row.get("id"), "error": str(error)}
+
+
+def said(key: Any, machine: Machine, model: Model, plan: Plan) -> dict[str, Any]:
+    """A price as a line; where it does not fit, which kind of memory takes most."""
+    taken = chosen(machine, model, plan)
+    found: Price = price(machine, model, taken)
+    out: dict[str, Any] = {
+        "id": key,
+        "step_s": found.step_s,
+        "memory_bytes": round(found.memory.total),
+        "mfu": found.mfu,
+        "bubble": found.bubble,
+        "exposed_comm_s": found.exposed_comm_s,
+    }
+    if not found.fits:
+        out["does_not_fit"] = found.memory.largest
+    assumed = [*model.assumed, *([short(taken)] if "layout" in plan.open else [])]
+    if assumed:
+        out["assumed"] = assumed
+    return out
+
+
+def answers(lines: Iterable[str], tables: Table) -> Iterator[dict[str, Any]]:
+    """One answer for each line that is not empty; a line that is no row is an error of its own."""
+    for at, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            yield {"id": None, "error": f"line {at}: {error}"}
+            continue
+        if isinstance(row, dict):
+            yield answer(cast(Table, row), tables)
+        else:
+            yield {"id": None, "error": f"line {at}: not an object"}
