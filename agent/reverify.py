@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agent import events, outdir, verdicts
 from agent.agreement import disagreement
@@ -179,10 +179,13 @@ def examined(
 def _wrong_choice(run: Run, directory: Path) -> str:
     """Why the configuration that was chosen is not the best of its space; empty where it is."""
     written = read_file(directory / STRATEGY, json.loads)
-    if isinstance(written, dict) and "certificate" in written and written["certificate"] is None:
+    if not isinstance(written, dict):
+        return "not an object"
+    choice = cast("dict[str, Any]", written)
+    if "certificate" in choice and choice["certificate"] is None:
         return ""
     with run.phase("choice") as phase:
-        wrong = misstated(written)
+        wrong = misstated(choice)
         phase.summary = wrong or "no plan of its space is faster, under the price"
     return wrong
 
