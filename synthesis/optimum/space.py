@@ -145,9 +145,8 @@ class Space:
             if state.dp:
                 # A stacked parameter is gathered where a block reads it, forward and backward.
                 times = shape[0] * self._readers(name) if param.stacked else 1
-                local = TensorType((shape[0], *layout.local_shape[1:]), dtype)
-                nbytes = local.nbytes // shape[0] if param.stacked else TensorType(
-                    layout.local_shape, dtype).nbytes  # fmt: skip
+                gathered = layout.local_shape[1:] if param.stacked else layout.local_shape
+                nbytes = TensorType(gathered, dtype).nbytes
                 if keep != layout:
                     seconds = state.prices.collective("all_gather", (state.dp,), nbytes)
                     self.data.append((variable, round(seconds * times * PICO)))

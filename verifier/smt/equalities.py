@@ -25,14 +25,19 @@ from verifier.terms.told import Call, Told
 
 MOST = 1 << 16
 """Entries of one side of an equality that is tried, all that it is made of together."""
-FIRST, DRAWS = 3, 8
-"""Draws of numbers: where the first show nothing no others are made, and one may be rounding."""
+FIRST, DRAWS, SEEDS = 3, 8, 32
+"""Draws of numbers: where the first show nothing no others are made, and one may be rounding. Those
+that leave a whole number in fractions, as half of an odd count, are no draws."""
 LEVELS = 12
 DEPTH = 4
 """How deep two equalities must look alike to be one form."""
 FREE = frozenset({"var", "addend", "scan"})
 """Terms of which nothing is known but their name."""
 _D = Floats()
+
+
+class _FractionError(ValueError):
+    """A whole number that the numbers drawn make none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +108,9 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     """How the sides of an equality differ, empty where they do not; None where it is too large."""
     closed = {a.id for a in call.args} if call.op else set[int]()
     for _ in range(LEVELS):
-        wrong = list[str]()
-        for seed in range(DRAWS):
-            why = _tried(terms, call, kinds, closed, seed)
-            if why is None:
-                return None
-            wrong += [why] if why else []
-            if len(wrong) > 1 or (not wrong and seed + 1 == FIRST):
-                break
+        wrong = _wrong(terms, call, kinds, closed)
+        if wrong is None:
+            return None
         if len(wrong) < 2:
             return ""
         inner = {a.id for i in closed for a in terms[i].args if terms[i].op not in FREE}
@@ -121,6 +121,25 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     else:
         return None
     return f"{call.op or 'a law'} of {[_said(terms[a.id]) for a in call.args]}: {wrong[0]}"
+
+
+def _wrong(
+    terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int]
+) -> list[str] | None:
+    """How the sides differ on draws of numbers; None where it is too large, or no draw is one."""
+    wrong, tried = list[str](), 0
+    for seed in range(SEEDS):
+        try:
+            why = _tried(terms, call, kinds, closed, seed)
+        except _FractionError:
+            continue
+        if why is None:
+            return None
+        tried += 1
+        wrong += [why] if why else []
+        if len(wrong) > 1 or tried == DRAWS or (not wrong and tried == FIRST):
+            break
+    return wrong if tried else None
 
 
 def _said(term: Term) -> str:
@@ -168,7 +187,12 @@ def _as(a: Array, dtype: str) -> Array:
     """Numbers as an operand of a dtype."""
     if dtype in FLOATS:
         return _D.lift(a)
-    return a != 0 if dtype == "bool" else np.rint(a).astype(np.int64)
+    if dtype == "bool":
+        return a != 0
+    near = np.rint(a)
+    if np.any(np.isfinite(a) & (abs(a - near) > 1e-6 * np.maximum(1, abs(near)))):
+        raise _FractionError
+    return near.astype(np.int64)
 
 
 def _meant(op: str, args: Iterable[Array], attrs: Mapping[str, Any]) -> Array:
@@ -244,7 +268,8 @@ class Numbers:
             case "reshape":
                 return args[0].reshape(shape)
             case "cast":
-                return _as(np.trunc(args[0]), attrs[0])
+                whole = attrs[0] not in FLOATS and attrs[0] != "bool"
+                return _as(np.trunc(args[0]) if whole else args[0], attrs[0])
             case _:
                 index = traits(op).index
                 read = [_as(a, "i64") if i == index else a for i, a in enumerate(args)]
