@@ -29,6 +29,7 @@ from synthesis.hardware import Cluster
 from synthesis.plan import Plan
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
+from synthesis.scoring import Needs, as_captured
 from synthesis.search import axes
 from synthesis.strategy.choice import Choice
 from synthesis.strategy.shape import mismatch
@@ -155,9 +156,11 @@ def parallelize(
     whole_loss = loss_obstacle(facts)
     if whole_loss:
         run.note(f"the loss stays whole: {whole_loss}")
-    found = settled(run, job, captured, facts, split_loss=whole_loss is None)
+    chosen_before = job.choice is not None
+    job, needs = _configured(job, captured)
+    found = settled(run, job, captured, facts, split_loss=whole_loss is None, needs=needs)
     plan = found.made.plan
-    job = _priced(run, job, captured, plan)
+    job = _priced(run, job, captured, plan, given=not chosen_before)
     if plan.tp_size > 1 and all(m.style == "replicate" for m in plan.modules):
         run.warn(
             f"nothing is split over {plan.tp}={plan.tp_size}: its ranks all compute the same; no "
@@ -168,17 +171,32 @@ def parallelize(
     )
 
 
-def _priced(run: Run, job: Job, captured: Captured, plan: Plan) -> Job:
-    """The job with the price of its mesh, as the plan uses it, and said for which tokens."""
-    choice, said = job.choice, job.tokens
+def _configured(job: Job, captured: Captured) -> tuple[Job, Needs]:
+    """The job with the configuration of its mesh, and what plans need in that. A limit that the
+    owner sets for a mesh is one of the program as it is captured."""
+    given = job.choice is None
+    if given:
+        sizes = dict(job.mesh.dims)
+        found = strategies.given(job.wanted, captured, sizes.get("dp", 1), sizes.get("tp", 1))
+        if found is not None:
+            job = replace(job, choice=found[0], tokens=found[1])
+    choice = job.choice
+    if choice is None or (given and job.wishes.memory_bytes is not None):
+        return job, as_captured
+    if mismatch(choice.space.model, captured.facts.param_count):
+        return job, as_captured
+    return job, strategies.needs(choice)
+
+
+def _priced(run: Run, job: Job, captured: Captured, plan: Plan, *, given: bool) -> Job:
+    """The job with the price of its configuration, as the plan uses it, said for which tokens."""
+    before = choice = job.choice
+    said = job.tokens
     if choice is None:
-        found = strategies.given(job.wanted, captured, plan.dp_size, plan.tp_size)
-        if found is None:
-            if job.request.seq is None and job.request.target.startswith("hf:"):
-                shape = " x ".join(map(str, strategies.tokens_of(captured)))
-                run.warn(f"planned for {shape or 'few'} tokens; --batch and --seq name others")
-            return job
-        choice, said = found
+        if job.request.seq is None and job.request.target.startswith("hf:"):
+            shape = " x ".join(map(str, strategies.tokens_of(captured)))
+            run.warn(f"planned for {shape or 'few'} tokens; --batch and --seq name others")
+        return job
     off = mismatch(choice.space.model, captured.facts.param_count)
     if off:
         run.warn(f"the price is of another model: {off}")
@@ -187,14 +205,14 @@ def _priced(run: Run, job: Job, captured: Captured, plan: Plan) -> Job:
     if proved != (used.dp * used.micro_batch, used.seq):
         note = f"layouts are planned and proved at {' x '.join(map(str, proved))} tokens"
         said = f"{said}; {note}"
-        if job.choice is not None:
+        if not given:
             run.warn(f"priced for {said}")
     choice = choice.with_sequence(split=plan.sequence_parallel)
-    if job.choice is None:
+    if given:
         choice = choice.compared()
         if choice.quicker is not None:
             run.warn(strategies.slowed(choice))
-    if choice is not job.choice:
+    if given or choice is not before:
         run.emit(strategies.event_of(choice, said))
     return replace(job, choice=choice, tokens=said)
 
@@ -253,10 +271,18 @@ class Settled:
 
 
 def settled(
-    run: Run, job: Job, captured: Captured, facts: ModelFacts | None, split_loss: bool
+    run: Run,
+    job: Job,
+    captured: Captured,
+    facts: ModelFacts | None,
+    split_loss: bool,
+    needs: Needs = as_captured,
 ) -> Settled:
-    """The first plan that fits and whose patch is proved; the first of all where none is."""
-    asked = Asked(captured.program, job.mesh, job.cluster, kinds(captured), split_loss, job.wishes)
+    """The first plan that fits and whose patch is proved; the first of all where none is. `needs`
+    says what is held against the memory that there is."""
+    asked = Asked(
+        captured.program, job.mesh, job.cluster, kinds(captured), split_loss, job.wishes, needs
+    )
     model = asking(run, job.llm)
     try:
         planning = Planning(run, asked, facts, captured.consts, model)

@@ -1,9 +1,10 @@
 """The plan of a run, and what is done where it does not hold.
 
-A plan that no patch stands for, that needs more memory than there is, or that is not proved is left
-for the next candidate; where none is left, its offending choice is banned or its activations are
-split further; then a language model's proposals become starting points, if one was asked for. At
-most three rounds know of each other; then the search starts afresh with what was refused.
+A plan that no patch stands for or that is not proved is left for the next candidate; where none is
+left, its offending choice is banned; then a language model's proposals become starting points, if
+one was asked for. At most three rounds know of each other; then the search starts afresh with what
+was refused. Memory is weighed by the search alone: where its choice needs more than there is, so do
+all others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from agent.llm.proposing import Task, propose
 from agent.run import Run
 from synthesis.assign import PlanError, Point
 from synthesis.constraints import WishError, Wishes, show_bytes
-from synthesis.cost import Estimate
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts
 from synthesis.judging import WORDS, Judge, Judgement, PassedOver, Status
@@ -47,7 +47,8 @@ class Failure:
     tactic: str
     kind: Status
     reason: str
-    estimate: Estimate | None = None
+    step_s: float | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ class Planning:
     banned: list[str] = field(default_factory=list[str])
     """Tactics that failed twice for one reason."""
     over: Synthesis | None = None
-    """The first plan that needs more memory than a device has: said, and taken where none fits and
-    the owner set no limit."""
+    """The first plan that needs more memory than a device has: taken where none fits."""
     last: Synthesis | None = None
     raised: PlanError | None = None
     proposed: Counter[str] = field(default_factory=Counter[str])
@@ -100,9 +100,7 @@ class Planning:
     def other(self, made: Synthesis, kind: Status, reason: str) -> Synthesis | None:
         """The next plan, after one that failed later on; None where none is left."""
         assert self._steps is not None
-        best = made.found.best
-        failure = Failure(best.point, best.origin, best.tactic, kind, reason, best.estimate)
-        self.failures.append(failure)
+        self._failed(made.found.best, Judgement(kind, reason))
         return next(self._steps, None)
 
     def _search(self) -> Iterator[Synthesis]:
@@ -134,7 +132,7 @@ class Planning:
                 break
         if self.over is not None and self.asked.wishes.memory_bytes is None:
             made, self.over = self.over, None
-            needed = made.found.best.estimate.memory_bytes
+            needed = made.found.best.memory_bytes
             has = self.asked.cluster.device.memory_bytes
             self.run.warn(
                 f"the plan needs {show_bytes(needed)} per rank and the described device has "
@@ -168,14 +166,14 @@ class Planning:
         self, made: Synthesis, left: list[Candidate], at: tuple[int, int], judge: Judge
     ) -> Iterator[Synthesis]:
         for index, candidate in enumerate(left):
-            chosen = self._with(made, candidate)
-            obstacle = judge.obstacle(candidate)
+            obstacle = judge.emitted(candidate)
             if obstacle is not None:
-                if obstacle.status == "memory" and self.over is None:
-                    self.over = chosen
                 self._failed(candidate, obstacle)
+            elif candidate.over:
+                self.over = self.over or self._with(made, candidate)
+                return
             else:
-                yield chosen
+                yield self._with(made, candidate)
             if index + 1 < len(left):
                 self._tell(at, self.failures[-1], f"next candidate: {left[index + 1].origin}")
 
@@ -196,7 +194,8 @@ class Planning:
                 candidate.tactic,
                 judgement.status,
                 judgement.reason,
-                candidate.estimate,
+                candidate.estimate.step_s,
+                candidate.memory_bytes,
             )
         )
 
@@ -295,9 +294,8 @@ class Planning:
         failed: dict[Point, PassedOver] = {}
         for each in self.failures:
             if each.point is not None:
-                why, cost = f"{WORDS[each.kind]}: {each.reason}", each.estimate
-                priced = (cost.step_s, cost.memory_bytes) if cost is not None else (None, None)
-                failed[each.point] = PassedOver(each.name, why, *priced)
+                why = f"{WORDS[each.kind]}: {each.reason}"
+                failed[each.point] = PassedOver(each.name, why, each.step_s, each.memory_bytes)
         return Tried(self.counts(made, proved), failed)
 
     def counts(self, made: Synthesis, proved: bool) -> dict[str, dict[str, int]]:

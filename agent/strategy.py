@@ -10,12 +10,15 @@ from agent import events
 from agent.errors import InputError
 from agent.options import Wanted
 from agent.report import model as m
+from synthesis.assign import Point
 from synthesis.constraints import WishError, read_bytes
+from synthesis.cost import OPTIMIZER, Estimate
 from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import load
 from synthesis.price.constants import Machine
 from synthesis.price.machines import constants_of
 from synthesis.price.reading import PriceError
+from synthesis.scoring import Needs
 from synthesis.strategy import choice as choices
 from synthesis.strategy import words
 from synthesis.strategy.choice import Choice, Priced
@@ -134,6 +137,22 @@ def given(wanted: Wanted, captured: Captured, dp: int, tp: int) -> tuple[Choice,
         return None
     taken = choices.on_mesh(space, dp, tp)
     return Choice(space, taken, taken), said
+
+
+def needs(choice: Choice) -> Needs:
+    """What a plan needs in the configuration that was chosen for its mesh, as that is priced: with
+    its micro-batch and dtypes, and states as far as the plan splits them."""
+    constants = choice.space.machine.constants
+
+    def needed(point: Point, cost: Estimate) -> int:
+        split = choice.with_sequence(split=point.stream != "R")
+        taken = (split.emitted or split.best).price.memory
+        states = taken.parameters + taken.gradients + taken.optimizer
+        held, most = cost.optimizer / OPTIMIZER, taken.parameters / constants.param_bytes
+        more = states * max(held / most - 1, 0.0) * (1 + constants.fragments)
+        return round(taken.total + more)
+
+    return needed
 
 
 def as_json(found: Priced) -> dict[str, Any]:

@@ -90,28 +90,30 @@ class Judge:
 
     def obstacle(self, candidate: Candidate) -> Judgement | None:
         """Why a candidate is of no use even if it is proved; None where it is of use."""
-        refused = self._emitted(candidate)
-        if refused:
-            return Judgement("emitter", refused)
-        needed = candidate.estimate.memory_bytes
+        refused = self.emitted(candidate)
+        if refused is not None:
+            return refused
+        needed = candidate.memory_bytes
         if needed > self.memory:
             over = f"{show_bytes(needed)} per rank, and there are {show_bytes(self.memory)}"
             return Judgement("memory", over)
         return None
 
-    def _emitted(self, candidate: Candidate) -> str:
-        """Why no patch can be written for a candidate; empty where one can."""
+    def emitted(self, candidate: Candidate) -> Judgement | None:
+        """Why no patch can be written for a candidate; None where one can."""
         state = self.made.found.state
         obstacle = state.obstacle(candidate) if state is not None else None
-        if obstacle is not None or self.facts is None:
-            return obstacle or ""
+        if obstacle is not None:
+            return Judgement("emitter", obstacle)
+        if self.facts is None:
+            return None
         asked = self.made.asked
         found = replace(self.made.found, best=candidate)
         try:
             emit(self.facts, describe(found, asked.mesh, self.made.baseline, asked.kinds))
         except EmitError as error:
-            return str(error)
-        return ""
+            return Judgement("emitter", str(error))
+        return None
 
 
 def candidates(judge: Judge, count: int = 5) -> tuple[Considered, ...]:
@@ -146,7 +148,7 @@ def _row(judge: Judge, candidate: Candidate) -> Considered:
         "" if candidate is best else against(best, candidate, judgement),
         differences(best.point, candidate.point),
         candidate.estimate.step_s,
-        candidate.estimate.memory_bytes,
+        candidate.memory_bytes,
         candidate.estimate.comm_bytes,
     )
 
@@ -171,7 +173,7 @@ def costs(best: Candidate, other: Candidate, limit: float) -> str:
     """What `other` costs more than the chosen plan: parameters, memory beyond `limit` bytes per
     rank, time. The first two count before time: the mesh is there to split the model."""
     kept, least = other.estimate.parameters, best.estimate.parameters
-    needed = other.estimate.memory_bytes
+    needed = other.memory_bytes
     parts: list[str] = []
     if kept > least * ROOM:
         more = show_bytes(kept - least)
@@ -211,7 +213,7 @@ def passed_over(
     rows = dict(failed)
     rows.pop(found.best.point, None)
     for other in [c for c in found.others if c.point not in failed][:count]:
-        why, needs = costs(found.best, other, limit), other.estimate.memory_bytes
+        why, needs = costs(found.best, other, limit), other.memory_bytes
         rows[other.point] = PassedOver(other.origin, why, other.estimate.step_s, needs)
     refused = [
         PassedOver(name, f"{WORDS[result.kind]}: {result.reason}")

@@ -14,6 +14,7 @@ from synthesis.hardware import Cluster
 from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
+from synthesis.scoring import Needs, as_captured
 from synthesis.search import Found, Search, prepare, search
 from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Program
@@ -30,6 +31,8 @@ class Asked:
     kinds: Mapping[str, str] | None = None
     split_loss: bool = True
     wishes: Wishes = NO_WISHES
+    needs: Needs = as_captured
+    """The bytes per rank that are held against the limit."""
 
     def again(
         self,
@@ -47,6 +50,7 @@ class Asked:
             wishes=wishes,
             seeds=seeds,
             like=like,
+            needs=self.needs,
         )
 
 
@@ -74,13 +78,15 @@ def synthesize(
     wishes: Wishes = NO_WISHES,
     seeds: Sequence[tuple[str, Point]] = (),
     like: Search | None = None,
+    needs: Needs = as_captured,
 ) -> Synthesis:
     """Plan a one-device joint program for a mesh.
 
     `kinds` gives class names of modules by path; modules of a class that the emitter has no
     style for stay whole. `split_loss` says whether the loss may run on split logits. The plan
     keeps every wish. `seeds` are starting points of the search besides the tactics; `like` is an
-    earlier search of the same program, mesh and cluster, to save time.
+    earlier search of the same program, mesh and cluster, to save time; `needs` says what is held
+    against the limit of memory.
 
     Raises:
         PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
@@ -98,6 +104,7 @@ def synthesize(
             wishes=asked,
             seeds=seeds,
             like=like,
+            needs=needs,
         )
 
     try:
@@ -111,7 +118,7 @@ def synthesize(
     sequential = live(inline(program))
     baseline = estimate(sequential, prices(sequential, mesh, cluster))
     plan = describe(found, mesh, baseline, kinds)
-    asked = Asked(program, mesh, cluster, kinds, split_loss, wishes)
+    asked = Asked(program, mesh, cluster, kinds, split_loss, wishes, needs)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
 
 
@@ -139,11 +146,10 @@ def _blamed(wishes: Wishes, attempt: Callable[[Wishes], Found], error: PlanError
 
 
 def _check_fits(found: Found, limit: int) -> None:
-    if found.best.estimate.memory_bytes <= limit:
+    if found.best.memory_bytes <= limit:
         return
-    estimates = [c.estimate for c in (found.best, *found.others)]
-    leanest = min(estimates, key=lambda e: e.memory_bytes)
-    parts = ", ".join(f"{kind} {show_bytes(getattr(leanest, kind))}" for kind in KINDS)
+    leanest = min((found.best, *found.others), key=lambda c: c.memory_bytes)
+    parts = ", ".join(f"{kind} {show_bytes(getattr(leanest.estimate, kind))}" for kind in KINDS)
     raise WishError(
         "no plan that was found fits",
         f"memory {show_bytes(limit)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,14 +18,24 @@ from verifier.kernel.inline import inline, live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 
+Needs = Callable[[Point, Estimate], int]
+"""Bytes that a rank needs for a plan, whose program is estimated so."""
+
+
+def as_captured(point: Point, cost: Estimate) -> int:
+    """The bytes of the program, where nothing is known of the configuration that it is run in."""
+    return cost.memory_bytes
+
 
 @dataclass(frozen=True)
 class Candidate:
     """A scored point."""
 
     point: Point
+    memory_bytes: int
+    """That a rank needs."""
     over: float
-    """Bytes of memory that it needs and a rank lacks."""
+    """Bytes of these that it lacks."""
     estimate: Estimate
     lowered: Lowered
     origin: str = ""
@@ -67,6 +77,8 @@ class Search:
     prices: Prices
     limit: float = 0.0
     """Bytes of memory per rank; a candidate that needs more comes after all that do not."""
+    needs: Needs = as_captured
+    """What is held against the limit."""
     memo: dict[Any, Any] = field(default_factory=dict[Any, Any])
     priced: dict[Any, tuple[Lowered, Estimate]] = field(
         default_factory=dict[Any, "tuple[Lowered, Estimate]"]
@@ -123,8 +135,8 @@ class Search:
         if key not in self.priced:
             self.priced[key] = self._priced(point, paid)
         lowered, cost = self.priced[key]
-        over = max(0.0, cost.memory_bytes - self.limit)
-        return Candidate(point, over, cost, lowered, origin)
+        needed = self.needs(point, cost)
+        return Candidate(point, needed, max(0.0, needed - self.limit), cost, lowered, origin)
 
     def _priced(self, point: Point, paid: frozenset[Move]) -> tuple[Lowered, Estimate]:
         picked = choices(
@@ -152,6 +164,7 @@ def prepare(
     cluster: Cluster,
     kinds: Mapping[str, str] | None = None,
     split_loss: bool = True,
+    needs: Needs = as_captured,
 ) -> Search:
     """What a search starts from: the program in primitives, its modules, the dims of the mesh.
 
@@ -165,4 +178,6 @@ def prepare(
     parallel = split_loss and any(o.role == "loss" for o in lean.outputs)
     limit = cluster.device.memory_bytes
     priced = prices(lean, mesh, cluster)
-    return Search(lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {}, priced, limit)
+    return Search(
+        lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {}, priced, limit, needs
+    )

@@ -15,7 +15,15 @@ from synthesis.hardware import Cluster
 from synthesis.optimum.best import Bound, lower_bound, suggested
 from synthesis.optimum.space import Restriction
 from synthesis.roles import Module
-from synthesis.scoring import Candidate, Refusal, Search, axes, prepare
+from synthesis.scoring import (
+    Candidate,
+    Needs,
+    Refusal,
+    Search,
+    as_captured,
+    axes,
+    prepare,
+)
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
@@ -131,6 +139,7 @@ def search(
     wishes: Wishes = NO_WISHES,
     seeds: Sequence[tuple[str, Point]] = (),
     like: Search | None = None,
+    needs: Needs = as_captured,
 ) -> Found:
     """The cheapest plan found for a one-device joint program.
 
@@ -141,12 +150,13 @@ def search(
         wishes: what every candidate keeps.
         seeds: named starting points besides the tactics, scored like them.
         like: an earlier search of the same program, mesh, cluster and kinds, to save time.
+        needs: the bytes per rank that are held against the limit.
 
     Raises:
         PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
     """
     state = _state(
-        program, mesh, cluster, kinds, split_loss and wishes.loss_parallel is not False, like
+        program, mesh, cluster, kinds, split_loss and wishes.loss_parallel is not False, like, needs
     )
     if wishes.memory_bytes is not None:
         state.limit = float(wishes.memory_bytes)
@@ -193,7 +203,7 @@ def search(
         beam += grown
     bound = None
     if tp and like is None:
-        fits = min(beam, key=lambda c: c.score).over == 0
+        fits = needs is as_captured and min(beam, key=lambda c: c.score).over == 0
         within = Restriction({}, least * ROOM, state.limit if fits else None)
         bound = lower_bound(state, within)
     if bound is not None:
@@ -201,7 +211,7 @@ def search(
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
     if wishes.memory_bytes is not None:
-        ranked.sort(key=lambda c: c.estimate.memory_bytes > state.limit)
+        ranked.sort(key=lambda c: c.over > 0)
     if tp and all(style == "replicate" for _, style in ranked[0].point.styles) and not wishes.pins:
         raise PlanError(
             f"no plan that splits the model over {tp}={size} can be written as module styles: "
@@ -229,13 +239,14 @@ def _state(
     kinds: Mapping[str, str] | None,
     split_loss: bool,
     like: Search | None,
+    needs: Needs,
 ) -> Search:
     """A search with nothing scored yet."""
     if like is None:
-        return prepare(program, mesh, cluster, kinds, split_loss)
+        return prepare(program, mesh, cluster, kinds, split_loss, needs)
     parallel = split_loss and any(o.role == "loss" for o in like.program.outputs)
     limit = cluster.device.memory_bytes
-    return replace(like, loss_parallel=parallel, limit=limit, seen={})
+    return replace(like, loss_parallel=parallel, limit=limit, needs=needs, seen={})
 
 
 def _starts(

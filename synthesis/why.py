@@ -178,7 +178,7 @@ def _priced(answer: WhyNot, candidate: Candidate) -> WhyNot:
     return replace(
         answer,
         step_s=cost.step_s,
-        memory_bytes=cost.memory_bytes,
+        memory_bytes=candidate.memory_bytes,
         comm_bytes=cost.comm_bytes,
     )
 

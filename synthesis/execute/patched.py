@@ -27,6 +27,7 @@ from synthesis.execute.job import Job
 from synthesis.execute.load import is_library, open_target, patched_model
 from synthesis.execute.reading import Order
 from synthesis.frontends.torch import depth as depths
+from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types
 from synthesis.frontends.torch.masked_gather import read_windows
@@ -66,6 +67,7 @@ ALL_OF = 4
 """Every rank of a mesh of up to so many is traced."""
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 """Ranks that are traced side by side: two threads of one core are no faster than one."""
+CONSTANTS = "rank-0.constants.pickle"
 BACKWARD = "back."
 """Before the names of values that the backward makes."""
 
@@ -179,9 +181,14 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     known_groups(found.traced.graph, watch, places)
     refuse_unwritten(found.traced.graph, places)
     canonical = {name: group[0] for group in order.tied for name in group}
+    known = _known(folder)
     lowered = lower_rank(
-        found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False
+        found.traced, buffers, places, canonical, "patched", mesh, watch.seen.groups, False, known
     )
+    if rank == 0:
+        draft = folder / f"{CONSTANTS}.draft"
+        draft.write_bytes(pickle.dumps(known))
+        draft.replace(folder / CONSTANTS)
     with np.load(folder / "consts.npz", allow_pickle=False) as arrays:
         whole = {k: arrays[k] for k in arrays.files}
     marked = _marked(live(lowered.program), lowered.backward)
@@ -195,6 +202,12 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         },
     }
     (folder / f"rank-{rank}.pickle").write_bytes(pickle.dumps(_Rank(program, facts)))
+
+
+def _known(folder: Path) -> dict[str, Constant]:
+    """Constants of the first rank, where it was read before."""
+    held = folder / CONSTANTS
+    return pickle.loads(held.read_bytes()) if held.is_file() else {}
 
 
 MOVES = VIEWS.union(

@@ -9,6 +9,7 @@ so that a mask for a batch costs no more than one for a row.
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -66,9 +67,11 @@ def evaluate_constants(
     constants: set[fx.Node],
     buffers: Mapping[str, torch.Tensor],
     take: Callable[[fx.Node, torch.Tensor], None],
+    known: frozenset[fx.Node] = frozenset(),
 ) -> None:
-    """Call `take(node, value)` for each node of the frontier; values are freed after last use."""
-    wanted = set(frontier(traced, constants))
+    """Call `take(node, value)` for each node of the frontier that is not known; values are freed
+    after last use."""
+    wanted = set(frontier(traced, constants)) - known
     needed: set[fx.Node] = set()
     stack = list(wanted)
     while stack:
@@ -89,6 +92,71 @@ def evaluate_constants(
                     uses[operand] -= 1
                     if uses[operand] == 0:
                         values.pop(operand, None)
+
+
+def derivations(
+    traced: Traced, constants: set[fx.Node], buffers: Mapping[str, torch.Tensor]
+) -> dict[fx.Node, str]:
+    """Of each constant, a digest of the ops of PyTorch that it is made by and of all that they are
+    given: where two graphs have the same, so have they the value. A constant that an op of anybody
+    else has part in has none, since such an op may ask for the rank."""
+    found: dict[fx.Node, str] = {}
+    for node in traced.graph.nodes:
+        if node not in constants:
+            continue
+        if node in traced.buffers or node.op == "get_attr":
+            text = _contents(_value(node, traced, buffers, {}))
+        else:
+            text = _made(node, found)
+        if text:
+            kind = _kind(node.meta.get("val"))
+            found[node] = hashlib.sha256(f"{text} {kind}".encode()).hexdigest()
+    return found
+
+
+def _contents(value: Any) -> str:
+    plain = isinstance(value, torch.Tensor) and type(value) is torch.Tensor
+    if not plain or value.layout != torch.strided or value.device.type != "cpu":
+        return ""
+    data: Any = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"{_kind(value)} {hashlib.sha256(data).hexdigest()}"
+
+
+def _made(node: fx.Node, found: Mapping[fx.Node, str]) -> str:
+    """An op and what it is given; empty where that is not known."""
+    target: Any = node.target
+    if target is not operator.getitem:
+        unset = getattr(target, "_opname", "").startswith(("empty", "new_empty"))
+        if getattr(target, "namespace", "") != "aten" or unset:
+            return ""
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return ""
+    if not all(n in found for n in node.all_input_nodes):
+        return ""
+    given: Any = map_arg((node.args, node.kwargs), lambda n: _Digest(found[n]))
+    return f"{target} {given}" if _plain(given) else ""
+
+
+class _Digest(str):
+    """Of an operand, in place of it."""
+
+
+def _plain(given: Any) -> bool:
+    if isinstance(given, (list, tuple)):
+        return all(map(_plain, given))
+    if isinstance(given, Mapping):
+        return all(map(_plain, given.values()))
+    kinds = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+    return given is None or isinstance(given, kinds)
+
+
+def _kind(val: Any) -> str:
+    """Extents in memory and dtype."""
+    if isinstance(val, (list, tuple)):
+        return str([_kind(v) for v in val])
+    if not isinstance(val, torch.Tensor):
+        return ""
+    return f"{val.dtype} {tuple(val.shape)} {val.stride()} {val.storage_offset()}"
 
 
 def _value(

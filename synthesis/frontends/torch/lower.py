@@ -18,7 +18,13 @@ from torch.fx.node import map_arg
 from synthesis.frontends.torch.aten import TABLE, Emit
 from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
-from synthesis.frontends.torch.folding import cast_lines, constant_nodes, evaluate_constants
+from synthesis.frontends.torch.folding import (
+    cast_lines,
+    constant_nodes,
+    derivations,
+    evaluate_constants,
+    frontier,
+)
 from synthesis.frontends.torch.provenance import Provenance, is_backward, layer_of
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.program.builder import Builder
@@ -80,7 +86,10 @@ class Lowering:
         name: str,
         mesh: Mesh = NO_MESH,
         groups: Mapping[str, str] | None = None,
+        known: dict[str, Constant] | None = None,
     ) -> None:
+        """`known`: constants of other graphs by how they are derived; those of this one are added
+        to them."""
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
@@ -93,7 +102,13 @@ class Lowering:
         self.e.consts = self.consts
         self.backward: set[str] = set()
         self.folded = constant_nodes(traced)
-        evaluate_constants(traced, self.folded, buffers, self._keep)
+        derived = derivations(traced, self.folded, buffers) if known is not None else {}
+        known = known if known is not None else {}
+        for node in frontier(traced, self.folded):
+            if derived.get(node) in known:
+                self.constants[node] = known[derived[node]]
+        evaluate_constants(traced, self.folded, buffers, self._keep, frozenset(self.constants))
+        known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
 
     def _keep(self, node: fx.Node, value: torch.Tensor) -> None:
         if value.dtype not in DTYPES:

@@ -13,6 +13,7 @@ import torch
 
 from synthesis.frontends.torch.aten import Emit
 from synthesis.frontends.torch.bias_normalize import leading_dims
+from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
@@ -52,8 +53,9 @@ class _RankLowering(Lowering):
         name: str,
         mesh: Mesh,
         groups: Mapping[str, tuple[str, ...]],
+        known: dict[str, Constant] | None,
     ) -> None:
-        super().__init__(traced, buffers, provenance, canonical, name, mesh)
+        super().__init__(traced, buffers, provenance, canonical, name, mesh, known=known)
         self.e = _Apart(self.b)
         self.e.groups = dict(groups)
         self.e.consts = self.consts
@@ -68,15 +70,18 @@ def lower_rank(
     mesh: Mesh,
     groups: Mapping[str, tuple[str, ...]],
     opened: bool = True,
+    known: dict[str, Constant] | None = None,
 ) -> Lowered:
     """The program of a rank, on the whole mesh; `groups` maps process groups to the mesh dims that
     they run along. `opened`: in primitive ops, rows merged as `leading_dims` has them; else as it
-    was lowered, as capture has it on one device.
+    was lowered, as capture has it on one device. `known`: constants of other ranks, by how they
+    are derived; those of this one are added to them.
 
     Raises:
         CaptureError: an op that has no meaning in the language, with its source line.
     """
-    lowered = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups).run()
+    lowering = _RankLowering(traced, buffers, provenance, canonical, name, mesh, groups, known)
+    lowered = lowering.run()
     program = live(_spoken(inline(lowered.program) if opened else lowered.program))
     program = _silent(leading_dims(program) if opened else program)
     return replace(lowered, program=_without_idle(program))
