@@ -18,7 +18,8 @@ from typing import Any
 import grimp
 
 from benchmarks.mutation_testing.corpus import cases
-from verifier.checker import check
+from verifier.checker import Accepted, Result, check
+from verifier.checker.replay import PARTS
 from verifier.problem import Problem
 from verifier.verdict import Proof
 from verifier.verification import verify
@@ -34,7 +35,7 @@ LAWS = {
 }
 CHECKER = "verifier.checker"
 REPLAY = "verifier.checker.replay"
-ELEMENTS = "verifier.checker.scalars"
+EVENTS = "verifier.order.from_program"
 OPS = "verifier.kernel.ops"
 """Imports its modules by name: an op is one file."""
 Line = tuple[str, int]
@@ -54,11 +55,21 @@ def reach(room: str = CHECKER) -> Reach:
     return Reach(frozenset(own), _reached(own | graph.find_descendants(OPS), graph))
 
 
-def for_claims() -> frozenset[str]:
-    """What the checker can reach where a certificate has claims: no comparison by elements."""
+def core() -> frozenset[str]:
+    """What the checker reaches where a certificate asks for none of `PARTS`."""
     graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
-    graph.remove_module(ELEMENTS)
+    for room in (*PARTS.values(), EVENTS):
+        for module in (room, *graph.find_descendants(room)):
+            graph.remove_module(module)
     return _reached({REPLAY} | graph.find_descendants(OPS), graph)
+
+
+def parts() -> dict[str, frozenset[str]]:
+    """What each part adds to that, where it is asked for."""
+    graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
+    known = core()
+    rooms = {name: {room, *graph.find_descendants(room)} for name, room in PARTS.items()}
+    return {name: _reached(room, graph) - known for name, room in rooms.items()}
 
 
 def _reached(begin: Iterable[str], graph: grimp.ImportGraph) -> frozenset[str]:
@@ -129,6 +140,7 @@ def page() -> str:
     """The page, made anew."""
     runs, engines = Runs(), Counter[str]()
     sections: list[int] = []
+    asked = Counter[tuple[str, ...]]()
     for case in cases():
         if case.kind in ("time", "schedule") or "right" not in case.sides:
             continue
@@ -136,15 +148,25 @@ def page() -> str:
         verdict = verify(problem)
         assert isinstance(verdict, Proof), case.path
         certificate = verdict.certificate
-        runs(lambda p=problem, c=certificate: check(c, p))
+        told: list[Result] = []
+        runs(lambda p=problem, c=certificate, told=told: told.append(check(c, p)))
+        (accepted,) = told
+        assert isinstance(accepted, Accepted), case.path
+        asked[accepted.rests] += 1
         engines[engine(verdict)] += 1
         if certificate["order"]:
             sections.append(len(json.dumps(certificate["order"])))
     found = reach()
-    return _written(found, runs.seen, engines, sections)
+    return _written(found, runs.seen, engines, sections, asked)
 
 
-def _written(found: Reach, seen: set[Line], engines: Counter[str], sections: Iterable[int]) -> str:
+def _written(
+    found: Reach,
+    seen: set[Line],
+    engines: Counter[str],
+    sections: Iterable[int],
+    asked: Counter[tuple[str, ...]],
+) -> str:
     sizes = list(sections)
     rooms = sorted({room_of(module) for module in found.all})
     rows: list[str] = []
@@ -163,9 +185,9 @@ def _written(found: Reach, seen: set[Line], engines: Counter[str], sections: Ite
             "",
             f"- The checker has {lines(found.own):,} lines of its own, and "
             f"{lines(found.all):,} with all that it can reach by imports; "
-            f"{lines(for_claims()):,} are reached by certificates that have claims, the others "
-            "compare single elements or make proofs. Z3 and runs on numbers are handed in: they "
-            "can reject a certificate, and show nothing.",
+            f"{lines(core()):,} are the core, for certificates that ask for no more; other parts "
+            "are loaded where a certificate asks for them, and a proof says which it rests on. Z3 "
+            "and runs on numbers are handed in: they can reject a certificate, and show nothing.",
             f"- {len(seen):,} lines run while it accepts the {sum(engines.values())} certificates "
             "of the corpus; the others are comments, blank lines and what these do not need.",
             f"- {len(sizes)} of these programs have events; what shows that they are in order "
@@ -174,6 +196,20 @@ def _written(found: Reach, seen: set[Line], engines: Counter[str], sections: Ite
             "| room | files | lines | run |",
             "|---|---|---|---|",
             *rows,
+            "",
+            "## What a proof rests on",
+            "",
+            "| part | loaded where asked for | lines | programs of the corpus |",
+            "|---|---|---|---|",
+            f"| core | always | {lines(core()):,} | {asked[()]} with nothing else |",
+            *(
+                f"| {name} | `{PARTS[name]}` | {lines(added):,} "
+                f"| {sum(count for rests, count in asked.items() if name in rests)} |"
+                for name, added in parts().items()
+            ),
+            "",
+            "Lines of a part are those that the core does not reach. A certificate that asks for "
+            "none of them is checked without loading one (`tests/checker/test_parts.py`).",
             "",
             "## What proved the corpus",
             "",

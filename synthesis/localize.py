@@ -21,8 +21,8 @@ from verifier.kernel.layout import (
     whole,
 )
 from verifier.kernel.ops import Refused
-from verifier.kernel.ops.indexing import shard_offset
 from verifier.kernel.program.program import Node
+from verifier.provers.placement.indexing import shard_offset
 
 LAZY = frozenset({"full", "iota", "expand"})
 """Ops whose result can be made in any layout: they wait until a layout is wanted."""

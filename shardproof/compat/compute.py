@@ -11,9 +11,9 @@ from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks, merged, real_dim
 from shardproof.compat.tensor import TensorState
 from verifier.kernel.ops import Refused
-from verifier.kernel.ops.views import regroup
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine
+from verifier.provers.placement.views import regroup
 
 EPS = Fraction(1, 100_000)
 

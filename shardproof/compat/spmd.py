@@ -10,9 +10,10 @@ from shardproof.compat.program import IROp, Ranks
 from shardproof.compat.sharding import LocalSPMDType
 from shardproof.compat.tensor import TensorState
 from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.ops import Operands, Placed, Refused, lookup
+from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Attr, Mesh
+from verifier.provers.placement import Operands, Placed, place
 
 R, INV, V, P = LocalSPMDType
 
@@ -89,7 +90,7 @@ def _place(op: str, *kinds: LocalSPMDType, **attrs: Attr) -> Placed:
     given = lookup(op).with_defaults({**attrs})
     layouts = tuple(AS_LAYOUT[k] for k in kinds)
     try:
-        found = lookup(op).place(lookup(op), Operands(layouts, tuple(given.items()), MESH))
+        found = place(lookup(op), Operands(layouts, tuple(given.items()), MESH))
     except Refused as refused:
         shown = ", ".join(f"{k.name} ({k.value})" for k in kinds)
         raise SPMDConsistencyError(f"SPMD violation: {op} of {shown}: {refused.reason}") from None

@@ -9,8 +9,10 @@ from typing import Any
 from synthesis.localize import VIEWS, Reading, localize
 from synthesis.lower.state import ONE, State, Value
 from verifier.kernel.layout import Layout, split_leading, whole
-from verifier.kernel.ops import Operands, Placed, Refused, lookup
+from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.program.program import Node
+from verifier.provers.placement import Operands, Placed
+from verifier.provers.placement import place as placements
 
 
 def reading(state: State, node: Node, result: Layout | None = None) -> Reading:
@@ -50,7 +52,7 @@ def place(
     for option in localize(node, layouts, wanted):
         given = tuple(sorted(op.with_defaults(option).items()))
         try:
-            placed = op.place(op, Operands(layouts, given, mesh, zeros))
+            placed = placements(op, Operands(layouts, given, mesh, zeros))
         except Refused:
             continue
         match = next((p for p in placed if _means(p, attrs, wanted)), None)

@@ -17,8 +17,9 @@ from verifier.domains.floats import Floats
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import ShapeError
-from verifier.kernel.program.registry import Placed, infer_types
+from verifier.kernel.program.registry import infer_types
 from verifier.kernel.program.types import Mesh, TensorType
+from verifier.provers.placement import Placed
 from verifier.smt.instances import Piece
 from verifier.terms import ONE, Ref, Terms
 

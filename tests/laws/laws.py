@@ -1,7 +1,7 @@
 """The law of placement, checked on values and by Z3, and a table of what was checked.
 
-The law: where `op.place` claims that the results of the ranks are pieces of `scale` times the op
-on the whole operands, scattering the operands, running the op on every rank and gathering by the
+The law: where a placement rule claims that the results of the ranks are pieces of `scale` times the
+op on the whole operands, scattering the operands, running the op on every rank and gathering by the
 claimed layout gives exactly that, and ranks that hold the same piece agree.
 """
 
@@ -22,9 +22,10 @@ from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import REGISTRY
-from verifier.kernel.program.registry import Op, Placed, Refused
+from verifier.kernel.program.registry import Op, Refused
 from verifier.kernel.program.types import FLOATS
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
+from verifier.provers.placement import Placed, place
 from verifier.smt import solver as smt
 from verifier.smt.instances import Instance, Piece
 from verifier.smt.lemmas import LEMMAS
@@ -140,7 +141,7 @@ def placed_cases(op: Op, limit: int, tries: int, seed: int) -> Iterator[tuple[Ca
         for case in cases(op, mesh, rng, tries):
             try:
                 lands(case)
-                claims = op.place(op, case.operands)
+                claims = place(op, case.operands)
             except Refused:
                 claims = []
             claimed += bool(claims)

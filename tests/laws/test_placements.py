@@ -12,8 +12,9 @@ from tests.laws.laws import check, survey
 from tests.laws.samples import Case, cases, forms
 from verifier.domains import Field, Floats
 from verifier.kernel.layout import Layout, from_placements
-from verifier.kernel.ops import REGISTRY, Operands, Placed, Refused
+from verifier.kernel.ops import REGISTRY, Refused
 from verifier.kernel.program import Affine, IRError, Mesh
+from verifier.provers.placement import Operands, Placed, place
 
 TP = Mesh.of(tp=2)
 APART = ("composite", "control")
@@ -48,7 +49,7 @@ def test_a_rule_that_claims_too_much_is_caught(name: str, wrong: object) -> None
     caught = 0
     for case in cases(op, TP, rng, 60):
         try:
-            op.place(op, case.operands)
+            place(op, case.operands)
         except Refused:
             placed: Placed = wrong(case)  # type: ignore[operator]
             shapes = [layout.local_shape for layout in case.layouts]
@@ -62,7 +63,7 @@ def placed(name: str, *given: tuple[tuple[int, ...], str], **attrs: object) -> l
     layouts = tuple(from_placements(shape, [("tp", 2, p)]) for shape, p in given)
     op = REGISTRY[name]
     items = tuple(sorted(op.with_defaults(attrs).items()))
-    return op.place(op, Operands(layouts, items, TP))
+    return place(op, Operands(layouts, items, TP))
 
 
 ACCEPTED = [
@@ -145,7 +146,7 @@ def test_a_ramp_over_two_mesh_dims_with_one_step_is_refused() -> None:
     offset = Affine.of(0, {"dp": 4, "tp": 4})
     attrs = (("dim", 0), ("dtype", "i64"), ("offset", offset), ("shape", (4,)))
     with pytest.raises(Refused):
-        op.place(op, Operands((), attrs, mesh))
+        place(op, Operands((), attrs, mesh))
 
 
 def test_a_zero_does_not_hide_two_sums_over_different_mesh_dims() -> None:
@@ -153,16 +154,16 @@ def test_a_zero_does_not_hide_two_sums_over_different_mesh_dims() -> None:
     whole = Layout.replicate((4, 4))
     layouts = (whole, whole.with_partial([("tp", "sum")]), whole.with_partial([("dp", "sum")]))
     with pytest.raises(Refused):
-        op.place(op, Operands(layouts, (("dim", 0),), mesh, frozenset({0})))
+        place(op, Operands(layouts, (("dim", 0),), mesh, frozenset({0})))
 
 
 def test_a_gather_over_two_mesh_dims_joins_in_their_order() -> None:
     op, mesh = REGISTRY["all_gather"], Mesh.of(dp=2, tp=2)
     layout = from_placements((8,), [("dp", 2, "S(0)"), ("tp", 2, "S(0)")])
     good = Operands((layout,), (("dim", 0), ("mesh_dim", ("dp", "tp"))), mesh)
-    (claim,) = op.place(op, good)
+    (claim,) = place(op, good)
     assert claim.layouts[0] == Layout.replicate((8,))
     case = Case(op, mesh, (layout,), ("f32",), good.attrs)
     assert check(case, claim, Field(), np.random.default_rng(0)) is None
     with pytest.raises(Refused):
-        op.place(op, Operands((layout,), (("dim", 0), ("mesh_dim", ("tp", "dp"))), mesh))
+        place(op, Operands((layout,), (("dim", 0), ("mesh_dim", ("tp", "dp"))), mesh))

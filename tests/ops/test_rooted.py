@@ -87,10 +87,11 @@ def test_they_are_adjoint() -> None:
 
 
 def test_a_pending_sum_does_not_split_over_its_own_ranks() -> None:
-    from verifier.kernel.ops import REGISTRY, Operands
+    from verifier.kernel.ops import REGISTRY
+    from verifier.provers.placement import Operands, place
 
     op = REGISTRY["scatter"]
     waiting = from_placements((6, 4), [("tp", 3, "P")])
     given = Operands((waiting,), (("dim", 0), ("index", 0), ("mesh_dim", "tp")), TP)
     with pytest.raises(Refused):
-        op.place(op, given)
+        place(op, given)

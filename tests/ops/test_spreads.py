@@ -10,9 +10,9 @@ import pytest
 
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.layout import Atom, Dim, global_extent, normal
-from verifier.kernel.ops.views import FEW_READINGS, spreads
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
+from verifier.provers.placement.views import FEW_READINGS, spreads
 from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from verifier.kernel.inline import inline
 from verifier.kernel.program.program import Program
-from verifier.order.events import TimeProgram
-from verifier.order.from_program import from_program
 from verifier.problem import Problem
 from verifier.text.digest import digest
 from verifier.text.wellformed import shared, well_formed
+
+if TYPE_CHECKING:
+    from verifier.order.events import TimeProgram
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Prepared:
     @cached_property
     def events(self) -> TimeProgram:
         """What the ranks do in time. Raises IRError where that cannot be told."""
+        from verifier.order.from_program import from_program
+
         return from_program(self.problem.distributed, meetings=True)
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from verifier.checker.certificate import sealed
 from verifier.checker.prepared import Prepared
 from verifier.checker.replay import Rejected, Result, check
-from verifier.checker.scalars import certify
-from verifier.provers.scalars import Decision
 from verifier.verdict import Acceptance, Proof
 
 if TYPE_CHECKING:
+    from verifier.provers.scalars.answers import Decision
     from verifier.smt.answers import Answers
 
 
@@ -31,6 +30,8 @@ def prove_by_elements(
     `order` is what shows that events are in order. Where that is not known, and so not `timed`,
     the decision alone is returned.
     """
+    from verifier.checker.scalars import certify
+
     found, document = certify(given, masks=masks)
     if document is None or not timed:
         return found

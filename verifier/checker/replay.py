@@ -32,7 +32,6 @@ from verifier.kernel.contract import check as check_contract
 from verifier.kernel.inline import inline
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.peeling import Peel, PeelError, peeled
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.program import Node, Program
@@ -68,11 +67,15 @@ class Accepted:
     """How far Z3 shows the steps, where it was asked."""
     engine: str = ""
     """What was made again where there are no steps, by the code that the prover uses."""
+    rests: tuple[str, ...] = ()
+    """What it rests on besides the rules for claims, of `PARTS`: each a room that nothing else
+    of the checker reaches."""
 
     def __str__(self) -> str:
         steps = f"; {self.steps}" if self.steps is not None else ""
         engine = f"; engine: {self.engine}" if self.engine else ""
-        return f"certificate accepted, {self.claims} claims{steps}{engine}"
+        rests = f"; with {', '.join(self.rests)}" if self.rests and not self.engine else ""
+        return f"certificate accepted, {self.claims} claims{steps}{engine}{rests}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,17 @@ Known = dict[str, list[Claim]]
 Shown = Callable[[Row, Ref], bool]
 Stated = tuple[list[tuple[Row, Claim, str]], list[Claim]]
 """Rows that something has to give, each with its claim and its place; and all claims."""
+
+
+PARTS = {
+    "laws of terms": "verifier.provers.rewrite",
+    "index notation": "verifier.provers.canonical",
+    "cross entropies opened": "verifier.provers.cross_entropy",
+    "loop peeling": "verifier.kernel.peeling",
+    "order in time": "verifier.checker.order",
+    "single elements": "verifier.checker.scalars",
+}
+"""What a certificate may ask for besides rules for claims, and the room that is loaded for it."""
 
 
 OTHER_VERSION = (
@@ -146,7 +160,8 @@ def check(
             return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
         if steps is not None and steps.terms.wrong:
             return Rejected(f"numbers refute an equality: {steps.terms.wrong}", "the terms")
-        return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps)
+        used = _used(at, one)
+        return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps, rests=used)
     except _BrokenError as broken:
         return broken.rejected
     except NotShownError as error:
@@ -176,7 +191,26 @@ def _again(certificate: Mapping[str, Any], given: Prepared, evaluated: Decision 
     except ReplayError as error:
         return Rejected(str(error), "the comparison")
     assumed = (*_assumed(problem.contract), *found.assumptions)
-    return Accepted(len(found.forms), found.scope, assumed, engine=engine)
+    used = _used(Cursor(certificate, "certificate"), None)
+    return Accepted(len(found.forms), found.scope, assumed, engine=engine, rests=used)
+
+
+def _used(at: Cursor, one: Sequential | None) -> tuple[str, ...]:
+    """Which of `PARTS` was needed."""
+    said = {
+        "laws of terms": "laws" in at,
+        "index notation": one is not None and _keyed(one),
+        "cross entropies opened": "opened" in at,
+        "loop peeling": "peels" in at,
+        "order in time": bool(at["order"].items()),
+        "single elements": one is None,
+    }
+    return tuple(name for name in PARTS if said[name])
+
+
+def _keyed(one: Sequential) -> bool:
+    """Whether terms of a program, or of a repeated block of it, were compared in index notation."""
+    return "keys" in vars(one) or any(_keyed(scan.inner) for scan in one.scans)
 
 
 def _tables(one: Sequential) -> Iterator[Told]:
@@ -270,8 +304,12 @@ def _opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
 
 def _cut(at: Cursor, sequential: Program) -> Program:
     """The one-device program with those steps of repeated blocks written out that are named."""
+    if "peels" not in at:
+        return sequential
+    from verifier.kernel.peeling import Peel, PeelError, peeled
+
     peels: list[Peel] = []
-    for item in at["peels"].items() if "peels" in at else []:
+    for item in at["peels"].items():
         block, kept = _pair(item)
         runs = [(a.integer(), b.integer()) for a, b in map(_pair, kept.items())]
         peels.append(Peel(block.text(), tuple(runs)))

@@ -23,8 +23,9 @@ from tests.laws.samples.tensors import TENSORS, reduced
 from verifier.kernel.layout import Atom, Dim, Layout, normal
 from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.registry import Op, Operands
+from verifier.kernel.program.registry import Op
 from verifier.kernel.program.types import Attr, Mesh
+from verifier.provers.placement import Operands
 
 MESHES = (Mesh.of(tp=2), Mesh.of(tp=3), Mesh.of(dp=2, tp=2))
 

@@ -8,15 +8,11 @@ from itertools import accumulate
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.ops.cumulative import whole_rows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
@@ -31,13 +27,6 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     return (TensorType(x.shape, x.dtype if x.is_float else "i64"),)
 
 
-def _place(op: Op, given: Operands) -> list[Placed]:
-    whole_rows(op, given)
-    for name, fold in given.layouts[0].partial:
-        raise Refused(f"multiplies a pending {fold} over {name}", name, 0)
-    return [Placed((given.layouts[0],), given.attrs)]
-
-
 def _cumprod(d: Domain, x: Array, dim: int) -> Array:
     lines = np.moveaxis(x, dim, 0)
     return np.moveaxis(np.stack(list(accumulate(lines, d.mul))), 0, dim) if len(lines) else x
@@ -50,7 +39,6 @@ cumprod = register(
         "... [dim] -> ... [dim]",
         _cumprod,
         _types,
-        _place,
         attrs={"dim": REQUIRED},
         flops=lambda types, results, _: results[0].size,
         doc="Product of the entries up to each one along `dim`. The dim must be whole.",

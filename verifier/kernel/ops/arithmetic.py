@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.ops.map import broadcast_shape, declare, one, place_map, promote, two
+from verifier.kernel.ops.map import broadcast_shape, declare, one, promote, two
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
 from verifier.kernel.program.traits import (
@@ -268,7 +268,6 @@ where = register(
         "..., ..., ... -> ...",
         _where,
         _where_types,
-        place_map,
         linear=(frozenset({1, 2}),),
         flops=lambda types, results, _: results[0].size,
         doc="`a` where the condition holds, else `b`. Linear in `a` and `b` together.",

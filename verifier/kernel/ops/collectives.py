@@ -9,27 +9,22 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce as fold_left
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.layout import Atom, Layout, bound, split_leading
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
 from verifier.kernel.program.traits import Traits, among, among_or_zero, reduced
-from verifier.kernel.program.types import Attr, Mesh, TensorType, mesh_dims
+from verifier.kernel.program.types import Attr, TensorType, mesh_dims
 
 REDUCE = ("sum", "avg", "max", "min")
 
@@ -77,152 +72,6 @@ def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
     }
     out = fold_left(pick[how], parts)
     return d.mul(d.lift(out), d.const(Fraction(1, len(parts)))) if how == "avg" else out
-
-
-def _settle(layout: Layout, name: str, size: int, how: str) -> tuple[Layout, Fraction]:
-    """The layout and scale after a reduction over one mesh dim."""
-    if size == 1:
-        return layout, Fraction(1)
-    pending = layout.fold(name)
-    if name in layout.sharded:
-        raise Refused(f"reduces over {name} a value that is split over {name}", name, 0)
-    if pending is None:
-        scale = Fraction(size) if how == "sum" else Fraction(1)
-        return layout, scale
-    if how in ("max", "min"):
-        if pending != how:
-            raise Refused(
-                f"takes the {how} over {name} of a value that waits for a {pending}", name, 0
-            )
-        scale = Fraction(1)
-    else:
-        if pending != "sum":
-            raise Refused(f"sums over {name} a value that waits for a {pending}", name, 0)
-        scale = Fraction(1, size) if how == "avg" else Fraction(1)
-    return layout.with_partial(p for p in layout.partial if p[0] != name), scale
-
-
-def _other_folds(layout: Layout, names: tuple[str, ...], how: str) -> None:
-    for name, fold in layout.partial:
-        if name in names or fold == how or (fold == "sum" and how == "avg"):
-            continue
-        raise Refused(f"a {how} does not commute with the {fold} pending over {name}", name, 0)
-
-
-def _all_reduce_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    scale = Fraction(1)
-    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
-    _other_folds(layout, names, how)
-    for name in names:
-        layout, factor = _settle(layout, name, given.mesh[name], how)
-        scale *= factor
-    return [Placed((layout,), scale=scale, moves=True)]
-
-
-def _chunk(layout: Layout, name: str, size: int, dim: int) -> Layout:
-    if size == 1:
-        return layout
-    if name in layout.mentioned:
-        raise Refused(f"splits over {name} a value that already depends on {name}", name, 0)
-    atoms = split_leading(layout.dims[dim], size, name)
-    if atoms is None:
-        raise Refused(f"dim {dim} does not divide into {size} equal pieces", name, 0)
-    return layout.with_dim(dim, atoms)
-
-
-def _reduce_scatter_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    scale = Fraction(1)
-    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
-    _other_folds(layout, names, how)
-    for name in names:
-        layout, factor = _settle(layout, name, given.mesh[name], how)
-        scale *= factor
-    for name in names:
-        layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
-    return [Placed((layout,), scale=scale, moves=True)]
-
-
-def _gathered(layout: Layout, names: tuple[str, ...], mesh: Mesh, index: int) -> Layout:
-    """Join the pieces of one dim over mesh dims, in that order.
-
-    No free atom may stand before them; splits over other mesh dims may: they do not move.
-    """
-    dim = layout.dims[index]
-    live = [name for name in names if mesh[name] > 1]
-    if not live:
-        return layout
-    at = 0
-    while at < len(dim) and dim[at].mesh_dim not in (None, live[0]):
-        at += 1
-    end = at + len(live)
-    for name, atom in zip_longest(live, dim[at:end]):
-        if atom is not None and atom.mesh_dim == name:
-            continue
-        if name in bound(dim):
-            why = f"gathers dim {index} in rank order, but {name} is not outermost on a rank"
-        else:
-            why = f"gathers dim {index} over {name}, which does not split it"
-        raise Refused(why, name, 0)
-    return layout.with_dim(index, (*dim[:at], *(Atom(a.size) for a in dim[at:end]), *dim[end:]))
-
-
-def _all_gather_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    names = mesh_dims(given.attr("mesh_dim"))
-    return [Placed((_gathered(layout, names, given.mesh, given.attr("dim")),), moves=True)]
-
-
-def _shard_slice_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    for name in mesh_dims(given.attr("mesh_dim")):
-        layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
-    return [Placed((layout,), moves=True)]
-
-
-def _all_to_all_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    names = mesh_dims(given.attr("mesh_dim"))
-    split, concat = given.attr("split_dim"), given.attr("concat_dim")
-    if split == concat:
-        return [Placed((_exchanged(layout, names, given.mesh, split),), moves=True)]
-    layout = _gathered(layout, names, given.mesh, concat)
-    for name in names:
-        layout = _chunk(layout, name, given.mesh[name], split)
-    return [Placed((layout,), moves=True)]
-
-
-def _exchanged(layout: Layout, names: tuple[str, ...], mesh: Mesh, dim: int) -> Layout:
-    """Chunks of a dim change places with the ranks that hold it: [n@r, n, k] becomes [n, n@r, k].
-
-    What says the chunk on a rank says the rank afterwards, and what said the rank the chunk.
-    """
-    marked = {name: f"{name} to be" for name in names}
-    for name in names:
-        layout = _chunk(layout, marked[name], mesh[name], dim)
-    layout = _gathered(layout, names, mesh, dim)
-    back = {mark: name for name, mark in marked.items()}
-    atoms = (Atom(a.size, back.get(a.mesh_dim or "", a.mesh_dim)) for a in layout.dims[dim])
-    return layout.with_dim(dim, tuple(atoms))
-
-
-def _on_coord_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    (name,) = mesh_dims(given.attr("mesh_dim"))
-    index = given.attr("index")
-    if not 0 <= index < given.mesh[name]:
-        raise Refused(f"coordinate {index} of {name}={given.mesh[name]}", name, 0)
-    if given.mesh[name] == 1:
-        return [Placed((layout,), moves=True)]
-    if name in layout.mentioned:
-        raise Refused(
-            f"keeps one rank's part over {name} of a value that depends on {name}", name, 0
-        )
-    for other, fold in layout.partial:
-        if fold != "sum":
-            raise Refused(f"inserts zeros into a pending {fold} over {other}", other, 0)
-    return [Placed((layout.with_partial((*layout.partial, (name, "sum"))),), moves=True)]
 
 
 def _same(site: Site) -> tuple[TensorType, ...]:
@@ -297,7 +146,6 @@ def _collective(
     name: str,
     meaning: Callable[..., list[Array]],
     types: Callable[[Site], tuple[TensorType, ...]],
-    place: Callable[[Op, Operands], list[Placed]],
     attrs: dict[str, Any],
     doc: str,
     traits: Traits,
@@ -309,7 +157,6 @@ def _collective(
             "... -> ...",
             meaning,
             types,
-            place,
             linear=(frozenset({0}),),
             attrs={"mesh_dim": REQUIRED, **attrs},
             flops=lambda types, results, _: 0,
@@ -323,7 +170,6 @@ all_reduce = _collective(
     "all_reduce",
     _all_reduce,
     _same,
-    _all_reduce_place,
     {"reduce": "sum"},
     "Partial to Replicate: reduce the values of a group, everyone gets the result.",
     Traits(keeps=1, adds=True, meets="all_reduce", levels=True, bounds=reduced),
@@ -332,7 +178,6 @@ all_gather = _collective(
     "all_gather",
     _all_gather,
     _gather_types,
-    _all_gather_place,
     {"dim": REQUIRED},
     "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
     Traits(analytic=True, keeps=1, meets="all_gather", levels=True, bounds=among),
@@ -341,7 +186,6 @@ reduce_scatter = _collective(
     "reduce_scatter",
     _reduce_scatter,
     _scatter_types,
-    _reduce_scatter_place,
     {"dim": REQUIRED, "reduce": "sum"},
     "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
     Traits(keeps=1, adds=True, meets="reduce_scatter", bounds=reduced),
@@ -350,7 +194,6 @@ shard_slice = _collective(
     "shard_slice",
     _shard_slice,
     _scatter_types,
-    _shard_slice_place,
     {"dim": REQUIRED},
     "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
     Traits(analytic=True, keeps=1, bounds=among),
@@ -359,7 +202,6 @@ all_to_all = _collective(
     "all_to_all",
     _all_to_all,
     _all_to_all_types,
-    _all_to_all_place,
     {"split_dim": REQUIRED, "concat_dim": REQUIRED},
     "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
     "chunks join in the order of their senders.",
@@ -369,7 +211,6 @@ on_coord = _collective(
     "on_coord",
     _on_coord,
     _same,
-    _on_coord_place,
     {"index": 0},
     "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
     Traits(analytic=True, keeps=0, bounds=among_or_zero),

@@ -11,19 +11,12 @@ from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
 from verifier.kernel.program.types import TensorType
 
 Body = Callable[..., str | tuple[str, ...]]
-
-
-def _place(op: Op, given: Operands) -> list[Placed]:
-    raise Refused(f"{op.name} is inlined before it is related")
 
 
 def _meaning(*_: Any, **__: Any) -> Any:
@@ -53,7 +46,6 @@ def composite(signature: str, **attrs: Any) -> Callable[[Body], Op]:
                 signature,
                 _meaning,
                 types,
-                _place,
                 attrs=attrs,
                 expand=body,
                 doc=doc,

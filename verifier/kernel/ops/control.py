@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from verifier.kernel.program.registry import REQUIRED, Op, Operands, Placed, Refused, Site, register
+from verifier.kernel.program.registry import REQUIRED, Op, Site, register
 from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
 
@@ -48,10 +48,6 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     return (*results[: site.attrs["carry"]], *ys)
 
 
-def _place(op: Op, given: Operands) -> list[Placed]:
-    raise Refused("scan is related by its body")
-
-
 def _meaning(*_: Any, **__: Any) -> Any:
     raise TypeError("scan is evaluated by the interpreter")
 
@@ -63,7 +59,6 @@ scan = register(
         "carry, xs, const -> carry, ys",
         _meaning,
         _types,
-        _place,
         attrs={"length": REQUIRED, "carry": REQUIRED, "xs": REQUIRED, "reverse": False},
         doc="A block repeated `length` times.",
         traits=Traits(analytic=True),

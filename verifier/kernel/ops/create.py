@@ -7,21 +7,16 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.layout import Atom, Dim, Layout, normal
 from verifier.kernel.ops.map import is_integer
-from verifier.kernel.ops.views import spreads
 from verifier.kernel.program.registry import (
     REQUIRED,
     SPREADS,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
 from verifier.kernel.program.traits import Traits, literal
-from verifier.kernel.program.types import FLOATS, Affine, TensorType
+from verifier.kernel.program.types import FLOATS, TensorType
 
 
 def _full_types(site: Site) -> tuple[TensorType, ...]:
@@ -43,17 +38,6 @@ def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Arr
     return np.full(shape, int(value), dtype=bool if dtype == "bool" else np.int64)
 
 
-def _full_place(op: Op, given: Operands) -> list[Placed]:
-    out: list[Placed] = []
-    shape = tuple(given.attr("shape"))
-    for chosen in spreads(shape, given.mesh, frozenset(), given.known):
-        layout = Layout(tuple(chosen[i] for i in range(len(shape))))
-        attrs = dict(given.attrs)
-        attrs["shape"] = layout.global_shape
-        out.append(Placed((layout,), tuple(sorted(attrs.items()))))
-    return out
-
-
 full = register(
     Op(
         "full",
@@ -61,7 +45,6 @@ full = register(
         "-> ...",
         _full,
         _full_types,
-        _full_place,
         attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
         flops=lambda types, results, _: 0,
         doc="A constant. The same under every layout.",
@@ -87,28 +70,6 @@ def _iota(d: Domain, shape: tuple[int, ...], dim: int, offset: int, dtype: str) 
     return d.lift(out) if dtype in FLOATS else out
 
 
-def _iota_place(op: Op, given: Operands) -> list[Placed]:
-    shape, dim, offset = tuple(given.attr("shape")), given.attr("dim"), given.attr("offset")
-    affine = offset if isinstance(offset, Affine) else Affine.of(offset)
-    atoms: list[Atom] = []
-    inner = shape[dim]
-    for name, step in sorted(affine.terms, key=lambda t: t[1]):
-        if step != inner:
-            raise Refused(f"an index ramp of {shape[dim]} entries starts at {affine}", name, None)
-        inner *= given.mesh[name]
-        atoms.insert(0, Atom(given.mesh[name], name))
-    ramp: Dim = normal([*atoms, Atom(shape[dim])])
-    used = frozenset(name for name, _ in affine.terms)
-    extents = [None if i == dim else n for i, n in enumerate(shape)]
-    out: list[Placed] = []
-    for chosen in spreads(extents, given.mesh, used, given.known):
-        layout = Layout(tuple(chosen.get(i, ramp) for i in range(len(shape))))
-        attrs = dict(given.attrs)
-        attrs["shape"], attrs["offset"] = layout.global_shape, affine.const
-        out.append(Placed((layout,), tuple(sorted(attrs.items()))))
-    return out
-
-
 iota = register(
     Op(
         "iota",
@@ -116,7 +77,6 @@ iota = register(
         "-> ...",
         _iota,
         _iota_types,
-        _iota_place,
         attrs={"shape": REQUIRED, "dim": REQUIRED, "offset": 0, "dtype": "i64"},
         flops=lambda types, results, _: 0,
         doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",

@@ -8,27 +8,16 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.layout import bound
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
 from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
-
-
-def whole_rows(op: Op, given: Operands) -> None:
-    """The rows that an op reads as a whole are whole on each rank. Raises Refused."""
-    names = bound(given.layouts[0].dims[given.number("dim")])
-    if names:
-        raise Refused(f"{op.name} along dim {given.number('dim')}, which is split", names[0], 0)
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:
@@ -50,15 +39,6 @@ def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
     return np.moveaxis(out, 0, dim)
 
 
-def _place(op: Op, given: Operands) -> list[Placed]:
-    whole_rows(op, given)
-    (x,) = given.layouts
-    for name, fold in x.partial:
-        if fold != "sum":
-            raise Refused(f"adds up a pending {fold} over {name}", name, 0)
-    return [Placed((x,), given.attrs)]
-
-
 cumsum = register(
     Op(
         "cumsum",
@@ -66,7 +46,6 @@ cumsum = register(
         "... [dim] -> ... [dim]",
         _cumsum,
         _types,
-        _place,
         linear=(frozenset({0}),),
         attrs={"dim": REQUIRED, "exclusive": False},
         flops=lambda types, results, _: results[0].size,

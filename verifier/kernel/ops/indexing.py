@@ -13,70 +13,16 @@ from fractions import Fraction
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.layout import Dim, Layout, bound, global_extent, local_extent
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
 from verifier.kernel.program.traits import Traits, among_or_zero
-from verifier.kernel.program.types import Affine, TensorType
-
-Offset = int | Affine
-
-
-def window(dim: Dim, offset: Offset) -> str | None:
-    """The mesh dim over which `dim` is split with each rank's window starting at `offset`.
-
-    None for an unsplit dim at offset 0. Raises Refused where offset and split disagree.
-    """
-    affine = offset if isinstance(offset, Affine) else Affine.of(offset)
-    names = list(bound(dim))
-    if not names:
-        if affine != Affine():
-            raise Refused(f"the index window starts at {affine}, the rows are not split", None, 0)
-        return None
-    if len(names) > 1 or dim[0].mesh_dim is None:
-        raise Refused(
-            f"the rows are split over {', '.join(names)} in pieces, not in one block", names[0], 0
-        )
-    expected = Affine.of(0, {names[0]: local_extent(dim)})
-    if affine != expected:
-        raise Refused(
-            f"the index window starts at {affine}, the rows of a rank at {expected}", names[0], 0
-        )
-    return names[0]
-
-
-def _no_fold(op: Op, layout: Layout, operand: int) -> None:
-    if layout.partial:
-        name, fold = layout.partial[0]
-        raise Refused(f"the index waits for a {fold} over {name}", name, operand)
-
-
-def _combine(values: Layout, names: list[str | None], dims: Sequence[Dim]) -> Layout:
-    partial = dict(values.partial)
-    for name, fold in values.partial:
-        if fold != "sum":
-            raise Refused(
-                f"a pending {fold} over {name} does not pass through a masked lookup", name, 0
-            )
-    for name in names:
-        if name is not None:
-            if name in partial:
-                raise Refused(f"rows are split over {name}, over which a sum is pending", name, 0)
-            partial[name] = "sum"
-    used = [n for d in dims for n in bound(d)]
-    clash = next((n for n in used if used.count(n) > 1 or n in partial), None)
-    if clash:
-        raise Refused(f"index and rows are both split over {clash}", clash, 1)
-    return Layout(tuple(dims)).with_partial(partial.items())
+from verifier.kernel.program.types import TensorType
 
 
 def _zeros(d: Domain, shape: tuple[int, ...], like: Array) -> Array:
@@ -110,19 +56,6 @@ def _take(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array:
     return np.where(mask, out, zero)
 
 
-def _take_place(op: Op, given: Operands) -> list[Placed]:
-    x, idx = given.layouts
-    dim = given.number("dim")
-    _no_fold(op, idx, 1)
-    name = window(x.dims[dim], given.attr("offset"))
-    layout = _combine(x, [name], (*x.dims[:dim], *idx.dims, *x.dims[dim + 1 :]))
-    for other in x.partial:
-        if other[0] in idx.sharded:
-            raise Refused(f"the index is split over {other[0]}", other[0], 1)
-    facts = (f"windows of {name} cover the rows once",) if name else ()
-    return [Placed((layout,), (("dim", dim), ("offset", 0)), facts=facts)]
-
-
 LOOKS = Traits(keeps=0, index=1, bounds=among_or_zero)
 """Of ops that read entries at indices, and 0 beside the window."""
 
@@ -133,7 +66,6 @@ take = register(
         "... v ..., i -> ... i ...",
         _take,
         _take_types,
-        _take_place,
         linear=(frozenset({0}),),
         attrs={"dim": 0, "offset": 0},
         flops=lambda types, results, _: 0,
@@ -163,49 +95,6 @@ def _index_add(d: Domain, g: Array, idx: Array, size: int, offset: int) -> Array
     return out
 
 
-def _windowed_size(
-    op: Op, given: Operands, mesh_dims: frozenset[str]
-) -> list[tuple[int, str | None]]:
-    """(global size, mesh dim) readings of `size` and `offset`."""
-    size, offset = given.number("size"), given.attr("offset")
-    affine = offset if isinstance(offset, Affine) else Affine.of(offset)
-    if affine == Affine():
-        return [(size, None)]
-    if affine.const == 0 and len(affine.terms) == 1 and affine.terms[0][1] == size:
-        name = affine.terms[0][0]
-        if name in given.mesh:
-            return [(size * given.mesh[name], name)]
-    raise Refused(f"{op.name} into a window of {size} rows that starts at {affine}", None, 0)
-
-
-def _index_add_place(op: Op, given: Operands) -> list[Placed]:
-    from verifier.kernel.layout import Atom, normal
-
-    g, idx = given.layouts
-    _no_fold(op, idx, 1)
-    (total, name) = _windowed_size(op, given, g.mentioned)[0]
-    n = len(idx.dims)
-    if g.dims[:n] != idx.dims:
-        raise Refused(
-            "values and index are split differently",
-            next(iter(sorted(g.sharded ^ idx.sharded)), None),
-            1,
-        )
-    if name and name in g.mentioned | idx.mentioned:
-        raise Refused(f"rows are split over {name}, and so are the values", name, 0)
-    atoms = [Atom(given.mesh[name], name)] if name else []
-    rows = normal([*atoms, Atom(given.number("size"))])
-    partial = dict(g.partial)
-    for d in idx.dims:
-        for axis in bound(d):
-            partial[axis] = "sum"
-    for axis, fold in partial.items():
-        if fold != "sum":
-            raise Refused(f"adds up a pending {fold} over {axis}", axis, 0)
-    layout = Layout((rows, *g.dims[n:])).with_partial(partial.items())
-    return [Placed((layout,), (("offset", 0), ("size", total)))]
-
-
 index_add = register(
     Op(
         "index_add",
@@ -213,7 +102,6 @@ index_add = register(
         "i ..., i -> v ...",
         _index_add,
         _index_add_types,
-        _index_add_place,
         linear=(frozenset({0}),),
         attrs={"size": REQUIRED, "offset": 0},
         flops=lambda types, results, _: types[0].size,
@@ -242,23 +130,6 @@ def _take_along(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array
     return np.where(inside, out, zero)
 
 
-def _along_dims(x: Layout, idx: Layout, dim: int) -> None:
-    for i, (a, b) in enumerate(zip(x.dims, idx.dims, strict=True)):
-        if i != dim and a != b:
-            name = next(iter((*bound(a), *bound(b))), None)
-            raise Refused(f"values and index are split differently at dim {i}", name, 1)
-
-
-def _take_along_place(op: Op, given: Operands) -> list[Placed]:
-    x, idx = given.layouts
-    dim = given.number("dim")
-    _no_fold(op, idx, 1)
-    _along_dims(x, idx, dim)
-    name = window(x.dims[dim], given.attr("offset"))
-    layout = _combine(x, [name], idx.dims)
-    return [Placed((layout,), (("dim", dim), ("offset", 0)))]
-
-
 take_along = register(
     Op(
         "take_along",
@@ -266,7 +137,6 @@ take_along = register(
         "... v ..., ... i ... -> ... i ...",
         _take_along,
         _along_types,
-        _take_along_place,
         linear=(frozenset({0}),),
         attrs={"dim": REQUIRED, "offset": 0},
         flops=lambda types, results, _: 0,
@@ -298,27 +168,6 @@ def _put_along(d: Domain, g: Array, idx: Array, dim: int, size: int, offset: int
     return out
 
 
-def _put_along_place(op: Op, given: Operands) -> list[Placed]:
-    from verifier.kernel.layout import Atom, normal
-
-    g, idx = given.layouts
-    dim = given.number("dim")
-    _no_fold(op, idx, 1)
-    _along_dims(g, idx, dim)
-    along = (*bound(idx.dims[dim]), *bound(g.dims[dim]))
-    if along:
-        raise Refused(f"the index is split along dim {dim}", along[0], 1)
-    total, name = _windowed_size(op, given, g.mentioned)[0]
-    if name and name in g.mentioned | idx.mentioned:
-        raise Refused(f"lines are split over {name}, and so are the values", name, 0)
-    for axis, fold in g.partial:
-        if fold != "sum":
-            raise Refused(f"spreads a pending {fold} over {axis}", axis, 0)
-    atoms = [Atom(given.mesh[name], name)] if name else []
-    layout = g.with_dim(dim, normal([*atoms, Atom(given.number("size"))]))
-    return [Placed((layout,), (("dim", dim), ("offset", 0), ("size", total)))]
-
-
 put_along = register(
     Op(
         "put_along",
@@ -326,7 +175,6 @@ put_along = register(
         "... i ..., ... i ... -> ... v ...",
         _put_along,
         _put_along_types,
-        _put_along_place,
         linear=(frozenset({0}),),
         attrs={"dim": REQUIRED, "size": REQUIRED, "offset": 0},
         flops=lambda types, results, _: types[0].size,
@@ -380,18 +228,3 @@ def _put_along_vjp(
     b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
 ) -> list[str | None]:
     return [b.add("take_along", cts[0], ins[1], dim=attrs["dim"], offset=attrs["offset"]), None]
-
-
-def shard_offset(dim: Dim) -> Offset:
-    """The offset that makes a windowed lookup right for rows laid out as `dim`."""
-    names = list(bound(dim))
-    if not names:
-        return 0
-    if len(names) > 1 or dim[0].mesh_dim is None:
-        raise Refused("rows are not split in one block", names[0], 0)
-    return Affine.of(0, {names[0]: local_extent(dim)})
-
-
-def rows(dim: Dim) -> tuple[int, int]:
-    """Global and local extent of a dim of rows."""
-    return global_extent(dim), local_extent(dim)

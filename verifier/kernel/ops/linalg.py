@@ -7,15 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.layout import Dim, Layout, bound
-from verifier.kernel.ops.map import join_partial
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     groups,
     register,
@@ -50,34 +45,6 @@ def einsum_types(signature: str) -> Callable[[Site], tuple[TensorType, ...]]:
     return rule
 
 
-def place_einsum(op: Op, given: Operands) -> list[Placed]:
-    """A factor split alike wherever it occurs is split in the result, or leaves a pending sum."""
-    operands, result = parse(op.signature)
-    dims: dict[str, Dim] = {}
-    for i, (layout, factors) in enumerate(zip(given.layouts, operands, strict=True)):
-        for factor, dim in zip(factors, layout.dims, strict=True):
-            if dims.setdefault(factor, dim) != dim:
-                name = next((n for n in (*bound(dim), *bound(dims[factor]))), None)
-                raise Refused(f"factor {factor} is split differently in the operands", name, i)
-    owner: dict[str, str] = {}
-    for factor, dim in dims.items():
-        for name in bound(dim):
-            if owner.setdefault(name, factor) != factor:
-                raise Refused(
-                    f"factors {owner[name]} and {factor} are both split over {name}", name
-                )
-    partial = dict(join_partial(op, given))
-    for name, factor in owner.items():
-        if name in partial:
-            raise Refused(
-                f"factor {factor} is split over {name}, over which a sum is pending", name
-            )
-        if factor not in result:
-            partial[name] = "sum"
-    layout = Layout(tuple(dims[f] for f in result)).with_partial(partial.items())
-    return [Placed((layout,), given.attrs)]
-
-
 def _flops(signature: str) -> Callable[..., int]:
     operands, _ = parse(signature)
 
@@ -108,7 +75,6 @@ def _product(name: str, signature: str, doc: str) -> Op:
             signature,
             _meaning,
             einsum_types(signature),
-            place_einsum,
             linear=groups("each", 2),
             flops=_flops(signature),
             doc=doc,

@@ -12,18 +12,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.layout import Atom, normal
 from verifier.kernel.ops.composites import composite
-from verifier.kernel.ops.cumulative import whole_rows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import ShapeError
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
@@ -41,14 +36,6 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     return (x,)
 
 
-def _place(op: Op, given: Operands) -> list[Placed]:
-    whole_rows(op, given)
-    (x,) = given.layouts
-    for name, fold in x.partial:
-        raise Refused(f"ranks values that wait for a {fold} over {name}", name, 0)
-    return [Placed((x,), given.attrs)]
-
-
 def _topk_mask(d: Domain, x: Array, k: int, dim: int) -> Array:
     return d.topk_mask(x, k, dim)
 
@@ -60,7 +47,6 @@ topk_mask = register(
         "... [dim] -> ... [dim]",
         _topk_mask,
         _types,
-        _place,
         attrs={"k": REQUIRED, "dim": REQUIRED},
         flops=lambda types, results, attrs: attrs["k"] * results[0].size,
         doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
@@ -83,13 +69,6 @@ def _index_types(site: Site) -> tuple[TensorType, ...]:
     return (TensorType((*x.shape[:dim], site.attrs["k"], *x.shape[dim + 1 :]), "i64"),)
 
 
-def _index_place(op: Op, given: Operands) -> list[Placed]:
-    (placed,) = _place(op, given)
-    (x,) = placed.layouts
-    found = x.with_dim(given.number("dim"), normal([Atom(given.number("k"))]))
-    return [Placed((found,), given.attrs)]
-
-
 def _topk_index(d: Domain, x: Array, k: int, dim: int) -> Array:
     return d.topk_index(x, k, dim)
 
@@ -101,7 +80,6 @@ topk_index = register(
         "... [dim] -> ... [k]",
         _topk_index,
         _index_types,
-        _index_place,
         attrs={"k": REQUIRED, "dim": REQUIRED},
         flops=lambda types, results, attrs: attrs["k"] * types[0].size,
         doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "

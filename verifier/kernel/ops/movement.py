@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.layout import Layout, bound, normal
 from verifier.kernel.ops.collectives import check_reduce
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
@@ -19,8 +18,6 @@ from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
     Refused,
     Site,
     register,
@@ -152,59 +149,6 @@ def _first(site: Site) -> tuple[TensorType, ...]:
     return (x,)
 
 
-def _across(given: Operands, what: str) -> Layout:
-    """The layout of a value that changes its coordinate along a mesh dim it must not depend on."""
-    layout, name = given.layouts[0], given.attr("mesh_dim")
-    if name in layout.mentioned:
-        raise Refused(f"{what} over {name} a value that depends on {name}", name, 0)
-    return layout
-
-
-def _send_place(op: Op, given: Operands) -> list[Placed]:
-    return [Placed((_across(given, "sends"),), moves=True)]
-
-
-def _same_place(op: Op, given: Operands) -> list[Placed]:
-    return [Placed((given.layouts[0],), moves=True)]
-
-
-def _merge_place(op: Op, given: Operands) -> list[Placed]:
-    if any(layout != given.layouts[0] for layout in given.layouts):
-        raise Refused("merges pieces that are laid out differently")
-    return [Placed((given.layouts[0],), moves=True)]
-
-
-def leading(layout: Layout, name: str) -> int | None:
-    """The dim that a mesh dim splits outermost, and nothing else does."""
-    for index, dim in enumerate(layout.dims):
-        if dim and dim[0].mesh_dim == name and bound(dim) == (name,):
-            return index
-    return None
-
-
-def without(layout: Layout, name: str) -> Layout:
-    """The layout of one piece along a mesh dim."""
-    dims = tuple(normal(a for a in dim if a.mesh_dim != name) for dim in layout.dims)
-    return Layout(dims, layout.partial)
-
-
-def _broadcast_place(op: Op, given: Operands) -> list[Placed]:
-    return [Placed((_across(given, "broadcasts"),), moves=True)]
-
-
-def _ring_place(op: Op, given: Operands) -> list[Placed]:
-    layout, name = given.layouts[0], given.attr("mesh_dim")
-    if name in layout.sharded:
-        raise Refused(f"turns the pieces over {name} around", name, 0)
-    return [Placed((layout,), moves=True)]
-
-
-def _reduce_place(op: Op, given: Operands) -> list[Placed]:
-    from verifier.kernel.program.registry import lookup
-
-    return lookup("all_reduce").place(lookup("all_reduce"), given)
-
-
 def _send(d: Domain, group: Sequence[Array | None], src: int, dst: int, **_: Any) -> Pieces:
     return [group[src] if i == dst else None for i in range(len(group))]
 
@@ -239,7 +183,6 @@ def _movement(
     name: str,
     meaning: Callable[..., Any],
     types: Callable[[Site], tuple[TensorType, ...]],
-    place: Callable[[Op, Operands], list[Placed]],
     region: Region,
     attrs: dict[str, Any],
     doc: str,
@@ -253,7 +196,6 @@ def _movement(
             "... -> ...",
             meaning,
             types,
-            place,
             linear=() if variadic else (frozenset({0}),),
             attrs=attrs,
             flops=lambda types, results, _: 0,
@@ -269,7 +211,6 @@ send = _movement(
     "send",
     _send,
     _peers,
-    _send_place,
     _sent,
     dict(_PEERS),
     "The value of coordinate `src`, on its way to coordinate `dst` of a mesh dim.",
@@ -279,7 +220,6 @@ recv = _movement(
     "recv",
     _recv,
     _peers,
-    _send_place,
     _received,
     dict(_PEERS),
     "The value that `send` put on its way, on coordinate `dst`.",
@@ -289,7 +229,6 @@ broadcast = _movement(
     "broadcast",
     _broadcast,
     _peers,
-    _broadcast_place,
     _everyone,
     {"mesh_dim": REQUIRED, "index": 0},
     "The value of one coordinate of a mesh dim, on all of them.",
@@ -299,7 +238,6 @@ reduce_to = _movement(
     "reduce_to",
     _reduce,
     _reducible,
-    _reduce_place,
     _to_root,
     {"mesh_dim": REQUIRED, "index": 0, "reduce": "sum"},
     "Partial to the root alone: the reduced value, on one coordinate of a mesh dim.",
@@ -309,7 +247,6 @@ ring_shift = _movement(
     "ring_shift",
     _ring,
     _peers,
-    _ring_place,
     _whole_groups,
     {"mesh_dim": REQUIRED, "shift": 1},
     "Every rank gets the value of the coordinate `shift` before its own, around the ring; of one "
@@ -320,7 +257,6 @@ merge = _movement(
     "merge",
     _keep,
     _alike,
-    _merge_place,
     _union,
     {},
     "One value from pieces that live on different ranks.",
@@ -331,7 +267,6 @@ only = _movement(
     "only",
     _keep,
     _first,
-    _same_place,
     _held,
     {},
     "The same value; with `on(...)`, on fewer ranks.",
@@ -341,7 +276,6 @@ wait = _movement(
     "wait",
     _keep,
     _first,
-    _same_place,
     _held,
     {},
     "The same value, once the `async` op that makes it is done.",

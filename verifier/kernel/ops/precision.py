@@ -15,7 +15,6 @@ from verifier.domains.functions import Function, declared
 from verifier.domains.rounding import FORMATS
 from verifier.domains.rounding import round_to as rounded
 from verifier.kernel.ops.composites import composite
-from verifier.kernel.ops.map import place_map
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import REQUIRED, AttrMap, Op, Site, register
@@ -47,7 +46,6 @@ round_to = register(
         "... -> ...",
         _round_to,
         _types,
-        place_map,
         attrs={"format": REQUIRED, "ste": False},
         flops=lambda types, results, _: results[0].size,
         doc="The nearest value of a float format; not linear. With `ste` the gradient passes "

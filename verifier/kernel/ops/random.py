@@ -9,23 +9,18 @@ of the whole tensor, and an offset that is affine in its coordinates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise, product
 
 import numpy as np
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.layout import Atom, Dim, Layout, global_extent, normal
 from verifier.kernel.ops.composites import composite
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
 )
@@ -74,53 +69,6 @@ def _mask(
     return d.dropout_mask(Fraction(p), stream, seed, index)
 
 
-def _progression(steps: list[tuple[int, Atom]]) -> tuple[Dim, int] | None:
-    """Atoms of one dim, outermost first, and its stride, where each steps over the next in full."""
-    steps = sorted((s for s in steps if s[1].size != 1), key=lambda s: -s[0])
-    for (outer, _), (inner, atom) in pairwise(steps):
-        if outer != inner * atom.size:
-            return None
-    return normal(atom for _, atom in steps), steps[-1][0] if steps else 0
-
-
-def _readings(given: Operands) -> Iterator[Placed]:
-    shape, offset = given.numbers("shape"), given.attr("offset")
-    strides = strides_of(shape, given.numbers("strides"))
-    affine = offset if isinstance(offset, Affine) else Affine.of(offset)
-    moving = [(c, Atom(given.mesh[n], n)) for n, c in affine.terms if given.mesh[n] > 1]
-    for homes in product(range(len(shape)), repeat=len(moving)):
-        dims: list[tuple[Dim, int]] = []
-        for dim, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-            here = [step for step, home in zip(moving, homes, strict=True) if home == dim]
-            found = _progression([(stride, Atom(extent)), *here])
-            if found is None:
-                break
-            dims.append(found)
-        else:
-            layout = Layout(tuple(dim for dim, _ in dims))
-            attrs = dict(given.attrs)
-            attrs["shape"], attrs["offset"] = layout.global_shape, affine.const
-            attrs["strides"] = tuple(s if global_extent(dim) != 1 else 0 for dim, s in dims)
-            yield Placed((layout,), tuple(sorted(attrs.items())))
-
-
-def _place(op: Op, given: Operands) -> list[Placed]:
-    if given.layouts[0].partial:
-        name, fold = given.layouts[0].partial[0]
-        raise Refused(f"the seed waits for a {fold} over {name}", name, 0)
-    found = list(_readings(given))
-    if not found:
-        offset = given.attr("offset")
-        name = offset.terms[0][0] if isinstance(offset, Affine) and offset.terms else None
-        raise Refused(
-            f"the masks of the ranks start at {offset} with strides "
-            f"{list(strides_of(given.numbers('shape'), given.numbers('strides')))}: "
-            "they are not the parts of one mask",
-            name,
-        )
-    return found
-
-
 dropout_mask = register(
     Op(
         "dropout_mask",
@@ -128,7 +76,6 @@ dropout_mask = register(
         "seed -> ...",
         _mask,
         _types,
-        _place,
         attrs={
             "shape": REQUIRED,
             "p": REQUIRED,

@@ -8,15 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from verifier.domains.base import Array, Domain, is_index
-from verifier.kernel.layout import Dim, Layout, bound
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
-    Refused,
     Site,
     register,
     traits,
@@ -38,30 +34,6 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     if not traits(site.op).adds and any(x.shape[d] == 0 for d in dims):
         raise site.fail("one of no entries")
     return (TensorType(shape, dtype),)
-
-
-def _place(fold: str) -> Callable[[Op, Operands], list[Placed]]:
-    def rule(op: Op, given: Operands) -> list[Placed]:
-        (x,) = given.layouts
-        dims = given.attr("dims")
-        partial = dict(x.partial)
-        for name, pending in x.partial:
-            if pending != fold:
-                raise Refused(
-                    f"{op.name} of a value that waits for a {pending} over {name}", name, 0
-                )
-        kept: list[Dim] = []
-        for i, dim in enumerate(x.dims):
-            if i in dims:
-                for name in bound(dim):
-                    partial[name] = fold
-                if given.attr("keepdim"):
-                    kept.append(())
-            else:
-                kept.append(dim)
-        return [Placed((Layout(tuple(kept)).with_partial(partial.items()),), given.attrs)]
-
-    return rule
 
 
 def kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
@@ -97,12 +69,12 @@ def reduction(
             "... [dims] -> ...",
             whole,
             _types,
-            _place(fold),
             linear=linear,
             attrs={"dims": REQUIRED, "keepdim": False},
             flops=lambda types, results, _: types[0].size,
             doc=doc,
             traits=known,
+            fold=fold,
             checked=checked,
         )
     )

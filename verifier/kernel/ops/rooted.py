@@ -6,7 +6,7 @@ ranks there is no such value, and a program that reads it there is misplaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,8 @@ from verifier.kernel.program.registry import (
     REQUIRED,
     AttrMap,
     Op,
-    Operands,
-    Placed,
     Refused,
     Site,
-    lookup,
     register,
 )
 from verifier.kernel.program.traits import Traits, among
@@ -76,15 +73,6 @@ def _check(site: Site, scatters: bool) -> tuple[TensorType, ...]:
     return (TensorType((*x.shape[:dim], made, *x.shape[dim + 1 :]), x.dtype),)
 
 
-def _place_as(name: str) -> Callable[[Op, Operands], list[Placed]]:
-    """The layout is the one of the collective in which all ranks take part alike."""
-
-    def rule(op: Op, given: Operands) -> list[Placed]:
-        return lookup(name).place(lookup(name), given)
-
-    return rule
-
-
 def _gather(d: Domain, group: Sequence[Array], dim: int, index: int, **_: Any) -> Pieces:
     joined = np.concatenate(group, axis=dim)
     return [joined if i == index else None for i in range(len(group))]
@@ -101,7 +89,6 @@ gather = register(
         "... -> ...",
         _gather,
         lambda site: _check(site, scatters=False),
-        _place_as("all_gather"),
         linear=(frozenset({0}),),
         attrs={"mesh_dim": REQUIRED, "dim": REQUIRED, "index": 0},
         flops=lambda types, results, _: 0,
@@ -118,7 +105,6 @@ scatter = register(
         "... -> ...",
         _scatter,
         lambda site: _check(site, scatters=True),
-        _place_as("shard_slice"),
         linear=(frozenset({0}),),
         attrs={"mesh_dim": REQUIRED, "dim": REQUIRED, "index": 0},
         flops=lambda types, results, _: 0,

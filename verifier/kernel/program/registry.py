@@ -1,7 +1,8 @@
 """The registry of ops, and the decorator that declares one.
 
 A declaration holds everything about an op: its signature in factors, what it means on values, its
-types, how placements pass through it, where it is linear, its vjp and its cost.
+types, where it is linear, its vjp and its cost. How placements pass through ops is in
+`verifier/provers/placement`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from verifier.kernel.layout import Layout
 from verifier.kernel.program.errors import IRError, ShapeError
 from verifier.kernel.program.traits import NO_TRAITS, Traits
-from verifier.kernel.program.types import Attr, Mesh, TensorType
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.program.where import Where
 
 if TYPE_CHECKING:
@@ -69,54 +69,8 @@ class Refused(Exception):  # noqa: N818  (an answer, not a failure)
         self.operand = operand
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """One true statement about the result of an op, given the layouts of its operands.
-
-    The local result is a piece, laid out as `layouts`, of `scale` times the op applied with
-    `attrs` to the whole operands; with `moves` set, of `scale` times operand 0 itself.
-    """
-
-    layouts: tuple[Layout, ...]
-    attrs: tuple[tuple[str, Attr], ...] = ()
-    scale: Fraction = ONE
-    moves: bool = False
-    facts: tuple[str, ...] = ()
-    """Side conditions that were checked, for the certificate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """What a placement rule is given."""
-
-    layouts: tuple[Layout, ...]
-    attrs: tuple[tuple[str, Attr], ...]
-    mesh: Mesh
-    zeros: frozenset[int] = frozenset()
-    """Operands that are the constant 0: a share of any pending sum."""
-    known: frozenset[tuple[int, ...]] = frozenset()
-    """Shapes of the values of the one-device program, for ops tagged `SPREADS`."""
-
-    def attr(self, name: str) -> Any:
-        return dict(self.attrs)[name]
-
-    def number(self, name: str) -> int:
-        """An integer attribute."""
-        return self.attr(name)
-
-    def numbers(self, name: str) -> tuple[int, ...]:
-        """An attribute that is a tuple of integers."""
-        return tuple(self.attr(name))
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Local shapes."""
-        return tuple(layout.local_shape for layout in self.layouts)
-
-
 SPREADS = frozenset({"spreads"})
 """The tag of ops whose results are equal along a dim, and may be read in very many ways."""
-PlaceRule = Callable[["Op", Operands], list[Placed]]
 
 
 @dataclass
@@ -130,7 +84,6 @@ class Op:
     signature: str
     meaning: Callable[..., Any]
     types: TypeRule
-    place: PlaceRule
     linear: tuple[frozenset[int], ...] = ()
     """Groups of operands in each of which, jointly, the op is linear (the others held fixed)."""
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -143,8 +96,10 @@ class Op:
     tags: frozenset[str] = field(default_factory=frozenset[str])
     traits: Traits = NO_TRAITS
     """What else is known of it."""
+    fold: str = ""
+    """Of a reduction, the fold that split dims leave: provers read it."""
     checked: str = ""
-    """Of a reduction, the fold that the checker lets split dims leave: it does not read `place`."""
+    """The same as the checker reads it."""
     aten: tuple[str, ...] = ()
     """Ops of PyTorch that are this one, operand by operand."""
     region: Callable[[AttrMap, Sequence[Where], Where, Mesh], Where] | None = None

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.ops.movement import leading, without
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import Where, common, moved
+from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Break, Fact, Related
 from verifier.provers.relate.rules import Rules
 from verifier.terms import Ref, Terms

@@ -6,10 +6,11 @@ from collections.abc import Hashable
 from typing import Any
 
 from verifier.kernel.layout import Layout
-from verifier.kernel.ops import Operands, Placed, Refused, lookup
+from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.registry import SPREADS
 from verifier.kernel.program.types import Mesh
+from verifier.provers.placement import Operands, Placed, place
 
 
 class Rules:
@@ -51,7 +52,7 @@ class Rules:
         if found is None:
             self.applied += 1
             try:
-                found = op.place(op, Operands(layouts, attrs, self.mesh, zeros, known))
+                found = place(op, Operands(layouts, attrs, self.mesh, zeros, known))
             except Refused as refusal:
                 found = refusal
             self._memo[key] = found

@@ -16,10 +16,10 @@ from itertools import islice, product
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import lookup
-from verifier.kernel.ops.movement import leading, without
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.kernel.program.where import Where, common, ranks_where
+from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.propagate_back import Step, Telling
 from verifier.provers.relate.relayout import asked, reread

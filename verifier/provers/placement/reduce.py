@@ -1,0 +1,27 @@
+"""Reductions over dims: split dims leave a pending fold."""
+
+from __future__ import annotations
+
+from verifier.kernel.layout import Dim, Layout, bound
+from verifier.kernel.program.registry import Op, Refused
+from verifier.provers.placement.rule import Operands, Placed, of_kind
+
+
+@of_kind("reduce")
+def place_reduce(op: Op, given: Operands) -> list[Placed]:
+    (x,) = given.layouts
+    dims = given.attr("dims")
+    partial = dict(x.partial)
+    for name, pending in x.partial:
+        if pending != op.fold:
+            raise Refused(f"{op.name} of a value that waits for a {pending} over {name}", name, 0)
+    kept: list[Dim] = []
+    for i, dim in enumerate(x.dims):
+        if i in dims:
+            for name in bound(dim):
+                partial[name] = op.fold
+            if given.attr("keepdim"):
+                kept.append(())
+        else:
+            kept.append(dim)
+    return [Placed((Layout(tuple(kept)).with_partial(partial.items()),), given.attrs)]

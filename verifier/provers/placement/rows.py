@@ -1,0 +1,28 @@
+"""Ops on whole lines: a dim that is read as a whole is whole on each rank."""
+
+from __future__ import annotations
+
+from verifier.kernel.layout import Atom, Layout, bound, normal
+from verifier.kernel.ops import moe
+from verifier.kernel.program.registry import Op, Refused
+from verifier.provers.placement.map import join_partial
+from verifier.provers.placement.rule import Operands, Placed, of_kind, of_ops
+
+
+@of_kind("rows")
+def place_rows(op: Op, given: Operands) -> list[Placed]:
+    """Pending folds pass by the op's linearity."""
+    (x,) = given.layouts
+    dim = given.number("dim")
+    names = bound(x.dims[dim])
+    if names:
+        raise Refused(f"{op.name} along dim {dim}, which is split", names[0], 0)
+    return [Placed((Layout(x.dims, join_partial(op, given)),), given.attrs)]
+
+
+@of_ops(moe.topk_index)
+def _index_place(op: Op, given: Operands) -> list[Placed]:
+    (placed,) = place_rows(op, given)
+    (x,) = placed.layouts
+    found = x.with_dim(given.number("dim"), normal([Atom(given.number("k"))]))
+    return [Placed((found,), given.attrs)]
