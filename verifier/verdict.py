@@ -120,9 +120,3 @@ class Unknown:
 
 
 Verdict = Proof | Counterexample | Unknown
-
-
-def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of several: a counterexample over an unknown over a proof."""
-    rank = {Counterexample: 2, Unknown: 1, Proof: 0}
-    return max(verdicts, key=lambda v: rank[type(v)])

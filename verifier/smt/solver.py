@@ -248,10 +248,6 @@ def forall(variables: Sequence[Term], body: Term) -> Term:
     return z3.ForAll(list(variables), body)
 
 
-def exists(variables: Sequence[Term], body: Term) -> Term:
-    return z3.Exists(list(variables), body)
-
-
 def when(condition: Term, then: Term, otherwise: Term) -> Term:
     return z3.If(condition, then, otherwise)
 

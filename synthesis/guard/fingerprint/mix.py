@@ -37,21 +37,6 @@ def splitmix64(x: int) -> int:
     return fmix(x + GOLDEN)
 
 
-def unfmix(x: int) -> int:
-    """The inverse of `fmix`."""
-    x &= MASK
-    x = x ^ x >> 31 ^ x >> 62
-    x = x * _M2_INVERSE & MASK
-    x = x ^ x >> 27 ^ x >> 54
-    x = x * _M1_INVERSE & MASK
-    return x ^ x >> 30 ^ x >> 60
-
-
-def unsplitmix64(x: int) -> int:
-    """The inverse of `splitmix64`."""
-    return (unfmix(x) - GOLDEN) & MASK
-
-
 def key(seed: int, *tags: int | str) -> int:
     """A key from a seed and what it is for: op, step, layer, ranks.
 
