@@ -1,7 +1,5 @@
 """Sentences that differ in one number that counts up, as one sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

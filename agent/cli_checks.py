@@ -1,7 +1,5 @@
 """verify, repair and their kin: commands that start from programs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Where events are shown: one JSON object a line, or progress by phase for a person."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The events of a run: one typed stream that the screen, `--json` and `events.jsonl` all show."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter

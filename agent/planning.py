@@ -6,8 +6,6 @@ split further; then a language model's proposals become starting points, if one 
 most three rounds know of each other; then the search starts afresh with what was refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

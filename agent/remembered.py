@@ -1,7 +1,5 @@
 """Proofs of large programs kept between runs: an edited program is proved by what changed."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`step`: a model's whole training step, planned for a mesh and proved."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Verdicts as the command line shows them: a word, a line, a place, an exit code."""
 
-from __future__ import annotations
-
 from agent import events
 from agent.errors import Exit
 from agent.run import Outcome, Run

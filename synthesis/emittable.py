@@ -1,8 +1,6 @@
 """Whether a candidate can be written as module styles: collectives of the forward pass only where
 a module begins or ends, since the owner's code between modules runs on local tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from synthesis.forward import forward_values

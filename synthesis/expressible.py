@@ -1,8 +1,6 @@
 """Whether the styles of a point stand for the collectives of its program: what a module takes and
 gives is what its style says, and what has no style moves nothing and splits nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from synthesis.emittable import MOVES

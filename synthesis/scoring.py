@@ -1,7 +1,5 @@
 """What a point of the search costs: it is lowered, priced, and held against what can be written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Verdicts are values: `Proof | Counterexample | Unknown`, read with `match`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

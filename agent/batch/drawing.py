@@ -1,7 +1,5 @@
 """The picture of a batch: where the time of each job went, and what it ended in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """From what was given, manifests, targets and patterns of config files, to jobs with names."""
 
-from __future__ import annotations
-
 import glob
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Words for the names of jobs, from meshes, files and classes."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

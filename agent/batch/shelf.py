@@ -1,7 +1,5 @@
 """Captured models, kept for the jobs of one batch that are about the same model."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from dataclasses import dataclass

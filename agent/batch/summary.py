@@ -1,7 +1,5 @@
 """`summary.json`, `summary.md` and `summary.html` of a batch, from its rows."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import Counter

@@ -3,8 +3,6 @@
 Events go to stdout, as with `--json`. When stdin ends, the batch is gone, and so does the job go.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tables that are no parameters: what ranks hold of them must be what one device holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

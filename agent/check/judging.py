@@ -1,7 +1,5 @@
 """From what was traced to a verdict: the texts of all ranks as one program, contract, `verify`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

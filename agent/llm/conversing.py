@@ -1,7 +1,5 @@
 """The role of a partner: words about a session, and placements, judged before they count."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The role of an explainer: words about a verdict, for its owner. They decide nothing."""
 
-from __future__ import annotations
-
 from agent.llm import vocabulary
 from agent.llm.client import Form, Model
 from agent.llm.dialogue import Result, put

@@ -5,8 +5,6 @@ model is asked where the search finds nothing, or finds several repairs alike. T
 a context. Whoever proposes, `verify` decides: nothing but a `Proof` ends the loop as a repair.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

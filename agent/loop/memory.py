@@ -1,7 +1,5 @@
 """What a repair remembers: the best prefix, what was refuted, and what is banned."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What is asked of a translator: the source, the inputs and outputs, and why capture refused."""
 
-from __future__ import annotations
-
 from agent.llm.translating import Task
 from synthesis.frontends.torch.observed import Observed, Subject
 from synthesis.frontends.torch.request import InputSpec

@@ -1,8 +1,6 @@
 """From a target that capture refuses to a bound translation: part by part where the rest can be
 captured, else the whole file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

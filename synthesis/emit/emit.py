@@ -1,7 +1,5 @@
 """From a plan to a patch: a diff of the user's file, or a new file for a transformers model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

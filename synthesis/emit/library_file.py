@@ -1,7 +1,5 @@
 """Writes the file that builds and parallelizes a transformers model whose source stays as it is."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Module paths of a plan as a patch writes them: runs of a list written out, whole lists as `*`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Puts a vocab-parallel cross entropy where the model computes its loss."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Writes the `parallelize(model, mesh)` function of a plan, and what that function needs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

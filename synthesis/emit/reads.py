@@ -1,7 +1,5 @@
 """Parameters that code outside of their module reads: there the patch makes them whole again."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator
 

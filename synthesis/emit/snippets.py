@@ -3,8 +3,6 @@
 It stands in `definitions.py.j2`, in the order in which a patch has it, behind all imports.
 """
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which `ParallelStyle` expression stands for each (style, module class)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Edits the user's file: local extents, the loss, and a `parallelize` function."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path

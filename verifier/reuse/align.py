@@ -1,7 +1,5 @@
 """Which nodes of an edited program are those of the program it was edited from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise

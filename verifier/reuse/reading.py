@@ -1,7 +1,5 @@
 """Reads an edited text by the statements that changed, from the text that it was edited from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 

@@ -9,8 +9,6 @@ one step; where every result of the step has its facts again, the induction is t
 Nothing is decided here but that the edited program is proved too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -11,8 +11,6 @@ The directory is the owner's: that the facts in an object were once found by the
 believed as far as its owner is. Delete it, or leave it out, and everything is proved anew.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import io

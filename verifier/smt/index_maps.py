@@ -6,8 +6,6 @@ that it holds, in the whole over all. What an op reads is stated once, as equati
 must hold between the pieces of a rank and, for the same digits, between the wholes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

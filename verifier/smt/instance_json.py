@@ -1,7 +1,5 @@
 """Instances of rules as JSON data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from verifier.kernel.contract import layout_from_json, layout_to_json, where_from_json

@@ -1,8 +1,6 @@
 """One block of the model: its modules from top to bottom, placements between them, and the
 collectives of the forward pass on the left and of the backward pass on the right."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """What the picture of a block shows: stages, frames, and where collectives sit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

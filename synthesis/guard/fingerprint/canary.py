@@ -1,7 +1,5 @@
 """Payloads of canary runs, and what their fingerprints are, known before running."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -4,8 +4,6 @@ A kernel that keeps a color per work item and advances it each iteration ends on
 `eventual_color` gives without running it. The fingerprint of all items is their sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The mixer is the output function of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
 multiplications, so a bijection of 64-bit words. All arithmetic is modulo 2^64.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of collectives that add, at the level that is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar

@@ -10,8 +10,6 @@ as long as no partial sum overflows and nothing is flushed to zero. The check re
 raises no false alarm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum

@@ -1,7 +1,5 @@
 """The table of aten ops, and what a rule works with."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Replaces a run of isomorphic blocks by one forward and one backward `scan`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Puts the nodes of a program in an order in which operands come first."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
