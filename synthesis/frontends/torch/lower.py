@@ -67,7 +67,13 @@ class Lowered:
 
 
 class Lowering:
-    """One pass over the graph. `values` maps each node to its value name (or a tuple of them)."""
+    """One pass over the graph. `values` maps each node to its value name (or a tuple of them).
+
+    `canonical` maps the second names of tied parameters to their first. A graph of one rank of a
+    `mesh` has collectives; `groups` maps process groups to the mesh dims that they run along.
+    """
+
+    emit: type[Emit] = Emit
 
     def __init__(
         self,
@@ -77,13 +83,13 @@ class Lowering:
         canonical: Mapping[str, str],
         name: str,
         mesh: Mesh = NO_MESH,
-        groups: Mapping[str, str] | None = None,
+        groups: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.traced = traced
         self.provenance = provenance
         self.canonical = canonical
         self.b = Builder(name, mesh)
-        self.e = Emit(self.b)
+        self.e = self.emit(self.b)
         self.e.groups = dict(groups or {})
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[fx.Node, Constant] = {}
@@ -114,6 +120,11 @@ class Lowering:
         )
 
     def run(self) -> Lowered:
+        """The program.
+
+        Raises:
+            CaptureError: an op that has no meaning in the language, with its source line.
+        """
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
                 self._input(node)
@@ -243,22 +254,3 @@ class Lowering:
         if self.e.shape(value) != want.shape:
             value = self.e.expand(value, want.shape)
         return value
-
-
-def lower(
-    traced: Traced,
-    buffers: Mapping[str, torch.Tensor],
-    provenance: Provenance,
-    canonical: Mapping[str, str],
-    name: str,
-    mesh: Mesh = NO_MESH,
-    groups: Mapping[str, str] | None = None,
-) -> Lowered:
-    """`canonical` maps the second names of tied parameters to their first.
-
-    A graph of one rank of a `mesh` has collectives; `groups` maps process groups to mesh dims.
-
-    Raises:
-        CaptureError: an op that has no meaning in the language, with its source line.
-    """
-    return Lowering(traced, buffers, provenance, canonical, name, mesh, groups).run()

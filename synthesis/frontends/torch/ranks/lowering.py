@@ -5,7 +5,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -28,12 +27,6 @@ _KEPT = "kept."
 class _Apart(Emit):
     """Never makes one collective of two, and none where a group is one rank."""
 
-    groups: dict[str, Any]
-
-    def mesh_dim(self, group: str) -> Any:
-        dims = self.groups[group]
-        return dims[0] if len(dims) == 1 else dims
-
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         if lookup(op).kind not in _TALKING:
             return super().add(op, *inputs, **attrs)
@@ -41,20 +34,7 @@ class _Apart(Emit):
 
 
 class _RankLowering(Lowering):
-    def __init__(
-        self,
-        traced: Traced,
-        buffers: Mapping[str, torch.Tensor],
-        provenance: Provenance,
-        canonical: Mapping[str, str],
-        name: str,
-        mesh: Mesh,
-        groups: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        super().__init__(traced, buffers, provenance, canonical, name, mesh)
-        self.e = _Apart(self.b)
-        self.e.groups = dict(groups)
-        self.e.consts = self.consts
+    emit = _Apart
 
 
 def lower_rank(
