@@ -182,7 +182,7 @@ class Console:
         self._rest()
 
     def _verdict(self, event: events.VerdictReached) -> None:
-        good, bad = ("proved", "accepted", "remembered"), ("refuted", "rejected")
+        good, bad = ("proved", "accepted"), ("refuted", "rejected")
         colour = "32" if event.verdict in good else "31" if event.verdict in bad else "33"
         self._say(event.verdict, event.message, colour)
         if event.where:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent import verdicts
+from agent.certificates import answers
 from agent.errors import InputError
 from agent.pipeline import captured_in
-from agent.remembered import answers
 from agent.run import Outcome, Run
 from agent.summary import strategy
 from synthesis.emit import loss_obstacle
