@@ -1,7 +1,5 @@
 """Whether a plan and the programs that are said to carry it out speak of the same thing."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Arguments and options that several commands take. Nothing heavier than typer is imported here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -5,10 +5,11 @@ Imports neither PyTorch nor what searches, and Z3 only to ask it about steps.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agent import events
 from agent.errors import Exit, InputError
@@ -18,6 +19,9 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.program.jsondata import parse
 from verifier.problem import Problem
 from verifier.text.files import load
+
+if TYPE_CHECKING:
+    from verifier.smt.answers import Answers
 
 T = TypeVar("T")
 CERTIFICATE = "certificate.json"
@@ -62,6 +66,15 @@ class Files:
         return Problem(one, many, contract), read_object(self.certificate)
 
 
+def answers(cache: bool = True) -> Answers:
+    """What Z3 said of the steps of proofs: kept in `$XDG_CACHE_HOME/shardproof/steps.json`, or the
+    same in `~/.cache`; in memory alone without `cache`."""
+    from verifier.smt.answers import Answers
+
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Answers(Path(home) / "shardproof" / "steps.json" if cache else None)
+
+
 def check_alone(run: Run, files: Files, trusted: bool, cache: bool) -> Outcome:
     """Replay a certificate; with `trusted` Z3 is asked about none of its steps.
 
@@ -74,8 +87,6 @@ def check_alone(run: Run, files: Files, trusted: bool, cache: bool) -> Outcome:
         phase.summary = "{} and {} ops".format(*sizes)
     asked = None
     if not trusted:
-        from agent.remembered import answers
-
         asked = answers(cache)
     with run.phase("check") as phase:
         result = check(certificate, problem, asked)

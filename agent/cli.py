@@ -1,7 +1,5 @@
 """The command line: what the commands are called, what they take, and what they exit with."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Any

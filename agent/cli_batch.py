@@ -1,7 +1,5 @@
 """batch: many models, many meshes, one summary."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

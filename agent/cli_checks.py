@@ -1,7 +1,5 @@
 """verify, repair and their kin: commands that start from programs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +37,7 @@ def verify(
         bool,
         typer.Option(
             "--cache/--no-cache",
-            help="Prove an edited large program by what changed since a proof that was kept.",
+            help="Believe what Z3 was asked before.",
         ),
     ] = True,
     recapture: Recapture = False,

@@ -1,7 +1,5 @@
 """parallelize, step, capture and translate: commands that start from a model."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """diff, apply, undo and redo on the command line."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

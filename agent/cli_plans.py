@@ -1,7 +1,5 @@
 """plan, candidates, why-not and price on the command line."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`shardproof candidates` and `shardproof why-not`: what else a plan could be, tried."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

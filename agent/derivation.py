@@ -1,7 +1,5 @@
 """`shardproof explain`: what a proof says of one value of the ranks, and from what it follows."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

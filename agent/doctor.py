@@ -1,7 +1,5 @@
 """What is installed here, and what each missing part would give."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import platform

@@ -7,8 +7,6 @@ ShardproofError
 Anything else that escapes is our own fault and ends in 70.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import ClassVar
 

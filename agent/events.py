@@ -1,7 +1,5 @@
 """The events of a run: one typed stream that the screen, `--json` and `events.jsonl` all show."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -9,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 SCHEMA_VERSION = 1
 
 DecidedWord = Literal["proved", "refuted", "unknown"]
-VerdictWord = DecidedWord | Literal["accepted", "rejected", "remembered"]
+VerdictWord = DecidedWord | Literal["accepted", "rejected"]
 """Of a directory that is checked again: `accepted`, its certificate holds and its patch was not
 read; `rejected`, one of its files is not what it says it is."""
 

@@ -1,7 +1,5 @@
 """Whether a patch is tried on local processes, and the proof of the patch itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from synthesis.emit import EmitError, Patch

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import events, outdir, strategy, summary, verdicts
+from agent.certificates import answers
 from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
-from agent.remembered import answers
 from agent.report import write_report
 from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed

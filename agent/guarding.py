@@ -1,7 +1,5 @@
 """`shardproof guard`: an unmodified script with the guard in its processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

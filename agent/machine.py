@@ -1,7 +1,5 @@
 """What this process runs on and took: versions for reports, peak memory."""
 
-from __future__ import annotations
-
 import platform
 import resource
 import sys

@@ -1,7 +1,5 @@
 """`lift`, `schedule` and `order`: kernels, pipeline schedules, and events of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

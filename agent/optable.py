@@ -1,7 +1,5 @@
 """The table of ops, read off the registry: for the terminal and for `docs/ops.md`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import groupby
 

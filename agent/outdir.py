@@ -1,7 +1,5 @@
 """The out-directory: written whole or not at all, and never over files that are not ours."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

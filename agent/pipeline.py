@@ -1,7 +1,5 @@
 """The road of one model: capture, plan, prove, emit, run, report. One phase, one event."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -7,8 +7,6 @@ was refused. Memory is weighed by the search alone: where its choice needs more 
 all others.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """`shardproof price`: rows of configurations in, one JSON line each out."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

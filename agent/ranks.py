@@ -1,7 +1,5 @@
 """`shardproof verify-ranks`: the programs of all ranks, read as one program and verified."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from agent import verdicts

@@ -1,7 +1,5 @@
 """`--recapture`: the patched source of an out-directory, read again and proved."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from agent import events, outdir, verdicts
 from agent.agreement import disagreement
-from agent.certificates import CERTIFICATE, Files, read_file, rejected
+from agent.certificates import CERTIFICATE, Files, answers, read_file, rejected
 from agent.errors import Exit, InputError
 from agent.patching import record
-from agent.remembered import answers
 from agent.run import Outcome, Run
 from synthesis import plan as plans
 from synthesis.strategy.certificate import FILE as STRATEGY
@@ -25,9 +24,6 @@ from verifier.problem import Problem
 from verifier.text.contract import compose, load_contract
 from verifier.text.files import load
 from verifier.verdict import Counterexample, Proof
-
-if TYPE_CHECKING:
-    from verifier.reuse import Base
 
 T = TypeVar("T")
 
@@ -225,45 +221,27 @@ def programs(
 ) -> Outcome:
     """Decide whether one IR file computes another under a contract.
 
-    With `cache`, proofs of programs too large to be run are kept, and an edited program is proved
-    by what changed.
+    With `cache`, what Z3 says of steps is kept.
 
     Raises:
         InputError, IRError, ContractError: files that cannot be read, or that do not fit.
     """
-    from agent import remembered
     from synthesis.repair.diagnosis import verify
 
-    files = remembered.read(sequential, distributed, contract) if cache else None
-    if files is not None and not relations:
-        found = remembered.recall(run, files)
-        if found is not None:
-            return verdicts.remembered(run, *found)
     with run.phase("load"):
-        one, spans = load(sequential), None
-        if files is None:
-            written = load(distributed)
-        else:
-            written, spans = remembered.parse(files, str(distributed))
-        stated = load_contract(contract, one, written)
-        many, asked = compose(written, stated)
-    kept: list[Base] = []
+        one, written = load(sequential), load(distributed)
+        many, asked = compose(written, load_contract(contract, one, written))
     with run.phase("verify") as phase:
         verdict = verify(
             Problem(one, many, asked),
             fixes=True,
             relations=relations,
-            remember=kept,
             discharge=answers(cache),
         )
         phase.facts.update(verdict.stats)
         if isinstance(verdict, Proof):
             phase.summary = verdict.checked
             phase.facts["claims"] = verdict.claims
-    if isinstance(verdict, Proof):
-        large = not verdict.stats.get("refuter_ran", 1.0)
-        if files is not None and spans is not None and kept and large and many is written:
-            remembered.remember(run, files, kept[0], spans, verdict.claims)
     return verdicts.report(run, verdict)
 
 

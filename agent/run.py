@@ -1,7 +1,5 @@
 """One run of a command: its event stream, its phases, and the exit code it must end in."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

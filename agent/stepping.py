@@ -1,16 +1,14 @@
 """`step`: a model's whole training step, planned for a mesh and proved."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent import verdicts
+from agent.certificates import answers
 from agent.errors import InputError
 from agent.pipeline import captured_in
-from agent.remembered import answers
 from agent.run import Outcome, Run
 from agent.summary import strategy
 from synthesis.emit import loss_obstacle

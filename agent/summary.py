@@ -1,7 +1,5 @@
 """Fills the data model of a report from what a run found."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

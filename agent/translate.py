@@ -1,7 +1,5 @@
 """Errors of the lower packages, read as ours: what the caller can mend, and what is our fault."""
 
-from __future__ import annotations
-
 from agent.errors import InputError, ShardproofError
 
 

@@ -1,11 +1,8 @@
 """Verdicts as the command line shows them: a word, a line, a place, an exit code."""
 
-from __future__ import annotations
-
 from agent import events
 from agent.errors import Exit
 from agent.run import Outcome, Run
-from verifier.reuse import Carried
 from verifier.verdict import (
     Counterexample,
     Location,
@@ -17,7 +14,6 @@ from verifier.verdict import (
     Witness,
 )
 
-UNCHECKED = "no certificate of this program was checked: --no-cache proves all of it"
 WIDE = 240
 """Characters of an op that are shown: a repeated block has dozens of operands."""
 
@@ -85,19 +81,6 @@ def place(verdict: Verdict) -> str:
         return ""
     source = verdict.location.source
     return "   ".join(part for part in (str(source), source.text) if part)
-
-
-def remembered(run: Run, found: Carried, said: str) -> Outcome:
-    """Emit what a kept proof says of a program that no checker has looked at."""
-    run.emit(
-        events.VerdictReached(
-            verdict="remembered",
-            message="\n".join([*found.scope, said, UNCHECKED]),
-            scope=list(found.scope),
-            assumptions=list(found.assumptions),
-        )
-    )
-    return Outcome(Exit.PROVED, "remembered", answer="remembered")
 
 
 def report(run: Run, verdict: Verdict, said: str = "", patch: str = "") -> Outcome:

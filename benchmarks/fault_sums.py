@@ -14,7 +14,6 @@ from synthesis.guard.fingerprint import (
     fingerprint,
     ordered_sum,
     sample,
-    signed_checksum,
     sum_canary,
     verify_allreduce,
     verify_replicated,
@@ -52,7 +51,7 @@ def adder(form: str, rng: Rng) -> Callable[[Sequence[Array]], Array]:
     return add
 
 
-LEVELS = ("canary", "R", "T2", "T1", "T3")
+LEVELS = ("canary", "R", "T2", "T3")
 LOCAL = {"zero_tail"}
 
 
@@ -64,7 +63,7 @@ def sums(count: int, rng: Rng, seed: int, size: int = 2048) -> list[Row]:
         by_level = {
             level: Row(
                 f"all-reduce: {kind}, {level}",
-                required=level != "T1" and not (kind in LOCAL and level == "T2"),
+                required=not (kind in LOCAL and level == "T2"),
             )
             for level in LEVELS
         }
@@ -99,13 +98,6 @@ def one_sum(
     some = [sample(x, salt, precision=precision) for x in xs]
     verdict = verify_allreduce(wrong, n, seed=salt, level="T2", samples=some, precision=precision)
     rows["T2"].add(changed, verdict.alarm)
-    checksums = [signed_checksum(x, salt, block=64, precision=precision) for x in xs]
-    rows["T1"].add(
-        changed,
-        verify_allreduce(
-            wrong, n, seed=salt, level="T1", checksums=checksums, precision=precision
-        ).alarm,
-    )
     if not precision:
         exact = injector.inject_sum(fault, xs, ordered_sum)
         rows["T3"].add(
@@ -154,12 +146,12 @@ def exact_steps(count: int, rng: Rng) -> list[Row]:
 
 
 def sum_flips(count: int, rng: Rng) -> list[Row]:
-    """One bit of one rank's copy of a sum, by its position: R and T3, and T1 for the record."""
+    """One bit of one rank's copy of a sum, by its position: R and T3."""
     rows: list[Row] = []
     for first in range(0, 32, 8):
-        r, t3, t1 = (
-            Row(f"sum, f32, bits {first}-{first + 7}, {level}", required=level != "T1")
-            for level in ("R", "T3", "T1")
+        r, t3 = (
+            Row(f"sum, f32, bits {first}-{first + 7}, {level}", required=True)
+            for level in ("R", "T3")
         )
         for _ in range(count):
             xs = [rng.standard_normal(256).astype("f4") for _ in range(4)]
@@ -169,7 +161,5 @@ def sum_flips(count: int, rng: Rng) -> list[Row]:
             verdict = verify_replicated(copies)
             r.add(True, verdict.alarm, verdict.culprit_ranks == (2,))
             t3.add(True, verify_allreduce(z, 4, seed=1, level="T3", inputs=xs).alarm)
-            sums = [signed_checksum(x, 1, block=64) for x in xs]
-            t1.add(True, verify_allreduce(z, 4, seed=1, level="T1", checksums=sums).alarm)
-        rows += [r, t3, t1]
+        rows += [r, t3]
     return rows

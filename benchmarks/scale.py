@@ -29,7 +29,7 @@ from benchmarks.steps.scale import CURVES, PLANS, Point, Row
 
 HEADS = (
     "plan", "what", "ranks", "nodes", "verdict", "write", "structure", "time", "relations",
-    "certificate", "schedule", "total", "cpu", "warm", "check", "memory GB", "target", "published",
+    "certificate", "schedule", "total", "cpu", "check", "memory GB", "target", "published",
 )  # fmt: skip
 TEMPLATES = Path(__file__).parent / "templates"
 RESULTS, PAGE, PICTURE, TABLE = "scale.json", "scale.html", "scale.png", "scale.md"
@@ -88,7 +88,7 @@ def _measured(run: Run, point: Point, *, plain: bool = False) -> Row:
     with run.phase(point.name) as phase:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
-            work = partial(scale.measured, point, again=not plain, checked=not plain)
+            work = partial(scale.measured, point, checked=not plain)
             row = pool.submit(work).result()
         phase.summary = f"{row.verdict}, {row.total_s:.2f} s, {row.cpu_s:.2f} s of the processor"
         phase.facts.update({k: v for k, v in asdict(row).items() if isinstance(v, int | float)})
@@ -111,7 +111,7 @@ def _cells(row: Row) -> list[str]:
     word = {None: "", True: ", accepted", False: ", certificate rejected"}[row.accepted]
     seconds = (
         row.write_s, row.structure_s, row.time_s, row.relate_s, row.certificate_s, row.schedule_s,
-        row.total_s, row.cpu_s, row.warm_s, row.check_s, row.memory_gb,
+        row.total_s, row.cpu_s, row.check_s, row.memory_gb,
     )  # fmt: skip
     wished = (f"{v:g}" if v is not None else "-" for v in (row.target_s, row.published_s))
     return [

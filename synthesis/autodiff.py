@@ -8,8 +8,6 @@ each rank for its own part (the entry of a column-parallel layer) is named in `r
 cotangent is summed over those mesh dims.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

@@ -6,8 +6,6 @@ experts as fused kernels, elementwise chains by what they read and write, collec
 and links. Part of each exchange is hidden behind computation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A candidate of the search written down as a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from synthesis.cost import Estimate

@@ -1,7 +1,5 @@
 """Which values belong to the forward pass: those that an output or the loss depends on."""
 
-from __future__ import annotations
-
 from verifier.kernel.program.program import Program
 
 

@@ -1,8 +1,6 @@
 """What came of every candidate: each is verified, written down as a patch where that is possible,
 and held against the memory there is. No candidate is judged by its price alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -1,8 +1,6 @@
 """A style taken at its word: the module's code on local tensors, with no collective inside it and
 no reduction after it. Such a program is built to be judged, never to be emitted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

@@ -3,8 +3,6 @@
 What is found here is only a candidate: the rule itself then says what the local op means.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Plans: the decision for one model on one mesh, as data that prints, saves and loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

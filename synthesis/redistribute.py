@@ -1,7 +1,5 @@
 """The collectives that take a value from one layout to another, and what they cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

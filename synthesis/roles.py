@@ -1,8 +1,6 @@
 """Modules by what their parameters do: which belong together, which dim of a weight is its output,
 which weights are several fused in one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,15 +1,12 @@
 """What a point of the search costs: it is lowered, priced, and held against what can be written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from synthesis.assign import PlanError, Point, choices
 from synthesis.cost import Estimate, Prices, estimate, prices
-from synthesis.emittable import obstacle
-from synthesis.expressible import unexpressed
+from synthesis.expressible import obstacle, unexpressed
 from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules

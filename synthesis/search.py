@@ -4,8 +4,6 @@ Repeated blocks are one module each, so a decision is made once however many lay
 A point is scored by lowering it and pricing the result; what leaves here is still a candidate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

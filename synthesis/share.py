@@ -5,8 +5,6 @@ value under several names. Only what is lowered is rewritten; the program that a
 stays as it was captured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

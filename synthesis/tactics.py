@@ -1,7 +1,5 @@
 """Tactics: named starting points for the search, read off the shape of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from synthesis.assign import Point, options

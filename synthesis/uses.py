@@ -1,7 +1,5 @@
 """How a one-device program uses its parameters: in products, as tables, for how many heads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

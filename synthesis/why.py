@@ -1,7 +1,5 @@
 """Why a module does not have a style: answered by trying it. Every answer is a verdict."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 

@@ -31,7 +31,7 @@ CAMPAIGNS = (
 SLOW = frozenset(
     {
         *("batch", "campaign", "chat", "check", "cli", "execute", "frontend", "guard"),
-        *("incremental", "laws", "patches", "patching", "planning", "repair", "report"),
+        *("laws", "patches", "patching", "planning", "repair", "report"),
         *("resize", "right", "training", "untraceable"),
     }
 )

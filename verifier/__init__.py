@@ -5,8 +5,6 @@
 class interface (`shardproof.compat`). Every name is loaded when it is first asked for.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

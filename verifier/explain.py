@@ -1,7 +1,5 @@
 """Names the op to blame when an output is not as the contract asks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """A question for the verifier, as one value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What a proof by relations is about, worked out from the two programs."""
 
-from __future__ import annotations
-
 from verifier.kernel.program.program import Program
 from verifier.problem import SCOPE
 

@@ -1,7 +1,5 @@
 """Verdicts are values: `Proof | Counterexample | Unknown`, read with `match`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,9 +118,3 @@ class Unknown:
 
 
 Verdict = Proof | Counterexample | Unknown
-
-
-def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of several: a counterexample over an unknown over a proof."""
-    rank = {Counterexample: 2, Unknown: 1, Proof: 0}
-    return max(verdicts, key=lambda v: rank[type(v)])

@@ -33,7 +33,6 @@ from verifier.refute.search import (
 from verifier.verdict import Counterexample, Location, Proof, Relation, Unknown, Verdict
 
 if TYPE_CHECKING:
-    from verifier.reuse.base import Base
     from verifier.smt.answers import Answers
 
 Progress = Callable[[str], None]
@@ -65,13 +64,11 @@ def verify(
     simpler: bool = True,
     relations: bool = False,
     progress: Progress | None = None,
-    remember: list[Base] | None = None,
 ) -> Verdict:
     """Whether the distributed program computes the one-device program as the contract asks.
 
     Without `simpler`, the inputs of a witness are left as they were drawn. With `relations`, the
-    verdict names what every value was found to be. `remember` is given what `proved_again` needs
-    to prove an edited program from a proof by relations.
+    verdict names what every value was found to be.
 
     A program whose order in time could not be judged is refuted where its numbers are wrong, and
     else Unknown.
@@ -80,9 +77,7 @@ def verify(
         IRError: a program that is not well formed.
         ContractError: a contract that does not fit the programs.
     """
-    return examine(
-        problem, simpler=simpler, relations=relations, progress=progress, remember=remember
-    ).verdict
+    return examine(problem, simpler=simpler, relations=relations, progress=progress).verdict
 
 
 @no_collection()
@@ -92,14 +87,13 @@ def examine(
     simpler: bool = True,
     relations: bool = False,
     progress: Progress | None = None,
-    remember: list[Base] | None = None,
     discharge: Answers | None = None,
 ) -> Examination:
     """As `verify`, with what was found on the way: what a diagnosis of the verdict starts from.
 
     With `discharge`, Z3 is asked about the steps of a proof.
     """
-    run = Examination(problem, simpler, progress or _silent, remember, discharge)
+    run = Examination(problem, simpler, progress or _silent, discharge)
     found = next((v for step in STEPS if (v := step(run)) is not None), None)
     verdict = run.unknown() if found is None else found
     named = tuple(run.relations()) if relations else ()
@@ -147,7 +141,6 @@ class Examination:
     given: Problem
     simpler: bool = True
     tell: Progress = _silent
-    remember: list[Base] | None = None
     discharge: Answers | None = None
     stats: dict[str, float] = field(default_factory=dict[str, float])
     prepared: Prepared = field(init=False)
@@ -272,24 +265,14 @@ def _related(run: Examination) -> Verdict | None:
         by = run.walked = walk(p, sharing=False, laws=run.difference is None)
     run.stats["rules_applied"], run.stats["rules_reused"] = by.rules.applied, by.rules.reused
     if by.holds and run.difference is None:
-        return _kept(run, run.proof(by), by)
+        run.stats["outputs"] = len({output_key(o) for o in p.distributed.outputs})
+        return run.proof(by)
     run.location = locate(by.one, p.distributed, by.related, p.contract, by.wrong)
     if run.difference is None:
         return None
     if by.wrong:
         return run.refuted()
     return Unknown(DISAGREE, run.location, run.difference.outputs)
-
-
-def _kept(run: Examination, verdict: Verdict, by: Walk) -> Verdict:
-    p = run.problem
-    run.stats["outputs"] = len({output_key(o) for o in p.distributed.outputs})
-    if isinstance(verdict, Proof) and run.remember is not None and not by.peels and not by.equal:
-        from verifier.reuse.base import base
-
-        found = by.one, by.related, verdict.scope, verdict.assumptions
-        run.remember.append(base(run.prepared, *found))
-    return verdict
 
 
 def _run_again(run: Examination) -> Verdict | None:

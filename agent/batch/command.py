@@ -1,7 +1,5 @@
 """`shardproof batch`: all jobs read, then run apart, then told in one summary."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ OUT/.work, OUT/.lock while a batch runs
 ```
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """One job of a batch: what `parallelize` would be asked for, in the same words."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

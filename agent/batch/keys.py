@@ -5,8 +5,6 @@ running them; of the rest, each option as it was read, files by their content, a
 this program and of the libraries that matter. Data that a model reads as it is built is not seen.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.machinery

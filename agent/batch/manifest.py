@@ -1,7 +1,5 @@
 """The manifest: a TOML or JSON file of jobs, read strictly; what is wrong is said with its line."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

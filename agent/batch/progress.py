@@ -1,7 +1,5 @@
 """How far a batch is: rows as jobs end, on the screen and in the summary on the disk."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`shardproof verify` on the folder of a batch: every job that was proved, checked again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What came of each job: one row, read from its out-directory or from its last events."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

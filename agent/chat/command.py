@@ -1,7 +1,5 @@
 """Sessions on the command line: the bare command, `-p`, `chat`, `resume` and `replay`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

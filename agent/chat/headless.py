@@ -1,7 +1,5 @@
 """Inputs without a terminal: `-p`, lines of stdin, one event a line where `--json` is given."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TextIO

@@ -8,8 +8,6 @@ Folders are 0700 and files 0600. A line that was torn by a crash is cut off when
 a step without its `step.completed` is lost, and said to be.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

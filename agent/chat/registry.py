@@ -3,8 +3,6 @@
 Help, completion and the table in docs/chat.md are read off the declarations.
 """
 
-from __future__ import annotations
-
 import difflib
 import shlex
 from collections.abc import Callable, Mapping

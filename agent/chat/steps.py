@@ -1,7 +1,5 @@
 """A counterexample as steps: the finding first, then what every rank holds, in rank order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Errors of what sessions and other commands share, in the words of a session."""
 
-from __future__ import annotations
-
 import re
 
 from agent.errors import InputError

@@ -1,7 +1,5 @@
 """The words in a reply that comes in pieces: the long strings of its JSON, as they are written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 SPOKEN = frozenset({"answer", "summary", "cause", "advice", "diagnosis"})

@@ -1,8 +1,6 @@
 """`shardproof check`: traces the ranks of a parallel module, and decides whether they compute what
 the model computes."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence

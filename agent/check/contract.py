@@ -5,8 +5,6 @@ dim divided by the size of one mesh dim is a tensor split there. Anything else m
 the code does with a tensor is never looked at.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

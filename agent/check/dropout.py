@@ -5,8 +5,6 @@ from different random states, and a piece that several ranks hold from the same 
 cannot do both along one mesh dim.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 

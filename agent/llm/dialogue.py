@@ -1,7 +1,5 @@
 """One question with a form: asked, read, and where it cannot be read answered once with why."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar

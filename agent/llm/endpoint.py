@@ -5,8 +5,6 @@ off; it may not say where requests go or which variable holds a key, because a p
 would be sent the owner's key.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Mapping

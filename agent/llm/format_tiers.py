@@ -4,8 +4,6 @@ Servers differ in what they hold to, and some say yes and do not. So the rung is
 (`probe.py`), and what comes back is validated on every rung alike.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Text from a model or from source under translation, made safe to show."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

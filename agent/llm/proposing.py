@@ -1,7 +1,5 @@
 """The role of a planner: tactics and placements as starting points of the search."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The one-device program and the contract are shown and stay as they are: a reply 
 the distributed program and an edit of the vocabulary, and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

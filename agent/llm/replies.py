@@ -4,8 +4,6 @@ Wire forms are flat and small, in the subset of JSON schema that servers agree o
 every field required and no other, lists, strings, integers, enums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar, cast
 

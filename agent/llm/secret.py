@@ -1,7 +1,5 @@
 """Keys: read when a request is made, shown nowhere, given to no child process."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Comments, docstrings, long strings, hidden characters and anything that looks li
 out; what is left is cut to a budget at a line, and lines keep their numbers.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import secrets

@@ -4,8 +4,6 @@ What comes back is a guess about code. It is compared with the code, values and 
 inputs, before anything is proved from it; that is not done here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

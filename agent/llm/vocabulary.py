@@ -1,7 +1,5 @@
 """What a model may name: ops, edits, tactics, styles and checks, read off their registries."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import cast
 

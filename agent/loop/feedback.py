@@ -1,7 +1,5 @@
 """How much of a verdict a model is told. Each level says what those before it say, and more."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What is to be repaired, and under what: the part that nothing in the loop can change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -4,8 +4,6 @@ A line is only shown, and only changed, where it still is what the program says 
 suggested is text: the program is proved, its source is not run.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`shardproof diff`, `apply`, `undo` and `redo`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Diffs, read and carried out by git in a scratch folder, never in the owner's tree."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """Files of the owner's tree: what may be touched, read whole, replaced in one step."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import dataclass

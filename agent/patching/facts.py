@@ -1,7 +1,5 @@
 """What a patch does to a tree, as values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """What an out-directory says of its patch: the files it was made for, and how far to trust it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

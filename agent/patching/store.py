@@ -5,8 +5,6 @@ before and after, and, while files are being replaced, `journal.json`. A journal
 the start is of a run that was stopped: what it had replaced is put back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Preview, apply, undo and redo of a patch on a tree. No git command runs in the tree."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A unified diff as lines with their kind and number."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What both renderers derive from a report: the figures up front, warnings, totals, sections."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`report.html`: one file with its style and pictures inside, no scripts, nothing fetched."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Callable

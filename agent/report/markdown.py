@@ -1,7 +1,5 @@
 """`report.md`: sized for a comment on a pull request; what is left out is pointed at."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Sizes are bytes, times are seconds. Every part beyond the verdict may be left ou
 what is there. Strings may hold anything found in a user's source: the renderers make them safe.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Colours come from the stylesheet of the page through classes, so that pictures follow its theme.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape

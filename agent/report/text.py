@@ -1,7 +1,5 @@
 """How values are written: sizes, times, counts, and strings that may hide something."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import unicodedata

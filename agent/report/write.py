@@ -1,7 +1,5 @@
 """Writes both forms of a report, each file whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of 1e-6 makes; 1e-6 on samples of large numbers, whose products lose as much in 
 float32 it is 6e-5, the rounding of a thousand operations, and large numbers are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

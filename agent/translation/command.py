@@ -1,7 +1,5 @@
 """`translate`, and `parallelize` from a translation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

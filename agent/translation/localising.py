@@ -1,7 +1,5 @@
 """Finds the op of a translation at which it leaves the code, by the values that the code made."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ At most three programs in one context. Then a fresh context is started with the 
 refuted and nothing else. The same difference twice bans what led to it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Puts translated modules between the arguments and results that a captured program left open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

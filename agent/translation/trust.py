@@ -5,8 +5,6 @@ a proof and a certificate take nothing else. `DisplayOnly` is a program that nob
 anything: it can be looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees, Model
 from benchmarks.steps.step import training_step
-from benchmarks.steps.warm import warm_seconds
 from synthesis.schedules import check_schedule, generate
 from verifier.checker import Accepted, check
 from verifier.problem import Problem
@@ -71,7 +70,6 @@ class Row:
     """Until the verdict of a first run: writing the programs, verifying, the schedule."""
     cpu_s: float
     """The same in seconds of the processor."""
-    warm_s: float | None
     """After an edit of one op, or of one collective if that takes longer, in a fresh process."""
     check_s: float | None
     memory_gb: float
@@ -158,8 +156,8 @@ def flatness(name: str, seconds: Sequence[float]) -> tuple[float, bool]:
     return ratio, ratio <= (FLAT_RATIO if name in FLAT else values[-1] / values[0])
 
 
-def measured(point: Point, *, again: bool = True, checked: bool = True) -> Row:
-    """Write, prove and check one step; with `again`, prove it again after an edit."""
+def measured(point: Point, *, checked: bool = True) -> Row:
+    """Write, prove and check one step."""
     load = os.getloadavg()[0]
     busy, begin = time.process_time(), time.perf_counter()
     step = training_step(point.model, point.degrees)
@@ -173,10 +171,7 @@ def measured(point: Point, *, again: bool = True, checked: bool = True) -> Row:
     if d.pp > 1 and check_schedule(generate(d.schedule, d.pp, d.micro_batches)):
         verdict = "schedule refuted"
     done, cpu = time.perf_counter(), time.process_time() - busy
-    warm = again_s = None
-    accepted = None
-    if again and isinstance(found, Proof):
-        warm = max(warm_seconds(step).values(), default=None)
+    again_s = accepted = None
     if checked and isinstance(found, Proof):
         start = time.perf_counter()
         said = check(found.certificate, Problem(step.sequential, step.distributed, step.contract))
@@ -198,7 +193,6 @@ def measured(point: Point, *, again: bool = True, checked: bool = True) -> Row:
         schedule_s=done - proved,
         total_s=done - begin,
         cpu_s=cpu,
-        warm_s=warm,
         check_s=again_s,
         memory_gb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit,
         load=load,

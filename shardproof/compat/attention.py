@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from shardproof.compat.compute import exact, softmax
 from shardproof.compat.errors import ProgramError
-from shardproof.compat.program import IROp, Ranks
+from shardproof.compat.program import IROp, Ranks, Unchanged
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine
 
@@ -119,7 +119,7 @@ class RingAttentionStep(IROp):
 
 
 @dataclass
-class RingRotate(IROp):
+class RingRotate(Unchanged):
     """Every rank gets the block of the rank before it, around the ring."""
 
     x: str
@@ -129,9 +129,6 @@ class RingRotate(IROp):
     handle: str | None = None
     mesh_dim: str | None = None
     communicates: ClassVar[bool] = True
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return operands[0]
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         name = ring(at, self.mesh_dim, self.ring_size, str(self))

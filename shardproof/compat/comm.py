@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shardproof.compat.errors import ProgramError
-from shardproof.compat.program import IROp, Ranks
+from shardproof.compat.program import IROp, Ranks, Unchanged
 from shardproof.compat.tensor import TensorState
-from verifier.kernel.program.builder import Builder
 
 REDUCE = {"sum": "sum", "mean": "avg", "avg": "avg", "max": "max", "min": "min"}
 
@@ -22,15 +21,12 @@ def fold(op_type: str, what: str) -> str:
 
 
 @dataclass
-class CollectiveOp(IROp):
+class CollectiveOp(Unchanged):
     """Base of the collectives."""
 
     x: str
     output: str
     communicates: ClassVar[bool] = True
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return operands[0]
 
 
 @dataclass
@@ -154,7 +150,7 @@ class Gather(CollectiveOp):
 
 
 @dataclass
-class Send(IROp):
+class Send(Unchanged):
     """Puts a value of device `src` on its way to device `dst`."""
 
     x: str
@@ -165,9 +161,6 @@ class Send(IROp):
     microbatch_id: int | None = None
     communicates: ClassVar[bool] = True
     core: ClassVar[str] = "send"
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return operands[0]
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         name, src, dst, rest = peers(at, self.src, self.dst, str(self))
@@ -235,7 +228,7 @@ def peers(at: Ranks, src: int, dst: int, what: str) -> tuple[str, int, int, dict
 
 
 @dataclass
-class AllReduceAsync(IROp):
+class AllReduceAsync(Unchanged):
     """An all-reduce that is over once its handle was waited for."""
 
     x: str
@@ -247,9 +240,6 @@ class AllReduceAsync(IROp):
     communicates: ClassVar[bool] = True
     asynchronous: ClassVar[bool] = True
 
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return operands[0]
-
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         how = fold(self.op_type, str(self))
         return at.b.add("all_reduce", *operands, mesh_dim=at.dims(self.mesh_dim), reduce=how)
@@ -260,7 +250,7 @@ class AllReduceAsync(IROp):
 
 
 @dataclass
-class Wait(IROp):
+class Wait(Unchanged):
     """The tensor of an asynchronous op, once that is over."""
 
     handle: str
@@ -271,9 +261,6 @@ class Wait(IROp):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.output = self.output or self.tensor
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return operands[0]
 
     def check(self, states: Sequence[TensorState]) -> None:
         waited(str(self), self.handle, states[0])
@@ -287,7 +274,7 @@ def waited(what: str, handle: str, state: TensorState) -> None:
 
 
 @dataclass
-class WaitAll(IROp):
+class WaitAll(Unchanged):
     """The tensors of several asynchronous ops, once all are over."""
 
     handles: list[str]
@@ -301,9 +288,6 @@ class WaitAll(IROp):
         self.outputs = list(self.outputs) or list(self.tensors)
         if not len(self.handles) == len(self.tensors) == len(self.outputs):
             raise ProgramError("WaitAll: as many handles as tensors and outputs are expected")
-
-    def one_device(self, b: Builder, *operands: str) -> tuple[str, ...]:
-        return operands
 
     def check(self, states: Sequence[TensorState]) -> None:
         for handle, state in zip(self.handles, states, strict=True):

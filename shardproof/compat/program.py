@@ -172,6 +172,13 @@ class IROp:
         return f"{', '.join(self.output_names) or '()'} = {type(self).__name__}({shown})"
 
 
+class Unchanged(IROp):
+    """An op that leaves values as they are on one device: communication, waits, claims."""
+
+    def one_device(self, b: Builder, *operands: str) -> str | tuple[str, ...]:
+        return operands[0] if len(operands) == 1 else operands
+
+
 def _named(op: IROp, names: Sequence[str]) -> list[str]:
     out: list[str] = []
     for name in names:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardproof.compat.errors import ProgramError, SPMDConsistencyError
-from shardproof.compat.program import IROp, Ranks
+from shardproof.compat.program import Ranks, Unchanged
 from shardproof.compat.sharding import LocalSPMDType
 from shardproof.compat.tensor import TensorState
 from verifier.kernel.layout import Atom, Layout
 from verifier.kernel.ops import Refused, lookup
-from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Attr, Mesh
 from verifier.provers.placement import Operands, Placed, place
 
@@ -34,7 +33,7 @@ def fits(kind: LocalSPMDType, layout: Layout) -> bool:
 
 
 @dataclass
-class Reinterpret(IROp):
+class Reinterpret(Unchanged):
     """The same numbers under another type. Both types must be what the core finds."""
 
     x: str
@@ -43,9 +42,6 @@ class Reinterpret(IROp):
     dst_type: LocalSPMDType | str
     expert_mode: bool = False
     """Kept for callers that pass it; types are decided with and without."""
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return operands[0]
 
     def claim(self, before: Layout | None, after: Layout | None) -> None:
         """Raise ProgramError where a type is not what the value is."""

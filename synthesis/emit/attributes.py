@@ -1,7 +1,5 @@
 """Integer attributes of library modules that must become local, because their source stays."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

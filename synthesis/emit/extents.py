@@ -1,7 +1,5 @@
 """Turns literal extents of one device into local ones in the user's source."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the emitter knows about a model: its modules as they were called, and their source."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Finds where one gather (and one reduction of its gradient) serves several column modules."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The lines of a patch that start the guard, with the layouts that the plan was proved for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from synthesis.emit.patch import EmitError

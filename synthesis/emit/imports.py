@@ -1,7 +1,5 @@
 """Import statements of emitted code."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Iterable
 

@@ -3,8 +3,6 @@
 The local tensor of a DTensor is a view that autograd lets nobody write to.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 

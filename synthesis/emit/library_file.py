@@ -1,11 +1,11 @@
 """Writes the file that builds and parallelizes a transformers model whose source stays as it is."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
+
+from jinja2 import Template
 
 from synthesis.emit.attributes import attribute_changes, group_changes
 from synthesis.emit.facts import ModelFacts
@@ -19,43 +19,7 @@ from synthesis.plan import Plan
 
 HEADS = ("forcausallm", "lmheadmodel", "formaskedlm", "model")
 
-TEMPLATE = '''"""{name} on a mesh {mesh}.
-
-    torchrun --nproc-per-node {ranks} {stem}.py
-"""
-
-{imports}
-
-CONFIG = {config}
-
-
-{definitions}def build_model(**changes) -> {name}:
-    """The model with random weights; `changes` are config entries."""
-    return {name}({config_class}(**{{**CONFIG, **changes}}))
-
-
-{function}
-
-def main() -> None:
-    """One forward and backward pass on random tokens."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
-    torch.manual_seed(0)
-    model = parallelize(build_model().to(device))
-    torch.manual_seed({seed})
-    ids = torch.randint(0, {vocab}, ({batch}, {tokens}), device=device)
-    loss = model(ids, labels=ids).loss
-    loss.backward()
-    print(f"rank {{dist.get_rank()}}: loss {{loss.item():.6f}}")
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-'''
+TEMPLATE = Path(__file__).with_name("library_file.py.j2")
 
 
 def literal(value: object, indent: int = 0) -> str:
@@ -98,7 +62,8 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str) -> str:
     ]
     groups = ["\n".join(lines) for lines in import_lines(imports) if lines]
     parallel_data = plan.dp is not None and plan.dp_size > 1
-    return TEMPLATE.format(
+    template = Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
+    return template.render(
         name=facts.class_name,
         mesh=plan.mesh,
         ranks=plan.mesh.size,

@@ -1,16 +1,13 @@
 """Puts a vocab-parallel cross entropy where the model computes its loss."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
-from synthesis.emit import snippets
 from synthesis.emit.extents import function_at
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import EmitError
 from synthesis.emit.reads import TELLING
-from synthesis.emit.snippets import Snippet
+from synthesis.emit.snippets import SNIPPETS, Snippet
 from synthesis.emit.source import Edit, SourceText
 
 ATTRIBUTE = "cross_entropy"
@@ -28,7 +25,7 @@ def library_loss(facts: ModelFacts) -> tuple[str, Snippet]:
             f"{facts.class_name} computes its loss by {facts.loss or 'its own forward'}, which has "
             "no vocab-parallel form here; plan it with whole logits"
         )
-    return "    model.loss_function = partial(causal_lm_loss, tp=tp)", snippets.CAUSAL_LM_LOSS
+    return "    model.loss_function = partial(causal_lm_loss, tp=tp)", SNIPPETS["causal_lm_loss"]
 
 
 def loss_obstacle(facts: ModelFacts) -> str | None:
@@ -92,7 +89,7 @@ def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[st
         Edit(*source.span(call.func), f"{_own_name(owner, call)}.{ATTRIBUTE}"),
     ]
     install = f"    model.{ATTRIBUTE} = partial(vocab_parallel_cross_entropy, tp=tp)"
-    return edits, (install, snippets.CROSS_ENTROPY)
+    return edits, (install, SNIPPETS["vocab_parallel_cross_entropy"])
 
 
 def _own_name(owner: ast.ClassDef, call: ast.Call) -> str:

@@ -1,7 +1,5 @@
 """What the caller of emitted code must do, in sentences."""
 
-from __future__ import annotations
-
 from synthesis.emit.facts import ModelFacts
 from synthesis.plan import Plan
 

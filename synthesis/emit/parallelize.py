@@ -1,19 +1,17 @@
 """Writes the `parallelize(model, mesh)` function of a plan, and what that function needs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.emit import guarding, snippets
+from synthesis.emit import guarding
 from synthesis.emit.attributes import AttributeChange
 from synthesis.emit.facts import ModelFacts, ModuleFact
 from synthesis.emit.groups import group
 from synthesis.emit.inplace import written_into
 from synthesis.emit.patch import EmitError
 from synthesis.emit.sequence import region
-from synthesis.emit.snippets import PARALLEL, TENSOR, Snippet
+from synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
 from synthesis.emit.styles import Import, split_of, style_of
 from synthesis.plan import ModulePlan, Plan
 
@@ -189,7 +187,7 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
         name, arguments = style.name, style.arguments
         if m.path in written:
             name, arguments = "OwnOutput", (f"{name}({', '.join(arguments)})",)
-            needs.append(snippets.OWN_OUTPUT)
+            needs.append(SNIPPETS["OwnOutput"])
         lines.append(call(f'"{m.path}": {name}', arguments, 8, ","))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []
@@ -221,13 +219,13 @@ def _data_parallel(
     over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
         given.append(f"shard_placement_fn=partial(dp_shard, ranks={plan.dp_size})")
-        needs.append(snippets.DP_SHARD)
+        needs.append(SNIPPETS["dp_shard"])
         imports.append(("functools", "partial"))
     if "R" in over:
         reduce = "sum" if plan.loss == "sum" else "avg"
         lines.append(f'    whole = whole_over(model, mesh["{plan.dp}"], "{reduce}")')
         given.append("ignored_params=whole")
-        needs.append(snippets.WHOLE_OVER_DP)
+        needs.append(SNIPPETS["whole_over"])
     for path in _blocks(plan, facts):
         lines.append(f"    for block in model.{indexed(path)}:")
         lines.append(call("fully_shard", ["block", *given], 8))
@@ -273,9 +271,8 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
 def _ordered_definitions(needs: Iterable[Snippet]) -> list[Snippet]:
     wanted: set[str] = set()
     for snippet in needs:
-        wanted.add(snippet.name)
-        wanted.update(s.name for s in snippets.NEEDS.get(snippet.name, ()))
-    return [s for s in snippets.ALL if s.name in wanted]
+        wanted |= {snippet.name, *snippet.needs}
+    return [s for s in SNIPPETS.values() if s.name in wanted]
 
 
 def parallelize_code(
@@ -307,7 +304,7 @@ def parallelize_code(
         outer = _summed(_outer(facts, plan))
         body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *outer]
         imports += [(PARALLEL, "parallelize_module"), *more]
-        needs += [*styles, *([snippets.SUMMED_OVER] if outer else [])]
+        needs += [*styles, *([SNIPPETS["summed_over"]] if outer else [])]
         body += _attributes(changes)
         if loss:
             body.append(loss[0])

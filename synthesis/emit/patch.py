@@ -1,7 +1,5 @@
 """Patches: files before and after, as a unified diff that git applies."""
 
-from __future__ import annotations
-
 import difflib
 import subprocess
 import tempfile

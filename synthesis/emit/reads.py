@@ -1,12 +1,9 @@
 """Parameters that code outside of their module reads: there the patch makes them whole again."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator
 
 from synthesis.emit.facts import ModelFacts
-from synthesis.emit.snippets import WHOLE_PARAM
 from synthesis.emit.source import Edit, SourceText
 
 TELLING = frozenset(
@@ -29,7 +26,7 @@ def edit_reads(source: SourceText, facts: ModelFacts, split: Collection[str]) ->
         for read, path in _reads(owner) if held else ():
             if path in held:
                 start, end = source.span(read)
-                edits += [Edit(start, start, f"{WHOLE_PARAM.name}("), Edit(end, end, ")")]
+                edits += [Edit(start, start, "whole_param("), Edit(end, end, ")")]
     return edits
 
 

@@ -5,8 +5,6 @@ embedding stays whole and the first block takes its slice. The last norm returns
 code after it sees the whole shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

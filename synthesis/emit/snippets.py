@@ -1,404 +1,56 @@
-"""Source of the classes and functions a patch brings along where PyTorch has none."""
+"""Source of the classes and functions a patch brings along where PyTorch has none.
 
-from __future__ import annotations
+It stands in `definitions.py.j2`, in the order in which a patch has it, behind all imports.
+"""
 
+import ast
 from dataclasses import dataclass
+from pathlib import Path
+
+TENSOR = "torch.distributed.tensor"
+PARALLEL = "torch.distributed.tensor.parallel"
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One definition and the imports it needs."""
+    """One definition and what it needs."""
 
     name: str
     imports: tuple[tuple[str, str], ...]
     """(module, name); an empty name is `import module`."""
+    needs: tuple[str, ...]
+    """Other snippets."""
     text: str
 
 
-TENSOR = "torch.distributed.tensor"
-PARALLEL = "torch.distributed.tensor.parallel"
-FUNCTIONAL = ("torch.nn", "functional as F")
+def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
+    """By the name that each import binds."""
+    if isinstance(node, ast.ImportFrom):
+        return {a.name: (node.module or "", a.name) for a in node.names}
+    (alias,) = node.names
+    if alias.asname is None:
+        return {alias.name: (alias.name, "")}
+    module, _, name = alias.name.rpartition(".")
+    return {alias.asname: (module, f"{name} as {alias.asname}")}
 
-REPLICATED = Snippet(
-    "Replicated",
-    (
-        (PARALLEL, "ParallelStyle"),
-        (TENSOR, "DTensor"),
-        (TENSOR, "Replicate"),
-        (TENSOR, "distribute_module"),
-    ),
-    '''
-class Replicated(ParallelStyle):
-    """The whole module on every rank, its parameters DTensors like all the others."""
 
-    def _apply(self, module, device_mesh):
-        def to_dtensor(module, inputs, mesh):
-            return DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False)
-
-        def to_local(module, output, mesh):
-            return output.to_local()
-
-        return distribute_module(module, device_mesh, None, to_dtensor, to_local)
-''',
-)
-
-CONV1D_COLWISE = Snippet(
-    "Conv1DColwiseParallel",
-    (
-        (PARALLEL, "ColwiseParallel"),
-        (TENSOR, "Shard"),
-        (TENSOR, "distribute_module"),
-        (TENSOR, "distribute_tensor"),
-        ("torch", "nn"),
-        ("functools", "partial"),
-    ),
-    '''
-class Conv1DColwiseParallel(ColwiseParallel):
-    """ColwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
-
-    def _shard(self, name, module, mesh):
-        for key, param in list(module.named_parameters()):
-            sharded = distribute_tensor(param, mesh, [Shard(param.ndim - 1)])
-            module.register_parameter(key, nn.Parameter(sharded))
-
-    def _apply(self, module, device_mesh):
-        prepare = partial(
-            self._prepare_input_fn, self.input_layouts, self.desired_input_layouts
-        )
-        finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
-        return distribute_module(module, device_mesh, self._shard, prepare, finish)
-''',
-)
-
-CONV1D_ROWWISE = Snippet(
-    "Conv1DRowwiseParallel",
-    (
-        (PARALLEL, "RowwiseParallel"),
-        (TENSOR, "Replicate"),
-        (TENSOR, "Shard"),
-        (TENSOR, "distribute_module"),
-        (TENSOR, "distribute_tensor"),
-        ("torch", "nn"),
-        ("functools", "partial"),
-    ),
-    '''
-class Conv1DRowwiseParallel(RowwiseParallel):
-    """RowwiseParallel for transformers' Conv1D, whose weight is [in, out]."""
-
-    def _shard(self, name, module, mesh):
-        for key, placement in (("weight", Shard(0)), ("bias", Replicate())):
-            sharded = distribute_tensor(getattr(module, key), mesh, [placement])
-            module.register_parameter(key, nn.Parameter(sharded))
-
-    def _apply(self, module, device_mesh):
-        prepare = partial(self._prepare_input_fn, self.input_layouts, (Shard(-1),))
-        finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
-        return distribute_module(module, device_mesh, self._shard, prepare, finish)
-''',
-)
-
-_WHOLE_INPUT = '''
-def whole_input(x, mesh, placement):
-    """`x` on every rank in full; each rank adds its share to the gradient of `x`."""
-    if not isinstance(x, DTensor):
-        x = DTensor.from_local(x, mesh, [placement], run_check=False)
-    return x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
-'''
-
-WHOLE_INPUT = Snippet(
-    "whole_input",
-    ((TENSOR, "DTensor"), (TENSOR, "Partial"), (TENSOR, "Replicate")),
-    _WHOLE_INPUT,
-)
-
-_FUSED_IMPORTS = (
-    (PARALLEL, "ParallelStyle"), (TENSOR, "Partial"), (TENSOR, "Replicate"),
-    (TENSOR, "distribute_tensor"), ("torch.distributed.tensor.placement_types", "_StridedShard"),
-    ("torch", "nn"), FUNCTIONAL,
-)  # fmt: skip
-
-FUSED_COLWISE = Snippet(
-    "FusedColwiseParallel",
-    _FUSED_IMPORTS,
-    '''
-class FusedColwiseParallel(ParallelStyle):
-    """ColwiseParallel for `parts` weights stacked in one Linear: each rank has a piece of each.
-
-    The bias stays whole; a rank uses its piece of every part.
-    """
-
-    def __init__(self, parts, input_layouts=None):
-        self.parts = parts
-        self.input_layouts = input_layouts or Replicate()
-
-    def _apply(self, module, device_mesh):
-        parts, size, rank = self.parts, device_mesh.size(), device_mesh.get_local_rank()
-        split = _StridedShard(0, split_factor=parts)
-        module.weight = nn.Parameter(distribute_tensor(module.weight, device_mesh, [split]))
-        if module.bias is not None:
-            module.bias = nn.Parameter(
-                distribute_tensor(module.bias, device_mesh, [Replicate()])
+def _read(source: str) -> dict[str, Snippet]:
+    imports: dict[str, tuple[str, str]] = {}
+    found: dict[str, Snippet] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports |= _imported(node)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            read = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            text = ast.get_source_segment(source, node)
+            found[node.name] = Snippet(
+                node.name,
+                tuple(imports[n] for n in read if n in imports),
+                tuple(n for n in read if n in found),
+                f"\n{text}\n",
             )
-
-        def forward(x):
-            x = whole_input(x, device_mesh, self.input_layouts)
-            bias = module.bias
-            if bias is not None:
-                bias = bias.to_local(grad_placements=[Partial()])
-                bias = bias.view(parts, size, -1)[:, rank].flatten()
-            return F.linear(x, module.weight.to_local(), bias)
-
-        module.forward = forward
-        return module
-''',
-)
-
-FUSED_CONV1D = Snippet(
-    "FusedConv1DColwiseParallel",
-    _FUSED_IMPORTS,
-    '''
-class FusedConv1DColwiseParallel(ParallelStyle):
-    """ColwiseParallel for `parts` weights side by side in one Conv1D [in, out].
-
-    Each rank has a piece of each. The bias stays whole; a rank uses its piece of every part.
-    """
-
-    def __init__(self, parts, input_layouts=None):
-        self.parts = parts
-        self.input_layouts = input_layouts or Replicate()
-
-    def _apply(self, module, device_mesh):
-        parts, size, rank = self.parts, device_mesh.size(), device_mesh.get_local_rank()
-        split = _StridedShard(1, split_factor=parts)
-        module.weight = nn.Parameter(distribute_tensor(module.weight, device_mesh, [split]))
-        module.bias = nn.Parameter(distribute_tensor(module.bias, device_mesh, [Replicate()]))
-
-        def forward(x):
-            x = whole_input(x, device_mesh, self.input_layouts)
-            bias = module.bias.to_local(grad_placements=[Partial()])
-            bias = bias.view(parts, size, -1)[:, rank].flatten()
-            return F.linear(x, module.weight.to_local().t(), bias)
-
-        module.forward = forward
-        return module
-''',
-)
-
-KV_COLWISE = Snippet(
-    "KVHeadParallel",
-    (
-        (PARALLEL, "ParallelStyle"),
-        (TENSOR, "Partial"),
-        (TENSOR, "Replicate"),
-        (TENSOR, "distribute_module"),
-        FUNCTIONAL,
-    ),
-    '''
-class KVHeadParallel(ParallelStyle):
-    """Linear with fewer heads than ranks: whole on every rank, each rank computes one head.
-
-    Ranks that share a head each add their share to its gradient.
-    """
-
-    def __init__(self, heads, input_layouts=None):
-        self.heads = heads
-        self.input_layouts = input_layouts or Replicate()
-
-    def _apply(self, module, device_mesh):
-        distribute_module(module, device_mesh)
-        head = device_mesh.get_local_rank() * self.heads // device_mesh.size()
-
-        def rows(param):
-            return param.to_local(grad_placements=[Partial()]).chunk(self.heads)[head]
-
-        def forward(x):
-            x = whole_input(x, device_mesh, self.input_layouts)
-            bias = None if module.bias is None else rows(module.bias)
-            return F.linear(x, rows(module.weight), bias)
-
-        module.forward = forward
-        return module
-''',
-)
-
-EXPERTS = Snippet(
-    "ExpertsParallel",
-    (
-        (PARALLEL, "ParallelStyle"), (TENSOR, "DTensor"), (TENSOR, "Partial"),
-        (TENSOR, "Replicate"), (TENSOR, "Shard"), (TENSOR, "distribute_tensor"),
-        ("torch.distributed.tensor.placement_types", "_StridedShard"),
-        ("torch.func", "functional_call"), ("torch", "nn"), ("copy", ""),
-    ),
-    '''
-class ExpertsParallel(ParallelStyle):
-    """Experts of which each rank has a piece of every hidden layer, added up on the way out.
-
-    `splits` maps a parameter to the dim that is split and the equal parts stacked along it.
-    """
-
-    def __init__(self, splits):
-        self.splits = splits
-
-    def _apply(self, module, device_mesh):
-        for name, (dim, parts) in self.splits.items():
-            split = _StridedShard(dim, split_factor=parts) if parts > 1 else Shard(dim)
-            param = distribute_tensor(getattr(module, name), device_mesh, [split])
-            module.register_parameter(name, nn.Parameter(param))
-        inner = copy.copy(module)
-
-        def whole(x):
-            return whole_input(x, device_mesh, Replicate()) if x.is_floating_point() else x
-
-        def forward(*args):
-            local = {name: getattr(module, name).to_local() for name in self.splits}
-            out = functional_call(inner, local, tuple(map(whole, args)))
-            out = DTensor.from_local(out, device_mesh, [Partial()], run_check=False)
-            return out.redistribute(placements=[Replicate()]).to_local()
-
-        module.forward = forward
-        return module
-''',
-)  # fmt: skip
-
-CROSS_ENTROPY = Snippet(
-    "vocab_parallel_cross_entropy",
-    (
-        ("torch", ""),
-        (TENSOR, "DTensor"),
-        (TENSOR, "Partial"),
-        ("torch.distributed", "_functional_collectives as funcol"),
-    ),
-    '''
-def vocab_parallel_cross_entropy(logits, target, ignore_index=-100, *, tp):
-    """Mean cross entropy of logits [tokens, vocab / tp], the vocabulary split over the ranks."""
-
-    def total(x):
-        return DTensor.from_local(x, tp, [Partial()], run_check=False).full_tensor()
-
-    peak = funcol.all_reduce(logits.detach().amax(-1), "max", tp)
-    shifted = logits - peak.unsqueeze(-1)
-    vocab = logits.size(-1)
-    index = target - tp.get_local_rank() * vocab
-    here = (index >= 0) & (index < vocab)
-    picked = shifted.gather(-1, index.clamp(0, vocab - 1).unsqueeze(-1)).squeeze(-1)
-    loss = total(shifted.exp().sum(-1)).log() - total(torch.where(here, picked, 0.0))
-    counted = target != ignore_index
-    return torch.where(counted, loss, 0.0).sum() / counted.sum()
-''',
-)
-
-CAUSAL_LM_LOSS = Snippet(
-    "causal_lm_loss",
-    (FUNCTIONAL,),
-    '''
-def causal_lm_loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=None, *, tp, **_):
-    """transformers' ForCausalLMLoss on logits [batch, tokens, vocab / tp]."""
-    if shift_labels is None:
-        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    logits, target = logits.flatten(0, -2), shift_labels.flatten()
-    return vocab_parallel_cross_entropy(logits, target, ignore_index, tp=tp)
-''',
-)
-
-DP_SHARD = Snippet(
-    "dp_shard",
-    (
-        (TENSOR, "DTensor"),
-        (TENSOR, "Shard"),
-        ("torch.distributed.tensor.placement_types", "_StridedShard"),
-    ),
-    '''
-def dp_shard(param, ranks):
-    """The dim that data parallelism splits: the first that divides, and is not split part by part.
-
-    None where there is no such dim.
-    """
-    placements = param.placements if isinstance(param, DTensor) else ()
-    local = param.to_local() if isinstance(param, DTensor) else param
-    in_parts = {p.dim for p in placements if isinstance(p, _StridedShard)}
-    dims = (d for d in range(local.ndim) if d not in in_parts and local.shape[d] % ranks == 0)
-    dim = next(dims, None)
-    return None if dim is None else Shard(dim)
-''',
-)
-
-OVER_RANKS = Snippet(
-    "over_ranks",
-    ((TENSOR, "DTensor"), ("torch.distributed", "_functional_collectives as funcol")),
-    '''
-def over_ranks(grad, dp, reduce):
-    """The gradient of a parameter that all ranks of `dp` hold."""
-    if not isinstance(grad, DTensor):
-        return funcol.all_reduce(grad, reduce, dp)
-    local = funcol.all_reduce(grad.to_local(), reduce, dp)
-    return DTensor.from_local(local, grad.device_mesh, grad.placements, run_check=False)
-''',
-)
-
-WHOLE_OVER_DP = Snippet(
-    "whole_over",
-    (("functools", "partial"),),
-    '''
-def whole_over(model, dp, reduce):
-    """Parameters of which no dim divides over `dp`: all its ranks hold them, and their gradient."""
-    found = {param for param in model.parameters() if dp_shard(param, dp.size()) is None}
-    for param in found:
-        if param.requires_grad:
-            param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
     return found
-''',
-)
 
-SUMMED_OVER = Snippet(
-    "summed_over",
-    (("functools", "partial"),),
-    '''
-def summed_over(module, tp):
-    """Own parameters of a module that works on its piece: their gradients add up over `tp`."""
-    for param in module.parameters(recurse=False):
-        if param.requires_grad:
-            param.register_hook(partial(over_ranks, dp=tp, reduce="sum"))
-''',
-)
 
-OWN_OUTPUT = Snippet(
-    "OwnOutput",
-    ((PARALLEL, "ParallelStyle"),),
-    '''
-class OwnOutput(ParallelStyle):
-    """A style whose output is a tensor of its own, which the code that follows writes into."""
-
-    def __init__(self, style):
-        self.style = style
-
-    def _apply(self, module, device_mesh):
-        module = self.style._apply(module, device_mesh)
-        module.register_forward_hook(lambda module, args, output: output.clone())
-        return module
-''',
-)
-
-WHOLE_PARAM = Snippet(
-    "whole_param",
-    ((TENSOR, "DTensor"),),
-    '''
-def whole_param(param):
-    """A parameter in full, on every rank: what all ranks compute from it alike is right."""
-    return param.full_tensor() if isinstance(param, DTensor) else param
-''',
-)
-
-NEEDS = {
-    "FusedColwiseParallel": (WHOLE_INPUT,),
-    "FusedConv1DColwiseParallel": (WHOLE_INPUT,),
-    "KVHeadParallel": (WHOLE_INPUT,),
-    "ExpertsParallel": (WHOLE_INPUT,),
-    "causal_lm_loss": (CROSS_ENTROPY,),
-    "whole_over": (DP_SHARD, OVER_RANKS),
-    "summed_over": (OVER_RANKS,),
-}
-ALL = (
-    REPLICATED, CONV1D_COLWISE, CONV1D_ROWWISE, WHOLE_INPUT, FUSED_COLWISE, FUSED_CONV1D,
-    KV_COLWISE, EXPERTS, CROSS_ENTROPY, CAUSAL_LM_LOSS, DP_SHARD, OVER_RANKS, WHOLE_OVER_DP,
-    SUMMED_OVER, OWN_OUTPUT, WHOLE_PARAM,
-)  # fmt: skip
+SNIPPETS = _read(Path(__file__).with_name("definitions.py.j2").read_text(encoding="utf-8"))
+"""By name. None needs one that stands behind it."""

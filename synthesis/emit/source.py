@@ -1,7 +1,5 @@
 """Source text as bytes-exact pieces: replace spans that `ast` names, keep all other bytes."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterable

@@ -1,13 +1,10 @@
 """Which `ParallelStyle` expression stands for each (style, module class)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from synthesis.emit import snippets
 from synthesis.emit.patch import EmitError
-from synthesis.emit.snippets import PARALLEL, TENSOR, Snippet
+from synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
 from synthesis.plan import ModulePlan
 
 Import = tuple[str, str]
@@ -19,7 +16,11 @@ class Style:
 
     name: str
     arguments: tuple[str, ...]
-    snippet: Snippet | None = None
+
+    @property
+    def snippet(self) -> Snippet | None:
+        """Its definition, where PyTorch has none."""
+        return SNIPPETS.get(self.name)
 
     @property
     def imports(self) -> tuple[Import, ...]:
@@ -56,12 +57,12 @@ def _needs(m: ModulePlan, what: str, got: str, expected: str) -> None:
         raise EmitError(f"{m.path}: {m.style} {m.kind} with {what} {got}, expected {expected}")
 
 
-def _column(name: str, snippet: Snippet | None) -> Callable[[ModulePlan], Style]:
-    return lambda m: Style(name, _arguments(m, "R", "S(-1)"), snippet)
+def _column(name: str) -> Callable[[ModulePlan], Style]:
+    return lambda m: Style(name, _arguments(m, "R", "S(-1)"))
 
 
-def _row(name: str, snippet: Snippet | None) -> Callable[[ModulePlan], Style]:
-    return lambda m: Style(name, _arguments(m, "S(-1)", "R"), snippet)
+def _row(name: str) -> Callable[[ModulePlan], Style]:
+    return lambda m: Style(name, _arguments(m, "S(-1)", "R"))
 
 
 def _embedding_rows(m: ModulePlan) -> Style:
@@ -70,11 +71,11 @@ def _embedding_rows(m: ModulePlan) -> Style:
     return Style("RowwiseParallel", ("input_layouts=Replicate()", *output))
 
 
-def _fused(name: str, snippet: Snippet) -> Callable[[ModulePlan], Style]:
+def _fused(name: str) -> Callable[[ModulePlan], Style]:
     def build(m: ModulePlan) -> Style:
         _needs(m, "output", m.output, "S(-1)")
         extra = () if m.input == "R" else (f"input_layouts={placement(m.input)}",)
-        return Style(name, (f"parts={m.parts}", *extra), snippet)
+        return Style(name, (f"parts={m.parts}", *extra))
 
     return build
 
@@ -82,13 +83,13 @@ def _fused(name: str, snippet: Snippet) -> Callable[[ModulePlan], Style]:
 def _kv(m: ModulePlan) -> Style:
     _needs(m, "output", m.output, "S(-1)")
     extra = () if m.input == "R" else (f"input_layouts={placement(m.input)}",)
-    return Style("KVHeadParallel", (f"heads={m.parts}", *extra), snippets.KV_COLWISE)
+    return Style("KVHeadParallel", (f"heads={m.parts}", *extra))
 
 
 def _experts(m: ModulePlan) -> Style:
     _needs(m, "input", m.input, "R")
     splits = ", ".join(f'"{name}": ({dim}, {parts})' for name, dim, parts in m.splits)
-    return Style("ExpertsParallel", ("{" + splits + "}",), snippets.EXPERTS)
+    return Style("ExpertsParallel", ("{" + splits + "}",))
 
 
 def _sequence(m: ModulePlan) -> Style:
@@ -107,21 +108,21 @@ def _replicated(m: ModulePlan) -> Style:
         return _sequence(m)
     _needs(m, "input", m.input, "R")
     _needs(m, "output", m.output, "R")
-    return Style("Replicated", (), snippets.REPLICATED)
+    return Style("Replicated", ())
 
 
-_LINEAR_COLUMN = _column("ColwiseParallel", None)
+_LINEAR_COLUMN = _column("ColwiseParallel")
 _TABLE: dict[tuple[str, str], Callable[[ModulePlan], Style]] = {
     ("column", "Linear"): _LINEAR_COLUMN,
     ("column", "Embedding"): _LINEAR_COLUMN,
-    ("column", "Conv1D"): _column("Conv1DColwiseParallel", snippets.CONV1D_COLWISE),
-    ("row", "Linear"): _row("RowwiseParallel", None),
+    ("column", "Conv1D"): _column("Conv1DColwiseParallel"),
+    ("row", "Linear"): _row("RowwiseParallel"),
     ("row", "Embedding"): _embedding_rows,
-    ("row", "Conv1D"): _row("Conv1DRowwiseParallel", snippets.CONV1D_ROWWISE),
+    ("row", "Conv1D"): _row("Conv1DRowwiseParallel"),
     ("vocab", "Embedding"): _embedding_rows,
     ("vocab", "Linear"): _LINEAR_COLUMN,
-    ("fused_column", "Linear"): _fused("FusedColwiseParallel", snippets.FUSED_COLWISE),
-    ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel", snippets.FUSED_CONV1D),
+    ("fused_column", "Linear"): _fused("FusedColwiseParallel"),
+    ("fused_column", "Conv1D"): _fused("FusedConv1DColwiseParallel"),
     ("kv_column", "Linear"): _kv,
     ("experts", "*"): _experts,
     ("sequence", "*"): _sequence,

@@ -1,7 +1,5 @@
 """Edits the user's file: local extents, the loss, and a `parallelize` function."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from synthesis.emit.obligations import obligations
 from synthesis.emit.parallelize import parallelize_code, placed_modules
 from synthesis.emit.patch import EmitError, Patch, patch
 from synthesis.emit.reads import edit_reads
-from synthesis.emit.snippets import WHOLE_PARAM
+from synthesis.emit.snippets import SNIPPETS
 from synthesis.emit.source import Edit, SourceText
 from synthesis.plan import Plan
 
@@ -99,7 +97,7 @@ def user_patch(
     edits += reads
     names = source.names()
     name = _function_name(names, facts.class_name)
-    used = (WHOLE_PARAM,) if reads else ()
+    used = (SNIPPETS["whole_param"],) if reads else ()
     code = parallelize_code(plan, facts, changes, loss, name, layouts, used)
     clash = {_defined(text) for text in code.definitions} & names
     if clash:

@@ -1,7 +1,5 @@
 """What the process of a job does: collects facts, or forks a reference and one process a rank."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

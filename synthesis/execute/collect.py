@@ -1,7 +1,5 @@
 """Collects the facts about a model: one forward pass without data, watched by hooks."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import textwrap

@@ -1,7 +1,5 @@
 """One process's part of a run: the reference, or one rank that compares itself with it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs a patch on local processes and compares it with one process."""
 
-from __future__ import annotations
-
 import json
 import signal
 import tempfile

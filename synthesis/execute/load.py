@@ -1,7 +1,5 @@
 """Builds the models and the example inputs that a run compares."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ process group whose other ranks are not there, and traced forward and backward o
 local shapes. Runs in the worker: the user's code is imported here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Has a patch read again: the program that its ranks run, captured from the patched source."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ with Guard(every=100):  # on every rank, after init_process_group
     train()
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """An alarm: what the guard found, as every rank says it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

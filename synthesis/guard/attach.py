@@ -1,7 +1,5 @@
 """Starts the guard when a script makes its process group, and stops it when that goes."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -3,8 +3,6 @@
 Every functional collective, DTensor, FSDP, DDP's reducer and compiled graphs end in these ops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

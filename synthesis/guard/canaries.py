@@ -1,7 +1,5 @@
 """The collectives of a group, run once on payloads whose result is known before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

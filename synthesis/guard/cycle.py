@@ -6,8 +6,6 @@ calls. So ranks tell each other at the end of a watched step how many calls the 
 group had counted by then; where the members of a group differ, the next step is watched too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the guard raises, and what it says of errors that nobody caught."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import TracebackType

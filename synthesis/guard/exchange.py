@@ -1,8 +1,6 @@
 """What ranks tell each other, over a process group of the guard's own, and who is left when that
 fails."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

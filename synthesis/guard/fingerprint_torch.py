@@ -4,8 +4,6 @@
 Where it has no compiler, CPU tensors go to numpy without a copy and others run op by op.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A sampled call from its start to the moment its result may be read: what is hashed and kept."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, field
 from typing import Any

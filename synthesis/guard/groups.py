@@ -1,7 +1,5 @@
 """The process groups that calls go over, and which calls are sampled."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The log of a run, and what each rank leaves behind of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -4,8 +4,6 @@ A layout is text, one bracket a dim: `[tp dp 64] [64]` is a dim of tp x dp x 64 
 outermost, split over both mesh dims, and a whole one. `[3 tp 64]` are three parts, each split.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

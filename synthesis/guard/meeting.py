@@ -7,8 +7,6 @@ the backend, which may end the process over it. It leaves the verdict in the sto
 first finds it there while it waits, for the others or for its own call.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """Which calls are the guard's own: it lets them through without a look."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Generator

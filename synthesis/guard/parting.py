@@ -1,8 +1,6 @@
 """The end of a rank's process, which is not that of the others: an error, or a rank that is done
 before them."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

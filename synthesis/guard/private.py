@@ -3,8 +3,6 @@
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportPrivateImportUsage=false
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a guard is told."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal

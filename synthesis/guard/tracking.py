@@ -1,7 +1,5 @@
 """The sampled calls of this rank that are under way, and when their results may be read."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The guard's own collectives, straight on a process group. `start_...` returns the Work."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

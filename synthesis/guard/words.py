@@ -1,7 +1,5 @@
 """Fingerprints and samples of torch tensors, as small as they can be made."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

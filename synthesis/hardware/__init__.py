@@ -1,7 +1,5 @@
 """Cluster descriptions, read from TOML: what a device computes and holds, what links cost."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

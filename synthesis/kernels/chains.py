@@ -1,7 +1,5 @@
 """What elementwise chains read and write: one read of each operand, one write of each result."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 

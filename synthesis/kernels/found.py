@@ -1,7 +1,5 @@
 """The kernels of a program: attention, grouped experts, chains."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

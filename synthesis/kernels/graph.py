@@ -1,7 +1,5 @@
 """A program with its repeated blocks as one graph: who reads a value, what it is a view of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Backward products are given their operands as they were; what chains of backward
 again from kept values by elementwise ops where it can be, as a compiler does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 

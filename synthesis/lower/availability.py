@@ -4,8 +4,6 @@ A change of layout travels up through views, so that a gather happens on the ten
 wrote, and values made from nothing wait until a layout is wanted.
 """
 
-from __future__ import annotations
-
 from synthesis.localize import LAZY, VIEWS, Reading, localize, source_layout
 from synthesis.lower.emission import emit, reading
 from synthesis.lower.state import ONE, LoweringError, State, Value

@@ -1,7 +1,5 @@
 """Lowers the ops of a scope in order, and repeated blocks by lowering their body once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

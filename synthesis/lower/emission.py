@@ -1,7 +1,5 @@
 """Builds one local op: finds the local attributes that mean the one-device op, and its factor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Layouts made from layouts: replicated, split once more, matched to another operand."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from verifier.kernel.layout import (

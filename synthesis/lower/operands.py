@@ -1,7 +1,5 @@
 """Which layouts to try for the operands of an op, and what each choice costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product

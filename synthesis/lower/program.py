@@ -5,8 +5,6 @@ layouts its rule accepts at the least cost, and collectives are inserted where a
 change. The result is a candidate: only the verifier decides whether it is right.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from synthesis.cost import Prices

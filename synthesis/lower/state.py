@@ -1,7 +1,5 @@
 """The state of one lowering: what was decided, what was built, and where each value stands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Repairs of a wrong program by structured edits, each verified anew before it is offered."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from synthesis.repair.edits import KINDS, Edit, Kind, apply

@@ -5,8 +5,6 @@ merged. An op that makes every output right once a number, an offset or a group 
 one is to blame. On numbers alone: what is found is a place, and no repair that is offered.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

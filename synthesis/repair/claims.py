@@ -3,8 +3,6 @@
 A guess points at what to edit, and says how far an edited program is right. It proves nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

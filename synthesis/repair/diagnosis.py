@@ -14,7 +14,6 @@ from verifier.verdict import Counterexample, Location, Proof, Verdict
 from verifier.verification import Examination, Progress, examine, walk
 
 if TYPE_CHECKING:
-    from verifier.reuse.base import Base
     from verifier.smt.answers import Answers
 
 REPAIR_RELATE_S = 0.2
@@ -30,7 +29,6 @@ def verify(
     simpler: bool = True,
     relations: bool = False,
     progress: Progress | None = None,
-    remember: list[Base] | None = None,
     discharge: Answers | None = None,
 ) -> Verdict:
     """As `verifier.verify`, and a program that is not proved is diagnosed.
@@ -42,7 +40,6 @@ def verify(
         simpler=simpler,
         relations=relations,
         progress=progress,
-        remember=remember,
         discharge=discharge,
     )
     return diagnose(run, fixes=fixes)

@@ -4,8 +4,6 @@ An edit names the value it is about and keeps every other name. Nothing here is 
 program is verified anew, and neither the one-device program nor the contract can be edited.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ inputs or reads outputs by programs of its own, these are composed with the dist
 the ops that they put there stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

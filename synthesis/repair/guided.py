@@ -4,8 +4,6 @@ The one-device ops whose operands are all found in the distributed program, and 
 are where a fault keeps the program from going on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction

@@ -9,8 +9,6 @@ are to blame. What only arranges numbers is accounted for wherever it puts them,
 rule admits is still named where nothing between it and the first wrong number is right again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 

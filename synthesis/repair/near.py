@@ -3,8 +3,6 @@
 Likelier faults come first; nothing is tried here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations, permutations

@@ -4,8 +4,6 @@ A node that cannot run (wrong ranks, shapes that do not meet) leaves its results
 goes on: what else is right can still be seen.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ collective too many its removal. Nothing here is trusted: an edit is offered onl
 output of the edited program meets the contract.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 

@@ -4,8 +4,6 @@ This is proved, not guessed: the relations are those of the verifier's walk. It 
 the way to a repair, and says from which one to start afresh.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """All edits of a program, likeliest first, and how far an edit takes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain
 

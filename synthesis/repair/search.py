@@ -5,8 +5,6 @@ one, or an output comes right. What agrees with one device on numbers is verifie
 `Proof` is a repair.
 """
 
-from __future__ import annotations
-
 import heapq
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Comments, spacing, the order of attributes and everything else stay as their aut
 text that comes out is read again and must be the repaired program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

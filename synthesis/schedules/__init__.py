@@ -1,7 +1,5 @@
 """Pipeline schedules: generate, read, check and draw them."""
 
-from __future__ import annotations
-
 from synthesis.schedules.check import Fault, check_schedule
 from synthesis.schedules.draw import draw_svg, draw_text
 from synthesis.schedules.generate import GENERATORS, bound, generate

@@ -1,7 +1,5 @@
 """Whether a schedule is right: every slot there, in an order that works, with memory that lasts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Draws a schedule in time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 

@@ -1,7 +1,5 @@
 """The schedules of the field, generated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from synthesis.schedules.slots import Schedule, Slot

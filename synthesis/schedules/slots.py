@@ -1,7 +1,5 @@
 """Pipeline schedules: for each stage, in which order it runs which part of which micro-batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

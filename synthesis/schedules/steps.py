@@ -4,8 +4,6 @@ Stage s is rank s. The forward of a part keeps its input in an activation buffer
 reader; the backward adds to one accumulator a chunk; the reduction reads all of them.
 """
 
-from __future__ import annotations
-
 from synthesis.schedules.slots import Schedule, Slot
 from verifier.kernel.program.types import NOWHERE, Source
 from verifier.order.builder import RankBuilder, TimeBuilder

@@ -14,8 +14,6 @@ All but the stages may be left out. The JSON form is an object with the same nam
 `stages`, a list of lists of slots.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """A schedule in time: every slot as early as its stage and what it needs allow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ gradients are averaged over them, clipped by their global norm, and every parame
 where it lies. One device does the same with whole tensors, and is what the ranks are held against.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

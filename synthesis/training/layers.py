@@ -5,8 +5,6 @@ through all blocks and dealt to the stages in equal runs; a block that several s
 where they meet. A block of the backward pass is cut as the one that it is the gradient of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Gradient accumulation: a forward and backward program run on each micro-batch, sums kept."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 

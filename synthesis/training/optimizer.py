@@ -1,7 +1,5 @@
 """One step of AdamW on a tensor, and the factor of clipping by the global norm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

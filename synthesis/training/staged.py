@@ -6,8 +6,6 @@ on the first stage, after the last on the last, backward on the stage whose grad
 that another stage reads is sent to it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from synthesis.training.layers import Layers, Run, layers

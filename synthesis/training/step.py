@@ -1,7 +1,5 @@
 """The training step on every rank of a mesh, and the contract that ties it to one device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from verifier.kernel.contract import Contract

@@ -37,7 +37,7 @@ def test_input_of_a_module_that_is_not_column_is_not_converted() -> None:
     assert not only_feeds(FEEDS, "x", frozenset({"q"}))
 
 
-@pytest.mark.parametrize("snippet", snippets.ALL, ids=lambda s: s.name)
+@pytest.mark.parametrize("snippet", snippets.SNIPPETS.values(), ids=lambda s: s.name)
 def test_snippets_are_short_python(snippet: snippets.Snippet) -> None:
     tree = ast.parse(snippet.text)
     assert [getattr(n, "name", "") for n in tree.body] == [snippet.name]
@@ -45,10 +45,10 @@ def test_snippets_are_short_python(snippet: snippets.Snippet) -> None:
 
 
 def test_snippets_import_every_name_they_use() -> None:
-    for snippet in snippets.ALL:
+    for snippet in snippets.SNIPPETS.values():
         tree = ast.parse(snippet.text)
         bound = {n.split(" as ")[-1] or m for m, n in snippet.imports}
-        bound |= {s.name for s in snippets.NEEDS.get(snippet.name, ())} | {snippet.name}
+        bound |= {*snippet.needs, snippet.name}
         loaded = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
         stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _stores(n)}
         stored |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}

@@ -1,4 +1,4 @@
-"""T1 and T2 raise no alarm on sums of any data, in any order; what they pass over they say."""
+"""T2 raises no alarm on sums of any data, in any order; what it passes over it says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from synthesis.guard.fingerprint import (
     FingerprintError,
     ordered_sum,
     sample,
-    signed_checksum,
     verify_allreduce,
 )
 from synthesis.guard.fingerprint.floats import FORMATS, narrow, widen
@@ -65,17 +64,10 @@ def add(rng: Rng, xs: list[Any], form: str, how: str, flush: bool) -> Any:
     return y
 
 
-def judge(y: Any, xs: list[Any], form: str, salt: int, **given: Any) -> list[Verdict]:
+def judge(y: Any, xs: list[Any], form: str, salt: int, **given: Any) -> Verdict:
     p = "bf16" if form == "bf16" else None
-    block = (1, 8, 64, 1024)[salt % 4]
-    sums = [signed_checksum(x, salt, block=block, precision=p) for x in xs]
     some = [sample(x, salt, precision=p) for x in xs]
-    return [
-        verify_allreduce(
-            y, len(xs), salt, level=level, checksums=sums, samples=some, precision=p, **given
-        )
-        for level in ("T1", "T2")
-    ]
+    return verify_allreduce(y, len(xs), salt, level="T2", samples=some, precision=p, **given)
 
 
 @pytest.mark.parametrize("form", DTYPES)
@@ -92,8 +84,8 @@ def test_no_alarm_on_adversarial_data(form: str, average: str | None) -> None:
             y = add(rng, terms, form, how, flush)
             if average == "after":
                 y = add(rng, [y / np.asarray(n, y.dtype)], form, "ring", flush)
-        for verdict in judge(y, xs, form, i, average=bool(average), flushes_subnormals=flush):
-            assert not verdict.alarm, (kind, how, flush, n, size, str(verdict))
+        verdict = judge(y, xs, form, i, average=bool(average), flushes_subnormals=flush)
+        assert not verdict.alarm, (kind, how, flush, n, size, str(verdict))
 
 
 @pytest.mark.parametrize("n", [255, 256, 700])
@@ -101,14 +93,8 @@ def test_sums_of_bf16_over_many_ranks_have_a_bound(n: int) -> None:
     rng = np.random.default_rng(n)
     xs = [once(np.abs(rng.standard_normal(200)), "bf16") for _ in range(n)]
     y = add(rng, xs, "bf16", "ring", False)
-    assert all(judge(y, xs, "bf16", 3))
-    assert any(v.alarm for v in judge(y * np.float32(64), xs, "bf16", 3))
-
-
-def test_blocks_whose_sums_leave_float64_are_passed_over() -> None:
-    x = np.full(1024, 2.5e306)
-    found = [judge(x + x, [x, x], "f64", 4 * s + 3)[0] for s in range(20)]
-    assert {v.status for v in found} == {"skipped"}
+    assert judge(y, xs, "bf16", 3)
+    assert judge(y * np.float32(64), xs, "bf16", 3).alarm
 
 
 def test_bits_of_bf16_are_taken_as_they_are() -> None:
@@ -118,13 +104,6 @@ def test_bits_of_bf16_are_taken_as_they_are() -> None:
     assert judge(narrow(y), [narrow(x) for x in xs], "bf16", 1) == judge(y, xs, "bf16", 1)
     with pytest.raises(FingerprintError, match="bf16 values come as float32"):
         sample(np.zeros(3, "i2"), 1, precision="bf16")
-
-
-def test_blocks_larger_than_the_tensor() -> None:
-    x = np.random.default_rng(0).standard_normal(30).astype("f4")
-    sums = [signed_checksum(x, 1, block=1 << 40)] * 2
-    assert verify_allreduce(x + x, 2, 1, level="T1", checksums=sums)
-    assert verify_allreduce(x, 2, 1, level="T1", checksums=sums).alarm
 
 
 def test_which_nan_a_sum_keeps_is_no_alarm() -> None:

@@ -30,7 +30,6 @@ from synthesis.guard.fingerprint import (
     layer_key,
     ordered_sum,
     sample,
-    signed_checksum,
     sum_canary,
     total,
     verify_allgather,
@@ -141,15 +140,14 @@ OF_5 = fingerprint(X, None, 5)
         (lambda: verify_pipeline_handoff(X, "0", 1, 2), "a rank, layer or step is '0'"),  # type: ignore[arg-type]
         (lambda: verify_allreduce(X, 2.5), "n_ranks is 2.5, expected an integer"),  # type: ignore[arg-type]
         (lambda: verify_allreduce(X, 0, level="T2", samples=[]), "n_ranks is 0"),
-        (lambda: verify_allreduce(X, 1, level="T1", checksums=[3]), "got 3 of rank 0"),  # type: ignore[list-item]
+        (lambda: verify_allreduce(X, 1, level="T2", samples=[3]), "got 3 of rank 0"),  # type: ignore[list-item]
         (lambda: verify_allreduce(X, 1, level="T3", inputs=[[1.0]]), "rank 0: expected a numpy"),  # type: ignore[list-item]
         (
             lambda: verify_reduce_scatter(X, TensorPartition(0, 2, 0, 6), 2, level="T2"),
             "reduce_scatter: level T2",
         ),
         (lambda: sample(X, 1, samples=0), "samples is 0, expected at least 1"),
-        (lambda: signed_checksum(X, 1, block=2.5), "block is 2.5"),  # type: ignore[arg-type]
-        (lambda: signed_checksum(X.astype("c8"), 1), "view complex numbers as pairs"),
+        (lambda: sample(X.astype("c8"), 1), "view complex numbers as pairs"),
         (lambda: sum_canary((3,), 2, 0, 1, "bfloat16"), "float32 with precision='bf16'"),
         (lambda: descriptor("op", "f4", 3, 2, 0), "expected a shape and the ranks"),  # type: ignore[arg-type]
         (lambda: DistributedContext("0", 2), "rank is '0', expected an integer"),  # type: ignore[arg-type]
@@ -294,36 +292,23 @@ def test_levels_of_an_all_reduce(n: int, precision: str | None) -> None:
         return out
 
     def judge(y: Any, level: str) -> Verdict:
-        block = 64 if precision else 1024
         return verify_allreduce(
             y,
             n,
             seed=9,
             level=level,  # type: ignore[arg-type]
             samples=[sample(x, 9, precision=precision) for x in xs],
-            checksums=[signed_checksum(x, 9, block=block, precision=precision) for x in xs],
             inputs=xs,
             precision=precision,
         )
 
     right = add(xs)
-    assert judge(right, "T1")
     assert judge(right, "T2")
     for wrong in (add(xs[1:]), add([*xs, xs[0]]), xs[0], right * n, right / n, np.roll(right, 64)):
-        assert judge(once(wrong.astype("f4")), "T1").alarm
         assert judge(once(wrong.astype("f4")), "T2").alarm
     if not precision:
         assert judge(ordered_sum(xs), "T3")
         assert judge(flip_bits(ordered_sum(xs), [64]), "T3").index_range == (2, 3)
-
-
-def test_t1_names_the_rank_that_is_missing() -> None:
-    xs = [RNG.standard_normal(4096).astype("f4") for _ in range(4)]
-    sums = [signed_checksum(x, 1) for x in xs]
-    verdict = verify_allreduce(
-        ordered_sum([xs[0], xs[1], xs[3]]), 4, seed=1, level="T1", checksums=sums
-    )
-    assert "as if rank 2 were missing" in verdict.probable_fault
 
 
 @pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e37, 3e38])
@@ -334,34 +319,28 @@ def test_no_alarm_at_the_ends_of_the_range(scale: float, average: bool) -> None:
         y = ordered_sum(xs)
         y = (y / np.float32(3)) if average else y
         given: dict[str, Any] = {
-            "checksums": [signed_checksum(x, 1, block=64) for x in xs],
             "samples": [sample(x, 1) for x in xs],
             "average": average,
         }
-        for level in ("T1", "T2"):
-            verdict = verify_allreduce(y, 3, seed=1, level=level, **given)  # type: ignore[arg-type]
-            assert not verdict.alarm
-            assert verdict or scale > 1e37
+        verdict = verify_allreduce(y, 3, seed=1, level="T2", **given)
+        assert not verdict.alarm
+        assert verdict or scale > 1e37
 
 
 def test_infinities_are_skipped_and_said_so() -> None:
     x = np.full(64, np.inf, "f4")
     y = np.ones(64, "f4")
-    for level, given in (
-        ("T1", {"checksums": [signed_checksum(v, 1) for v in (x, y)]}),
-        ("T2", {"samples": [sample(v, 1) for v in (x, y)]}),
-    ):
-        verdict = verify_allreduce(x + y, 2, seed=1, level=level, **given)  # type: ignore[arg-type]
-        assert verdict.status == "skipped"
-        assert not verdict
-        assert not verdict.alarm
+    some = [sample(v, 1) for v in (x, y)]
+    verdict = verify_allreduce(x + y, 2, seed=1, level="T2", samples=some)
+    assert verdict.status == "skipped"
+    assert not verdict
+    assert not verdict.alarm
 
 
 def test_signalling_nans_are_looked_at_quietly() -> None:
     x = np.full(64, 0x7F800001, "u4").view("f4")
     y = RNG.standard_normal(64).astype("f4")
-    sums, some = [signed_checksum(y, 1)] * 2, [sample(y, 1)] * 2
-    assert verify_allreduce(x, 2, seed=1, level="T1", checksums=sums).alarm
+    some = [sample(y, 1)] * 2
     assert verify_allreduce(x, 2, seed=1, level="T2", samples=some).alarm
     assert verify_allreduce(x, 2, seed=1, level="T3", inputs=[y, y]).alarm
     assert verify_allreduce(x, 2, seed=1).alarm
@@ -371,8 +350,7 @@ def test_an_infinity_that_no_sum_gives_is_an_alarm() -> None:
     xs = [RNG.standard_normal(64).astype("f4") for _ in range(2)]
     y = xs[0] + xs[1]
     y[5] = np.inf
-    sums, some = [signed_checksum(x, 1) for x in xs], [sample(x, 1) for x in xs]
-    assert verify_allreduce(y, 2, seed=1, level="T1", checksums=sums).alarm
+    some = [sample(x, 1) for x in xs]
     assert verify_allreduce(y, 2, seed=1, level="T2", samples=some).alarm
 
 
@@ -454,7 +432,7 @@ def test_a_handoff_on_colors_and_live() -> None:
 
 @pytest.mark.parametrize(
     ("level", "said"),
-    [("R", "replicas of each of 2"), ("T1", "checksums of"), ("T2", "samples"), ("T3", "inputs")],
+    [("R", "replicas of each of 2"), ("T2", "samples"), ("T3", "inputs")],
 )
 def test_a_level_asks_for_what_it_takes(level: Any, said: str) -> None:
     with pytest.raises(FingerprintError) as error:
@@ -484,9 +462,9 @@ def test_fingerprints_of_other_keys_are_no_alarm_but_an_error() -> None:
     assert "none of the copies" in str(verify_allreduce(x + 1, 2, level="R", replicas=fps))
 
 
-def test_checksums_of_integers_are_refused() -> None:
+def test_samples_of_integers_are_refused() -> None:
     with pytest.raises(FingerprintError, match="sums of integers are exact"):
-        signed_checksum(np.arange(3), 1)
+        sample(np.arange(3), 1)
 
 
 @pytest.mark.parametrize(("layers", "ranks"), [(32, 4), (5, 4), (3, 8)])

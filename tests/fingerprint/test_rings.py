@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from benchmarks.fault_kinds import Fault, FaultInjector
 from benchmarks.fingerprint_runs.inference import verify_distributed_inference
 from benchmarks.fingerprint_runs.ring import SimulatedCluster, verify_with_fault_injection
-from shardproof.compat import fingerprint_legacy as legacy
 from synthesis.guard.fingerprint import (
     ExoCluster,
     ExoVerifier,
@@ -34,7 +33,7 @@ from synthesis.guard.fingerprint import (
     verify_exo_ring,
     verify_items,
 )
-from synthesis.guard.fingerprint.lifetimes import item_of
+from tests.fingerprint import published
 
 MACBOOKS = [("MacBook Pro", 18.0, "192.168.1.10"), ("MacBook Air", 8.0, "192.168.1.11")]
 
@@ -181,7 +180,6 @@ def test_kernel_lifetimes() -> None:
         kernel_color(context)
     assert kernel_finalize(context) == eventual_fingerprint(3, 20, 7)
     assert int(context.colors[4]) == eventual_color(3, 4, 7)
-    assert item_of(int(context.colors[4]), 3, 7) == 4
     assert verify_items(context, 7)
     kernel_color(context, 5)
     assert kernel_finalize(context) != eventual_fingerprint(3, 20, 7)
@@ -235,7 +233,7 @@ def test_a_nemesis_is_found_and_located_each_time() -> None:
 
 HEX = {
     "expected": (
-        lambda *a: legacy.expected_fingerprint(*a),
+        lambda *a: published.expected_fingerprint(*a),
         {
             (1069, 1, 1, 1): 0x3F68E8E9,
             (1069, 3, 4, 1): 0x015E5E5A,
@@ -253,7 +251,7 @@ HEX = {
         },
     ),
     "colors": (
-        lambda n, s: legacy.xor_fingerprint(legacy.kernel_colors(n, s)),
+        lambda n, s: published.xor_fingerprint(published.kernel_colors(n, s)),
         {
             (1, 42): 0x3DFDFDFE,
             (10, 42): 0x01070719,
@@ -263,17 +261,17 @@ HEX = {
         },
     ),
     "eventual": (
-        legacy.eventual_fingerprint,
+        published.eventual_fingerprint,
         {(1069, 8, 1000): 0x3CDFDFEC, (42, 100, 10): 0x030F0F79},
     ),
     "alpha": (
-        legacy.alpha,
+        published.alpha,
         {
             **{(1069, t, 1, 1): v for t, v in enumerate((28, 45, 173, 81, 172, 184))},
             (1069, 3, 2, 4): 169,
         },
     ),
-    "gamma": (legacy.gamma, {(0,): 43, (225,): 173}),
+    "gamma": (published.gamma, {(0,): 43, (225,): 173}),
 }
 
 
@@ -284,38 +282,42 @@ def test_published_vectors(name: str) -> None:
 
 
 def test_published_colors() -> None:
-    assert [bytes(legacy.hash_color(1069, i)).hex() for i in range(1, 5)] == [
+    assert [bytes(published.hash_color(1069, i)).hex() for i in range(1, 5)] == [
         "55b0e6",
         "c8a0c2",
         "ffa6c2",
         "789a20",
     ]
-    assert legacy.float_bits(legacy.hash_color(1069, 1)) == (0x3EAAAAAB, 0x3F30B0B1, 0x3F66E6E7)
-    assert legacy.float_bits(legacy.eventual_color(1069, 1, 1000)) == (
+    assert published.float_bits(published.hash_color(1069, 1)) == (
+        0x3EAAAAAB,
+        0x3F30B0B1,
+        0x3F66E6E7,
+    )
+    assert published.float_bits(published.eventual_color(1069, 1, 1000)) == (
         0x3E38B8B9,
         0x3E64E4E5,
         0x3E909091,
     )
-    assert legacy.float_bits(legacy.eventual_color(1069, 2, 1000)) == (
+    assert published.float_bits(published.eventual_color(1069, 2, 1000)) == (
         0x3F7CFCFD,
         0x3F37B7B8,
         0x3EC2C2C3,
     )
-    assert legacy.cartesian_color(1069, 1, 1) == (67, 116, 231)
-    assert legacy.cartesian_color(1069, 3, 5) == (194, 231, 177)
-    assert legacy.cartesian_color(1069, 1, 1, 2) == (62, 90, 174)
-    assert legacy.pipeline_stage_color(1069, 16, 0) == (118, 156, 125)
-    assert legacy.pipeline_stage_color(1069, 17, 0) == (118, 156, 125)
-    assert legacy.pipeline_stage_color(1069, 16, 1) == (185, 26, 20)
+    assert published.cartesian_color(1069, 1, 1) == (67, 116, 231)
+    assert published.cartesian_color(1069, 3, 5) == (194, 231, 177)
+    assert published.cartesian_color(1069, 1, 1, 2) == (62, 90, 174)
+    assert published.pipeline_stage_color(1069, 16, 0) == (118, 156, 125)
+    assert published.pipeline_stage_color(1069, 17, 0) == (118, 156, 125)
+    assert published.pipeline_stage_color(1069, 16, 1) == (185, 26, 20)
     ranges = [range(1, 23), range(23, 33)]
-    fps = legacy.exo_fingerprints(ranges, 129, 4096)
-    assert (*fps, legacy.combine(fps)) == (0x0458D8B1, 0x3A44C4D9, 0x3E1C1C68)
-    assert legacy.exo_fingerprints(ranges, 128, 4096) == (0, 0)
+    fps = published.exo_fingerprints(ranges, 129, 4096)
+    assert (*fps, published.combine(fps)) == (0x0458D8B1, 0x3A44C4D9, 0x3E1C1C68)
+    assert published.exo_fingerprints(ranges, 128, 4096) == (0, 0)
 
 
 def test_the_defect_of_the_published_formula_and_its_repair() -> None:
     """An even number of tokens gives 0, so a buffer of zeros passes; ours does not."""
     zeros = np.zeros((128, 64), "f4")
-    assert legacy.xor_fingerprint(zeros) == legacy.expected_fingerprint(1069, 128, 64, 5)
+    assert published.xor_fingerprint(zeros) == published.expected_fingerprint(1069, 128, 64, 5)
     parts = create_exo_partitions([("a", 18.0), ("b", 8.0)], 32)
     assert verify_exo_ring(zeros, parts, 1).alarm

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.laws.lemmas import LEMMAS
 from tests.laws.samples import MESHES, Case, cases
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
@@ -28,7 +29,6 @@ from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 from verifier.provers.placement import Placed, place
 from verifier.smt import solver as smt
 from verifier.smt.instances import Instance, Piece
-from verifier.smt.lemmas import LEMMAS
 from verifier.smt.pieces import broken, zeros
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.laws.lemmas import LEMMAS
 from verifier.smt import solver as smt
-from verifier.smt.lemmas import LEMMAS
 
 
 @pytest.mark.parametrize("name", LEMMAS)

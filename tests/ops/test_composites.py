@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.ops.clipping import clip_by_global_norm
 from tests.ops.running import run
 from verifier.domains.base import Array
 from verifier.domains.rounding import FORMATS, round_to
 from verifier.kernel.inline import inline
-from verifier.kernel.ops.optim import clip_by_global_norm
 from verifier.kernel.program import Attr, Builder, TensorType
 from verifier.kernel.program import attrs as kinds
 from verifier.refute.evaluate import evaluate

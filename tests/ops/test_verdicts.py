@@ -237,7 +237,7 @@ def test_causal_attention_over_a_split_sequence() -> None:
 
 
 def test_clipping_by_the_norm_of_split_gradients() -> None:
-    from verifier.kernel.ops.optim import clip_by_global_norm
+    from tests.ops.clipping import clip_by_global_norm
 
     grads = {"a": laid(TP, (4, 6), tp="S(0)"), "b": laid(TP, (6,))}
     for over, proved in (

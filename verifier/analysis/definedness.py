@@ -5,8 +5,6 @@ defined because outputs are is found backward from them: only through ops that u
 an operand. Through a choice nothing is said: `where`, a maximum, a comparison, a lookup, a slice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from verifier.kernel.ops.control import scan_parts

@@ -1,7 +1,5 @@
 """Work that makes many objects and no circles of them, without the search for such circles."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager

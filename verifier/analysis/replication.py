@@ -1,7 +1,5 @@
 """What holds of the numbers on ranks whatever these are: which are equal, which not negative."""
 
-from __future__ import annotations
-
 from verifier.kernel.contract import Contract
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program

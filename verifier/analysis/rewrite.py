@@ -1,7 +1,5 @@
 """Replaces ops of a program, one pattern at a time, by equal ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 

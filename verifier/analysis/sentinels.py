@@ -5,8 +5,6 @@ A difference that shows only where some label is such a one is not found by draw
 classes.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.program.program import Program

@@ -3,8 +3,6 @@
 Index values (ints, bools) are plain numpy arrays in every domain; only float tensors differ.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction

@@ -5,8 +5,6 @@ not differ with probability at least `1 - degree/p` in each trial (Schwartz 1980
 p = 2^31 - 1 keeps products inside 64-bit words; two independent trials are run.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Float64 with the real functions: what a witness is replayed on."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -4,8 +4,6 @@ Ops declare them (`verifier/kernel/ops/functions.py`). Over a prime field and fo
 known by its name alone; on floats and expressions as it says here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Prime fields of 61 bits in which rational functions have values, and nothing else has."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 

@@ -6,8 +6,6 @@ A maximum is kept as the set of its operands: it is associative, commutative and
 Entries of an array are `Fraction` where constant, Z3 terms elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, cast

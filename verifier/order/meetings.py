@@ -56,26 +56,6 @@ def enough(program: Program, few: int) -> Mesh:
     return Mesh(tuple((n, size if n in kept else min(size, few)) for n, size in program.mesh.dims))
 
 
-def meeting_mesh(program: Program, places: Regions) -> Mesh:
-    """The mesh with one rank for all along dims on which all ranks meet others alike."""
-    kept: set[str] = set()
-
-    def visit(inner: Program, held: Regions) -> None:
-        for node in inner.nodes:
-            if node.body is not None:
-                visit(node.body, held.inside(node))
-            elif lookup(node.op).kind in MOVING and not is_local(node):
-                if lookup(node.op).traits.alias:
-                    continue
-                if lookup(node.op).kind == "movement":
-                    kept.update(dims_of(node))
-                for value in (*node.inputs, *node.outputs):
-                    kept.update(name for name, _ in held.values[value])
-
-    visit(program, places)
-    return Mesh(tuple((n, size if n in kept else 1) for n, size in program.mesh.dims))
-
-
 def meeting_coordinates(program: Program, places: Regions) -> dict[str, tuple[int, ...]]:
     """By mesh dim the coordinates that stand for all: one of those that meet others in the same
     nodes, and every one where a message goes along the dim."""

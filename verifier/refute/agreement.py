@@ -1,7 +1,5 @@
 """Programs that are small enough are run on numbers, whatever a certificate says of them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

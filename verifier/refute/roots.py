@@ -1,7 +1,5 @@
 """Inputs whose square root or logarithm a program takes: negative ones give no number."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.ops import lookup

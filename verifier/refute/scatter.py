@@ -1,7 +1,5 @@
 """Cuts a whole tensor into the pieces of every rank by a layout, and joins pieces again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -5,8 +5,6 @@ with the real functions, and only what differs again is a counterexample. It is 
 inputs are replaced by zeros or ones as long as the difference stays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""The one place that asks Z3, and the lemmas that it proves."""
+"""The one place that asks Z3."""

@@ -4,8 +4,6 @@ A step is tried at small extents: on symbols, every rank runs the op on its piec
 results are held against what the rule concludes there. A step whose rule is wrong is refuted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

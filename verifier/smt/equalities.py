@@ -5,8 +5,6 @@ that prover and checker share. Here both sides are computed. What they are made 
 numbers first. Where the sides differ then, it is opened, one level after another, down to inputs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

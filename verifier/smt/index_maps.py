@@ -6,8 +6,6 @@ that it holds, in the whole over all. What an op reads is stated once, as equati
 must hold between the pieces of a rank and, for the same digits, between the wholes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,7 +20,6 @@ from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.types import mesh_dims
 from verifier.smt import solver as smt
 from verifier.smt.forms import Form, Offset
-from verifier.smt.lemmas import step
 from verifier.smt.sizes import Digit, Digits, Size, local_size, whole_size
 from verifier.smt.solver import Term
 
@@ -561,3 +558,8 @@ def _summed(instance: Any) -> Iterator[Statement]:
         return
     total, x, n = (smt.real(name) for name in ("total", "x", "n"))
     yield [total + x == (n + 1) * x], [total == n * x]
+
+
+def step(x: Term, y: Term, n: Term) -> Term:
+    """q > p gives q n >= p n + n for n > 0: an instance, where Z3 would have to guess it."""
+    return smt.implies(smt.conj(n > 0, x > y), x * n >= y * n + n)

@@ -3,8 +3,6 @@
 Two steps that differ only in how mesh dims are called are one instance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast

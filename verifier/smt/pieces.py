@@ -4,8 +4,6 @@ The values are numbers, elements of a prime field or symbols; over symbols a law
 proof at these extents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

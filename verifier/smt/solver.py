@@ -5,8 +5,6 @@ Z3's own steps (`rlimit`, the same on every machine) with a wall-clock limit beh
 live in Z3's main context, so one thread asks at a time.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -246,10 +244,6 @@ def implies(premise: Term, conclusion: Term) -> Term:
 
 def forall(variables: Sequence[Term], body: Term) -> Term:
     return z3.ForAll(list(variables), body)
-
-
-def exists(variables: Sequence[Term], body: Term) -> Term:
-    return z3.Exists(list(variables), body)
 
 
 def when(condition: Term, then: Term, otherwise: Term) -> Term:

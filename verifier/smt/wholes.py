@@ -1,7 +1,5 @@
 """A table of terms whose terms are arrays: what a rule concludes is computed as it is said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any

@@ -4,8 +4,6 @@ Every part is checked as it comes, and the result is well formed: values defined
 their uses, ops and attributes that exist, types inferred through the registry.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -27,8 +27,6 @@ comment. An input that is not mentioned is given whole to every rank; of an outp
 mentioned every rank must hold the whole.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Programs as JSON data, and their digest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

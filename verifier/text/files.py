@@ -1,7 +1,5 @@
 """Reads programs from files, text or JSON by their content."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from verifier.kernel.program.errors import MalformedError

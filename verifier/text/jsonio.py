@@ -1,7 +1,5 @@
 """The JSON form of programs (schema: `schema.json` beside this file), and their digest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

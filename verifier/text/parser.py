@@ -17,10 +17,7 @@ how it runs in time: `async` (its result is in flight until a `wait` reads it), 
 `into(BUFFER)`. An input may say `on(...)` after its path: which ranks hold it.
 """
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 from verifier.kernel.program.attrs import KINDS, OFFSET
@@ -33,21 +30,11 @@ from verifier.text.assemble import Assembly, mesh_of, near, tensor_type
 from verifier.text.printing import to_text
 from verifier.text.tokens import Tokens, value
 
-__all__ = ["Spans", "parse_attrs", "parse_statements", "parse_text", "to_text"]
+__all__ = ["parse_attrs", "parse_text", "to_text"]
 
 
-@dataclass
-class Spans:
-    """Where the statements of a program stand in its text."""
-
-    statements: list[tuple[int, int, Spans | None]] = field(
-        default_factory=list["tuple[int, int, Spans | None]"]
-    )
-    """Of each node: where it begins, where what follows it begins, and the spans of its body."""
-
-
-def parse_text(text: str, filename: str = "<text>", spans: Spans | None = None) -> Program:
-    """Read the text form; `spans` is told where each statement stands.
+def parse_text(text: str, filename: str = "<text>") -> Program:
+    """Read the text form.
 
     Raises:
         MalformedError: one message with file, line and column.
@@ -55,25 +42,10 @@ def parse_text(text: str, filename: str = "<text>", spans: Spans | None = None) 
     tokens = Tokens(text, filename)
     tokens.expect("program", "a program starts with its name")
     name = _word(tokens, "program name")
-    program = _program(tokens, name, _read_mesh(tokens, Mesh()), 0, spans)
+    program = _program(tokens, name, _read_mesh(tokens, Mesh()), 0)
     if tokens.kind != "end":
         raise tokens.fail("text after the end of the program", "nothing")
     return program
-
-
-def parse_statements(text: str, stop: int, parts: Assembly) -> None:
-    """Read the statements before `stop` into a program under construction.
-
-    Raises:
-        MalformedError: not statements, or not ones that end there; the place is one in `text`.
-    """
-    tokens = Tokens(text, "<statements>")
-    while tokens.start < stop:
-        if tokens.kind != "value":
-            raise tokens.fail("a statement", "%name = op ...")
-        _statement(tokens, parts, None)
-    if text[stop : tokens.start].strip():
-        raise tokens.fail("a statement that goes on", "its end")
 
 
 def parse_attrs(text: str, op: str, filename: str = "<text>") -> dict[str, Attr]:
@@ -115,18 +87,14 @@ def _read_mesh(tokens: Tokens, default: Mesh) -> Mesh:
         raise error.at(tokens.place(start)) from None
 
 
-def _program(
-    tokens: Tokens, name: str, mesh: Mesh, depth: int, spans: Spans | None = None
-) -> Program:
+def _program(tokens: Tokens, name: str, mesh: Mesh, depth: int) -> Program:
     start = tokens.start
     try:
         parts = Assembly(name, mesh, depth)
         while not tokens.accept("return"):
             start = tokens.start
             if tokens.kind == "value":
-                inner = _statement(tokens, parts, spans)
-                if spans is not None:
-                    spans.statements.append((start, tokens.start, inner))
+                _statement(tokens, parts)
             else:
                 _input(tokens, parts)
         separated = tokens.kind == "value" or tokens.kind == "word"
@@ -196,8 +164,8 @@ def _type(tokens: Tokens) -> TensorType:
         raise error.at(tokens.place(start)) from None
 
 
-def _statement(tokens: Tokens, parts: Assembly, spans: Spans | None) -> Spans | None:
-    """`%a, %b = op %x, %y {attr=...} : types body name { ... }  @ source`; spans of the body."""
+def _statement(tokens: Tokens, parts: Assembly) -> None:
+    """`%a, %b = op %x, %y {attr=...} : types body name { ... }  @ source`."""
     outputs = [tokens.value("a result")]
     while tokens.accept(","):
         outputs.append(tokens.value("a result"))
@@ -216,14 +184,13 @@ def _statement(tokens: Tokens, parts: Assembly, spans: Spans | None) -> Spans | 
         written = [_type(tokens)]
         while tokens.accept(","):
             written.append(_type(tokens))
-    source, body, inner = Source(), None, None
+    body = None
     if tokens.text in ("body", "{") and tokens.kind in ("word", "punct"):
         name = _word(tokens, "name of a body") if tokens.accept("body") else op
         mesh = _read_mesh(tokens, parts.mesh)
         tokens.expect("{", f"body of {op}")
         source = _note(tokens)
-        inner = None if spans is None else Spans()
-        body = _program(tokens, name, mesh, parts.depth + 1, inner)
+        body = _program(tokens, name, mesh, parts.depth + 1)
         tokens.expect("}", f"end of the body of {op}")
     else:
         source = _note(tokens)
@@ -231,7 +198,6 @@ def _statement(tokens: Tokens, parts: Assembly, spans: Spans | None) -> Spans | 
         parts.node(op, inputs, outputs, attrs, source, body, written, where, timing)
     except MalformedError as error:
         raise _later(tokens, start, error) from None
-    return inner
 
 
 def _where(tokens: Tokens, parts: Assembly) -> Where:

@@ -1,7 +1,5 @@
 """Prints programs in the text form, which `text.py` describes and reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction

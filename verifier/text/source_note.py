@@ -4,8 +4,6 @@
 the source text runs to the end of the line.
 """
 
-from __future__ import annotations
-
 import re
 
 from verifier.kernel.program.errors import MalformedError

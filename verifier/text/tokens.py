@@ -1,7 +1,5 @@
 """Splits program text into tokens, with the place of each."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

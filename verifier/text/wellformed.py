@@ -1,7 +1,5 @@
 """Programs read anew: names, attributes and types checked, whoever built them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from verifier.kernel.program.errors import IRError, MalformedError

@@ -1,7 +1,5 @@
 """The slash commands, a module for each group of them."""
 
-from __future__ import annotations
-
 import importlib
 
 MODULES = ("subject", "planning", "verdicts", "changes", "model", "session")

@@ -1,7 +1,5 @@
 """`/diff`, `/apply`, `/undo`, `/redo`: the suggested change of the owner's files."""
 
-from __future__ import annotations
-
 from agent.chat import changing
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command

@@ -1,7 +1,5 @@
 """`/model`, `/prompt`, `/cost`, `/budget`: the language model, if there is one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent.chat.engine import Session

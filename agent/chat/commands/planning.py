@@ -1,7 +1,5 @@
 """`/plan` and what belongs to it: candidates, wishes, why not."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from agent.chat import planning

@@ -1,7 +1,5 @@
 """The session itself: saved, resumed, forked, reported; help, settings, the end."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

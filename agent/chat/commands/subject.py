@@ -1,7 +1,5 @@
 """`/load` and `/mesh`: what a session is about."""
 
-from __future__ import annotations
-
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
 from agent.chat.state import KINDS, Model, Planned, Refused, Source

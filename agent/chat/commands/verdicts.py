@@ -1,7 +1,5 @@
 """`/verify`, `/explain`, `/cex` and `/repair`: what was decided, and why."""
 
-from __future__ import annotations
-
 from agent import events
 from agent import verdicts as shown
 from agent.chat.engine import Session

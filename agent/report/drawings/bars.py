@@ -1,7 +1,5 @@
 """Stacked bars: memory on one device before and after, and where the time of a step goes."""
 
-from __future__ import annotations
-
 from markupsafe import Markup
 
 from agent.report.model import Memory, MemoryUse, TimeEstimate

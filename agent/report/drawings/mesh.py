@@ -1,7 +1,5 @@
 """The device mesh: one box per rank, and the piece of a weight that the rank stores."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The tensors of a counterexample, one grid per owner, wrong elements marked."""
 
-from __future__ import annotations
-
 import math
 
 from markupsafe import Markup

@@ -1,7 +1,5 @@
 """The united nodes as one Program: sets of ranks become `on(...)`, cut into products."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Which ranks are unlike the others of their class, and in which line first."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What reading the programs of all ranks gives: a program, its rank classes and what was found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

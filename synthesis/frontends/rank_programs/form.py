@@ -4,8 +4,6 @@ See docs/programs.md. A line is split into a skeleton (its tokens, with `#` for 
 the integers. Numbers in names and strings, and decimals, stay in the skeleton.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 from functools import lru_cache

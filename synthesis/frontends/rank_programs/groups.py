@@ -3,8 +3,6 @@
 Everything here is exact integer arithmetic over all the ranks that are given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ themselves and every call onto a call, and which ranks wait for ever does not de
 of steps; so where one rank of a cell comes to, all do. One rank stands for its cell.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ order; a collective runs once every rank of its groups is at the same one. Where
 different values to one collective, a merge stands before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`read_ranks(path)`: the programs of all ranks, read one by one, as one program."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Repeated blocks that some ranks run otherwise: their bodies, united step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

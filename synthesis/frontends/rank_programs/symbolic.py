@@ -1,7 +1,5 @@
 """The program of one class: its text with mesh dims in place of ranks, parsed, step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 

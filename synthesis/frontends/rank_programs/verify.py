@@ -1,7 +1,5 @@
 """`verify_ranks(sequential, path, contract)`: whether the programs of all ranks compute it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

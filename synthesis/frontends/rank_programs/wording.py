@@ -1,7 +1,5 @@
 """Lines that are put into other words before they are parsed: held to their form here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from synthesis.frontends.rank_programs.form import HOLE

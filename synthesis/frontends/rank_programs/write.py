@@ -3,8 +3,6 @@
 Ranks that run the same nodes share one template; ranks and affine numbers are put in.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Axes and loops fall into independent groups that share no loop; the whole map is
 every group is one. A group is decided by its mixed-radix form, or else point by point.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

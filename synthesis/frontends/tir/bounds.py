@@ -1,7 +1,5 @@
 """Every index inside its buffer, every access inside the regions that its block declares."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from synthesis.frontends.tir.affine import NeedsSplit, NotAffine, linear

@@ -1,7 +1,5 @@
 """Compares a lifted program with the interpreter on random numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from typing import Any

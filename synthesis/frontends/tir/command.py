@@ -1,7 +1,5 @@
 """`lift FILE` for a command line: words in, an exit code and a text out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from fractions import Fraction

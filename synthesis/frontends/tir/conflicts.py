@@ -5,8 +5,6 @@ an element twice, and no iteration needs what a later store left there in an ear
 these is a question over bounded integers, put to Z3; an answer that is not `no` is an error.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

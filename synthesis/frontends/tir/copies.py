@@ -1,7 +1,5 @@
 """Reads through buffers that only hold a copy: tiles in shared memory, fragments, casts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The one error of the lifter: what, where, expected, got, what to try."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 from synthesis.frontends.tir.tree import Place

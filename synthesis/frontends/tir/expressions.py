@@ -1,7 +1,5 @@
 """Reads expressions of a script from Python's syntax tree. Nothing is ever executed."""
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ It shares the syntax tree with the lifter and nothing else: no affine forms, no 
 array ops. Parallel loops run in order. Numbers are Python's.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A function as a list of stores, each with the loops it runs in and the iterations it covers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """From a tensor program to a `Program`: take apart, check, turn each store into ops."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

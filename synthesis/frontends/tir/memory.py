@@ -1,7 +1,5 @@
 """What buffers hold while the stores are turned into ops: boxes of values, the latest on top."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

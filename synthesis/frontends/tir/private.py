@@ -5,8 +5,6 @@ only inside, with indices that do not depend on the loop, and written before it 
 well be: whether each read is covered by a write of the same iteration is checked when it is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

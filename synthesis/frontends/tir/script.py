@@ -1,7 +1,5 @@
 """Reads TIR and TileLang scripts: statements and functions, through Python's syntax tree."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 

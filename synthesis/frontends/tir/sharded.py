@@ -1,7 +1,5 @@
 """A kernel on a mesh: the script at local extents, with collectives, held against the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

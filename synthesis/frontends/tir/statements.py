@@ -1,7 +1,5 @@
 """Reads statements of a script: loops, blocks, stores, allocations, regions."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager

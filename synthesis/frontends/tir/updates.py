@@ -1,7 +1,5 @@
 """Whether a store accumulates: `C[i] = C[i] + e`, with which fold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from synthesis.frontends.tir.leaves import Leaf

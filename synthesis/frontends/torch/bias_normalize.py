@@ -7,8 +7,6 @@ splits them again. Where a bias is added after the ranks were summed, it is adde
     sum(reshape(x, [n, ...]), dims=[0]) = sum(x, dims=[0, ..., m - 1])  for n the first m extents
 """
 
-from __future__ import annotations
-
 import math
 
 from verifier.analysis.rewrite import Rewriting, rewrite

@@ -7,8 +7,6 @@ conditional expression or a comprehension handed to a recorder. Line numbers sta
 # pyright: basic
 # (Loaders are replaced.)
 
-from __future__ import annotations
-
 import ast
 import importlib.machinery
 import linecache

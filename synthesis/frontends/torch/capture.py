@@ -1,7 +1,5 @@
 """Capture, and trial runs of what it refuses, each in a process of its own."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Kinds: one value, an index ramp, a band of a matrix (causal and sliding-window masks), or opaque.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any

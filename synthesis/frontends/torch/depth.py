@@ -8,8 +8,6 @@ and its layers are compared op by op when they are rolled.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ Along rays from zero the scale is searched at which a decision of the trail come
 closed in on. A condition that is only nearly right puts its edge elsewhere.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise

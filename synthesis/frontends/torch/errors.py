@@ -3,8 +3,6 @@
 CaptureError    the model could not be captured: bad request, user code that fails, unknown op
 """
 
-from __future__ import annotations
-
 OR_TRANSLATE = "; or translate it: shardproof translate"
 """The end of a hint where capture cannot take code that runs."""
 

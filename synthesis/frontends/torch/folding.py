@@ -7,8 +7,6 @@ so that a mask for a batch costs no more than one for a row.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence

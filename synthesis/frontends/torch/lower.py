@@ -3,8 +3,6 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,7 +73,13 @@ class Lowered:
 
 
 class Lowering:
-    """One pass over the graph. `values` maps each node to its value name (or a tuple of them)."""
+    """One pass over the graph. `values` maps each node to its value name (or a tuple of them).
+
+    `canonical` maps the second names of tied parameters to their first. A graph of one rank of a
+    `mesh` has collectives; `groups` maps process groups to the mesh dims that they run along.
+    """
+
+    emit: type[Emit] = Emit
 
     def __init__(
         self,
@@ -85,7 +89,7 @@ class Lowering:
         canonical: Mapping[str, str],
         name: str,
         mesh: Mesh = NO_MESH,
-        groups: Mapping[str, str] | None = None,
+        groups: Mapping[str, tuple[str, ...]] | None = None,
         known: dict[str, Constant] | None = None,
     ) -> None:
         """`known`: constants of other graphs by how they are derived; those of this one are added
@@ -94,7 +98,7 @@ class Lowering:
         self.provenance = provenance
         self.canonical = canonical
         self.b = Builder(name, mesh)
-        self.e = Emit(self.b)
+        self.e = self.emit(self.b)
         self.e.groups = dict(groups or {})
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[fx.Node, Constant] = {}
@@ -131,6 +135,11 @@ class Lowering:
         )
 
     def run(self) -> Lowered:
+        """The program.
+
+        Raises:
+            CaptureError: an op that has no meaning in the language, with its source line.
+        """
         for node in self.traced.graph.nodes:
             if node.op == "placeholder":
                 self._input(node)
@@ -260,22 +269,3 @@ class Lowering:
         if self.e.shape(value) != want.shape:
             value = self.e.expand(value, want.shape)
         return value
-
-
-def lower(
-    traced: Traced,
-    buffers: Mapping[str, torch.Tensor],
-    provenance: Provenance,
-    canonical: Mapping[str, str],
-    name: str,
-    mesh: Mesh = NO_MESH,
-    groups: Mapping[str, str] | None = None,
-) -> Lowered:
-    """`canonical` maps the second names of tied parameters to their first.
-
-    A graph of one rank of a `mesh` has collectives; `groups` maps process groups to mesh dims.
-
-    Raises:
-        CaptureError: an op that has no meaning in the language, with its source line.
-    """
-    return Lowering(traced, buffers, provenance, canonical, name, mesh, groups).run()

@@ -12,8 +12,6 @@ offset <= ids < offset + size, and `size` the extent looked into:
 Each holds for all values; a pattern that does not match exactly is left as it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

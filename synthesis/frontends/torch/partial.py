@@ -7,8 +7,6 @@ outputs: another program is put between them later.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +18,7 @@ from synthesis.frontends.torch.aten import TABLE
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types
-from synthesis.frontends.torch.lower import DTYPES, lower
+from synthesis.frontends.torch.lower import DTYPES, Lowering
 from synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
@@ -182,7 +180,7 @@ def capture_around(
         to_fake(model)
         kwargs = fake_inputs(torch_types(specs))
     traced = trace(model, kwargs, target.result_names)
-    lowered = lower(traced, buffers, places, canonical, facts.class_name)
+    lowered = Lowering(traced, buffers, places, canonical, facts.class_name).run()
     program = prune(lowered.program)
     used = {i.name for i in program.inputs}
     consts = {k: v for k, v in lowered.consts.items() if k in used}

@@ -1,7 +1,5 @@
 """Drops what no output needs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from verifier.kernel.inline import live

@@ -6,8 +6,6 @@ masks that hold everywhere, or nowhere, is simplified too:
     where(true, a, b) = a        cast(true) = 1        sum of n ones = n        a / n = a (1 / n)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 

@@ -6,8 +6,6 @@ Floats are float64 where the code allows it: casts to narrower floats are not do
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ Runs inside the worker: the user's code is imported here.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import copy
 import inspect
 from dataclasses import replace

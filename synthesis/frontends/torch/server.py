@@ -7,8 +7,6 @@ that has ended with its wait status, each as `NUMBER`. Where the far end closes,
 is ended; where FD closes, all are, and the server goes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

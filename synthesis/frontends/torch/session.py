@@ -3,8 +3,6 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.facts import read_facts
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
-from synthesis.frontends.torch.lower import Lowered, lower
+from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.materialize import (
     fake_inputs,
     fake_mode,
@@ -170,7 +168,7 @@ def _flat(
             )
         refuse_unwritten(traced.graph, places)
     with clock.phase("lower"):
-        lowered = lower(traced, buffers, places, canonical, facts.class_name)
+        lowered = Lowering(traced, buffers, places, canonical, facts.class_name).run()
     return lowered, facts, model, modes
 
 

@@ -1,7 +1,5 @@
 """Processes of a session: how much memory they hold, and their end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

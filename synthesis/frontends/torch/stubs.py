@@ -8,8 +8,6 @@ not here.
 # pyright: basic
 # (Modules and classes are made on the fly.)
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import sys

@@ -3,8 +3,6 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The process in which the user's code runs: reads a request, writes a result or an error."""
 
-from __future__ import annotations
-
 import json
 import os
 import traceback

@@ -75,7 +75,7 @@ from synthesis.guard.fingerprint.sharded import (
     combined_fingerprint,
     shard_fingerprint,
 )
-from synthesis.guard.fingerprint.sums import sample, signed_checksum
+from synthesis.guard.fingerprint.sums import sample
 
 __all__ = [
     "GAY_SEED",
@@ -118,7 +118,6 @@ __all__ = [
     "ordered_sum",
     "sample",
     "shard_fingerprint",
-    "signed_checksum",
     "sum_canary",
     "total",
     "verify_allgather",

@@ -10,8 +10,6 @@ modulo 2^64. It reads no data, is known before running, and those of disjoint cl
 of all of them, as `coverage` does, at the cost of the extents instead of their product.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

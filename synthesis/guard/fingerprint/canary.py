@@ -1,7 +1,5 @@
 """Payloads of canary runs, and what their fingerprints are, known before running."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np
@@ -36,8 +34,7 @@ def expected_fingerprint(
     (`ShardedTensor(..., layer=layer)`, or `fingerprint` with `layer_key(seed, layer)`).
     `coverage`: of the places, which the claims of all ranks add up to. No one can know that of
     model data. `width` is the word size of the shards (`common_width`), where they cannot be read
-    in words of 8 bytes as the whole can. (`legacy.expected_fingerprint` has the published formula,
-    which ignores the token.)
+    in words of 8 bytes as the whole can.
 
     Raises:
         FingerprintError: no tokens or dims, no such kind or dtype.
@@ -52,10 +49,7 @@ def expected_fingerprint(
     if kind == "coverage":
         return coverage(Region.whole(shape), salt)
     if kind != "canary":
-        raise FingerprintError(
-            f"expected_fingerprint: kind {kind!r}; canary or coverage (the published formula is "
-            "legacy.expected_fingerprint)"
-        )
+        raise FingerprintError(f"expected_fingerprint: kind {kind!r}; canary or coverage")
     item = dtype_of(dtype, "expected_fingerprint")
     if width is None:
         width = common_width([Region.whole(shape)], item.itemsize)

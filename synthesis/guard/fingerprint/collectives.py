@@ -5,8 +5,6 @@ arrived has to add up to them. *Canary*: the plan's real collectives are run onc
 (`color_logits` and the like), and what must arrive is known before running; give no fingerprints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The one error of this package, and the check of numbers that all of it shares."""
 
-from __future__ import annotations
-
 from operator import index
 
 

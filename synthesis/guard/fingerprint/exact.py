@@ -1,7 +1,5 @@
 """Sums checked bit by bit: integer canaries, replicas (R), and sums in a fixed order (T3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

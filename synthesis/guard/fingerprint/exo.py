@@ -4,8 +4,6 @@ Layers count from 1. Nothing here talks to a network: devices send what `exo_rep
 (`Fp.to_json`), by whatever means they have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast

@@ -1,7 +1,5 @@
 """The float formats whose sums are checked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import expm1, inf, log1p
 

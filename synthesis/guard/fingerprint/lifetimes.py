@@ -4,14 +4,12 @@ A kernel that keeps a color per work item and advances it each iteration ends on
 `eventual_color` gives without running it. The fingerprint of all items is their sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, unsplitmix64
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words
 from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.fingerprint.movement import Fp, colors
 from synthesis.guard.fingerprint.outcome import Verdict
@@ -119,9 +117,3 @@ def verify_items(context: KernelColorContext, iterations: int) -> Verdict:
 
 def _signed(x: int) -> int:
     return x - (1 << 64) if x >> 63 else x
-
-
-def item_of(color: int, seed: int, iterations: int) -> int:
-    """The work item that a color after that many iterations belongs to (its inverse)."""
-    first = (color - iterations * GOLDEN) & MASK
-    return unsplitmix64(unsplitmix64(first) ^ _salt(seed))

@@ -4,8 +4,6 @@ The mixer is the output function of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
 multiplications, so a bijection of 64-bit words. All arithmetic is modulo 2^64.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 
@@ -35,21 +33,6 @@ def fmix(x: int) -> int:
 def splitmix64(x: int) -> int:
     """`fmix(x + GOLDEN)`."""
     return fmix(x + GOLDEN)
-
-
-def unfmix(x: int) -> int:
-    """The inverse of `fmix`."""
-    x &= MASK
-    x = x ^ x >> 31 ^ x >> 62
-    x = x * _M2_INVERSE & MASK
-    x = x ^ x >> 27 ^ x >> 54
-    x = x * _M1_INVERSE & MASK
-    return x ^ x >> 30 ^ x >> 60
-
-
-def unsplitmix64(x: int) -> int:
-    """The inverse of `splitmix64`."""
-    return (unfmix(x) - GOLDEN) & MASK
 
 
 def key(seed: int, *tags: int | str) -> int:

@@ -1,7 +1,5 @@
 """Checks of collectives that add, at the level that is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -12,16 +10,9 @@ from synthesis.guard.fingerprint.movement import Fp, fingerprint
 from synthesis.guard.fingerprint.outcome import Verdict, combined, same
 from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
 from synthesis.guard.fingerprint.region import Array, Region, checked
-from synthesis.guard.fingerprint.sums import (
-    Checksum,
-    Sample,
-    check_sample,
-    check_sums,
-    sample,
-    signed_checksum,
-)
+from synthesis.guard.fingerprint.sums import Sample, check_sample, sample
 
-Level = Literal["canary", "R", "T1", "T2", "T3"]
+Level = Literal["canary", "R", "T2", "T3"]
 V = TypeVar("V")
 
 
@@ -50,7 +41,6 @@ def verify_allreduce(
     *,
     level: Level = "canary",
     replicas: Sequence[Fp] | None = None,
-    checksums: Sequence[Checksum] | None = None,
     samples: Sequence[Sample] | None = None,
     inputs: Sequence[Array] | None = None,
     average: bool = False,
@@ -63,13 +53,12 @@ def verify_allreduce(
     |---|---|---|
     | canary | nothing: the inputs were `sum_canary(..., key=seed)` | wiring faults, to the bit |
     | R | `replicas`: fingerprints of all outputs, key `seed` | any fault not common to all ranks |
-    | T1 | `checksums`: `signed_checksum(input, seed)` | large faults of any block; no bit flips |
     | T2 | `samples`: `sample(input, seed)` | faults that touch much of the tensor |
     | T3 | `inputs`, whole, added in the order of the ranks | all faults, to the bit |
 
     The functions named say what each does not see. `average=True` says that the ranks' mean was
-    asked for (T1, T2; T3 divides the sum); `flushes_subnormals` that the backend takes subnormal
-    numbers for zero (T1, T2).
+    asked for (T2; T3 divides the sum); `flushes_subnormals` that the backend takes subnormal
+    numbers for zero (T2).
 
     Raises:
         FingerprintError: what the level takes is missing or is not one a rank.
@@ -80,7 +69,7 @@ def verify_allreduce(
         n_ranks,
         seed,
         level,
-        _Given(replicas, checksums, samples, inputs),
+        _Given(replicas, samples, inputs),
         average,
         precision,
         flushes_subnormals,
@@ -90,7 +79,6 @@ def verify_allreduce(
 @dataclass(frozen=True)
 class _Given:
     replicas: Sequence[Fp] | None
-    checksums: Sequence[Checksum] | None
     samples: Sequence[Sample] | None
     inputs: Sequence[Array] | None
 
@@ -125,7 +113,7 @@ def _verify_sum(
 
     if level == "canary":
         if average:
-            raise FingerprintError(f"{op}: canaries are for sums; averages take T1, T2 or T3")
+            raise FingerprintError(f"{op}: canaries are for sums; averages take T2 or T3")
         return check_canary_sum(op, reduced, n_ranks, seed, region=region, precision=precision)
     if level == "R":
         fps = need("replicas", by_rank.replicas, Fp)
@@ -136,10 +124,6 @@ def _verify_sum(
             return verdict
         why = "the tensor here is none of the copies that the ranks reported"
         return replace(verdict, status="failed", actual=str(mine), probable_fault=why)
-    if level == "T1":
-        sums = need("checksums", by_rank.checksums, Checksum)
-        out = signed_checksum(reduced, seed, block=sums[0].block, precision=precision)
-        return check_sums(op, sums, out, average=average, flushes_subnormals=flushes_subnormals)
     if level == "T2":
         some = need("samples", by_rank.samples, Sample)
         places = max(1, len(some[0].places))
@@ -153,7 +137,7 @@ def _verify_sum(
     if level == "T3":
         whole = need("inputs", by_rank.inputs, object)
         return check_exact_sum(op, whole, reduced, seed, average=average)
-    raise FingerprintError(f"{op}: level {level!r}; one of canary, R, T1, T2, T3")
+    raise FingerprintError(f"{op}: level {level!r}; one of canary, R, T2, T3")
 
 
 def verify_reduce_scatter(
@@ -163,7 +147,6 @@ def verify_reduce_scatter(
     seed: int = GAY_SEED,
     *,
     level: Level = "canary",
-    checksums: Sequence[Checksum] | None = None,
     samples: Sequence[Sample] | None = None,
     inputs: Sequence[Array] | None = None,
     average: bool = False,
@@ -181,16 +164,14 @@ def verify_reduce_scatter(
     """
     piece = checked(piece, "reduce_scatter")
     if level == "R":
-        raise FingerprintError(
-            "verify_reduce_scatter: no two ranks hold the same piece; T1, T2, T3"
-        )
+        raise FingerprintError("verify_reduce_scatter: no two ranks hold the same piece; T2, T3")
     return _verify_sum(
         "reduce_scatter",
         piece,
         n_ranks,
         seed,
         level,
-        _Given(None, checksums, samples, inputs),
+        _Given(None, samples, inputs),
         average,
         precision,
         flushes_subnormals,

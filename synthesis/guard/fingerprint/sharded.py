@@ -1,7 +1,5 @@
 """A shard on one rank, where it belongs, and its fingerprint."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The domain: float tensors as numpy object arrays of expressions of one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction

@@ -5,8 +5,6 @@ before they become operands of functions, so that equal operands are one object.
 proposes: what is compared is the forms.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress

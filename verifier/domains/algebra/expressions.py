@@ -7,8 +7,6 @@ denominator, with a positive one a name for a sum that is too long to be multipl
 Identities that the constructors apply are listed in `tests/domains/identities.py`.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Mapping

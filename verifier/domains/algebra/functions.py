@@ -5,8 +5,6 @@ only where `sign` knows it. A function that may have no value is an atom of whic
 below a choice it is chosen together with its condition, so that it is asked for where it is needed.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.domains.algebra.expressions import Budget, Expr, Number, number

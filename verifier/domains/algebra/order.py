@@ -4,8 +4,6 @@ The truth of a comparison is an expression that is 0 or 1: `[p > 0]` and `[p < 0
 equal their squares and exclude each other, and `and`, `or`, `not` are arithmetic on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fractions import Fraction
 

@@ -4,8 +4,6 @@ Equal forms have equal values. The values obey the laws of exp, of roots where t
 of sine and cosine, so a value other than 0 mostly shows that no rewriting takes a form to 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 from fractions import Fraction
 

@@ -6,8 +6,6 @@ it is assumed to be defined: a proof covers the inputs on which they are. Elsewh
 from signs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction

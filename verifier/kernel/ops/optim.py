@@ -5,7 +5,6 @@ Formulas and the order of their terms are PyTorch's (`torch.optim`, `clip_grad_n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from verifier.kernel.ops.composites import composite
@@ -99,44 +98,3 @@ def clip_by_norm(b: Builder, grad: str, norm: str, max_norm: Fraction, eps: Frac
     one = b.add("full", shape=(), value=Fraction(1), dtype=b.types[norm].dtype)
     over = b.add("reciprocal", b.add("add_scalar", norm, value=eps))
     return b.add("mul", grad, b.add("minimum", one, _scaled(b, over, max_norm)))
-
-
-def global_norm(
-    b: Builder, grads: Sequence[str], over: Mapping[str, Sequence[str]] | None = None
-) -> str:
-    """Append the norm of all gradients together.
-
-    Args:
-        over: gradient -> the mesh dims that split it, whose sums of squares are all_reduced.
-
-    Raises:
-        ValueError: no gradient is given.
-    """
-    if not grads:
-        raise ValueError("the norm of no gradients")
-    total: dict[tuple[str, ...], str] = {}
-    for grad in grads:
-        names = tuple((over or {}).get(grad, ()))
-        part = b.add("square_norm", grad)
-        total[names] = b.add("add", total[names], part) if names in total else part
-    parts = [
-        b.add("all_reduce", part, mesh_dim=names[0] if len(names) == 1 else names, reduce="sum")
-        if names
-        else part
-        for names, part in total.items()
-    ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = b.add("add", whole, part)
-    return b.add("sqrt", whole)
-
-
-def clip_by_global_norm(
-    b: Builder,
-    grads: Sequence[str],
-    max_norm: Fraction,
-    over: Mapping[str, Sequence[str]] | None = None,
-) -> list[str]:
-    """Append all gradients scaled so that their norm together is at most `max_norm`."""
-    norm = global_norm(b, grads, over)
-    return [b.add("clip_by_norm", grad, norm, max_norm=max_norm) for grad in grads]

@@ -6,8 +6,6 @@ So a difference that is found at small extents need not be there at the given on
 bounded by the ops that make it, inputs by nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ such class of coordinates of a mesh dim some are kept, in order. A number may fo
 (`4*tp`) wherever it follows the one that is left too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Products as linear equations of logarithms: Gaussian elimination finds what they force."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

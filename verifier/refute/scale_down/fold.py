@@ -1,7 +1,5 @@
 """Nodes that compute the same on several sets of ranks, written as one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 

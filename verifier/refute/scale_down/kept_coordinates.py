@@ -1,7 +1,5 @@
 """Coincidences of the given extents that are kept, beyond what the ops force."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 

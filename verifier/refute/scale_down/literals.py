@@ -6,8 +6,6 @@ without a literal, or where the mesh is another; then such factors are doubtful.
 compared with indices, so an integer that is an extent follows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from fractions import Fraction
 

@@ -6,8 +6,6 @@ was right on 64. So a difference on a smaller mesh is tried again with such fact
 in all, as they would be there. Where it goes away, it says nothing about the given mesh.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace

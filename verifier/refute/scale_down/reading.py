@@ -1,7 +1,5 @@
 """What a rule reads off one node, and the numbers in offsets that count entries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

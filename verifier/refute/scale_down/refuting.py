@@ -1,7 +1,5 @@
 """Counterexamples of programs too large to run, and smaller ones of programs that are not."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How the results of each op follow the extents of its operands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

@@ -1,7 +1,5 @@
 """Small values for the unknowns of a system: a bounded depth-first search with propagation."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable

@@ -6,8 +6,6 @@ program with another number in its place is *proved* at the given extents: then 
 stands in the place of one that is right there. docs/proofs.md gives the argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Fused attention on CPU, forward and backward."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

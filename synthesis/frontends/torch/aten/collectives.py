@@ -1,7 +1,5 @@
 """Functional collectives of a captured rank. They act on dim 0 of a tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from synthesis.frontends.torch.aten.table import Emit, aten

@@ -1,7 +1,5 @@
 """Elementwise aten ops, with Python numbers as operands and the activations' backwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any

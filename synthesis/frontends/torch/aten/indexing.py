@@ -1,7 +1,5 @@
 """Embeddings, gathers and scatters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses. Labels that name no class (the ignored index) count for nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten

@@ -1,7 +1,5 @@
 """Softmax and layer norm with their backwards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

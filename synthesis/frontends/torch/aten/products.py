@@ -1,7 +1,5 @@
 """Matrix products."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten

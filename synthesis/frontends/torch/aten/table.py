@@ -1,7 +1,5 @@
 """The table of aten ops, and what a rule works with."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -69,17 +67,18 @@ class Emit:
         """Whether an infinite constant was met."""
         self.notes: set[str] = set()
         """Sentences for the report about ops that are written differently over the reals."""
-        self.groups: dict[str, str] = {}
-        """Name of a process group -> the mesh dim it runs along."""
+        self.groups: dict[str, tuple[str, ...]] = {}
+        """Name of a process group -> the mesh dims it runs along."""
         self.consts: dict[str, NDArray[Any]] = {}
         """Values of constant inputs."""
         self._known: dict[Any, str] = {}
         self._made: dict[str, tuple[str, str, dict[str, Attr], str]] = {}
 
-    def mesh_dim(self, group: str) -> str:
+    def mesh_dim(self, group: str) -> str | tuple[str, ...]:
         if group not in self.groups:
             raise NotImplementedError(f"a collective over the group {group}, which is no mesh dim")
-        return self.groups[group]
+        dims = self.groups[group]
+        return dims[0] if len(dims) == 1 else dims
 
     def type(self, x: str) -> TensorType:
         return self.b.types[x]

@@ -1,7 +1,5 @@
 """Views and copies: reshape, permute, expand, slice, concat, pad and their adjoints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

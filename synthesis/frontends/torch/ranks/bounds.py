@@ -4,8 +4,6 @@ PyTorch raises where an index is out of range; the language gives zero there. So
 index leaves its table must not be read as one that masks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ reshape(reduce_scatter(reshape(g, [w n]), 0), [m, ...])         =  reduce_scatte
 and along any dim before which all extents are 1.
 """
 
-from __future__ import annotations
-
 from verifier.analysis.rewrite import Rewriting, rewrite
 from verifier.kernel.program.program import Node, Program
 

@@ -8,8 +8,6 @@ for later is held to that: whatever touches the buffer before is refused, not re
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Iterator

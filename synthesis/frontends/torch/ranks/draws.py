@@ -8,8 +8,6 @@ start from the same state and have drawn alike so far.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2b
 

@@ -1,7 +1,5 @@
 """Which mesh dims a process group runs along, by the global ranks in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, permutations, product

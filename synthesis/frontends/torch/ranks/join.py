@@ -1,7 +1,5 @@
 """Joins the programs of single ranks into one program on a mesh."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any

@@ -3,11 +3,8 @@
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -31,12 +28,6 @@ _KEPT = "kept."
 class _Apart(Emit):
     """Never makes one collective of two, and none where a group is one rank."""
 
-    groups: dict[str, Any]
-
-    def mesh_dim(self, group: str) -> Any:
-        dims = self.groups[group]
-        return dims[0] if len(dims) == 1 else dims
-
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         if lookup(op).kind not in _TALKING:
             return super().add(op, *inputs, **attrs)
@@ -44,21 +35,7 @@ class _Apart(Emit):
 
 
 class _RankLowering(Lowering):
-    def __init__(
-        self,
-        traced: Traced,
-        buffers: Mapping[str, torch.Tensor],
-        provenance: Provenance,
-        canonical: Mapping[str, str],
-        name: str,
-        mesh: Mesh,
-        groups: Mapping[str, tuple[str, ...]],
-        known: dict[str, Constant] | None,
-    ) -> None:
-        super().__init__(traced, buffers, provenance, canonical, name, mesh, known=known)
-        self.e = _Apart(self.b)
-        self.e.groups = dict(groups)
-        self.e.consts = self.consts
+    emit = _Apart
 
 
 def lower_rank(

@@ -1,8 +1,6 @@
 """Which parameter and which output of a rank is which of the one-device model: by name. Draws of
 dropout too, or else in order."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import re

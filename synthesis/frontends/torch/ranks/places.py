@@ -2,8 +2,6 @@
 
 # pyright: basic
 
-from __future__ import annotations
-
 import linecache
 import os
 import sysconfig

@@ -7,8 +7,6 @@ owner's weights follows from how it came to be there.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ half the time of a trace.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import operator
 import weakref
 from collections.abc import Sequence

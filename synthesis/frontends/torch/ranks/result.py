@@ -1,7 +1,5 @@
 """What capture of all ranks gives back. Plain data: no torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

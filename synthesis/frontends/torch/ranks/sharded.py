@@ -8,8 +8,6 @@ DTensor that users see and a flat one that collectives send; here the second is 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layouts as people state them: `fc1.weight=S(0)@tp`, one an option or one a line of a file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Tables that are no parameters: what a rank holds of one that the model holds, by comparing every
 entry."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

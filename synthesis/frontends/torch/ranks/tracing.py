@@ -7,8 +7,6 @@ recorded as they happen.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

@@ -8,8 +8,6 @@ was written.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from __future__ import annotations
-
 import operator
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ of block. Otherwise the Python slice is written out: `model.layers.[1:61:1]`, or
 two alternating kinds in 26 layers, `model.layers.[0:26:2]`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ ranks that add it up do so after. A parameter that a rank gathered is gathered a
 is then what one device saves.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

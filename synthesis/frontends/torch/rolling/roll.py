@@ -1,7 +1,5 @@
 """Rolls the repeated blocks of a program, list by list."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How the steps of a run hang together: what is carried on, what stays the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

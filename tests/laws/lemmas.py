@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verifier.smt import solver as smt
+from verifier.smt.index_maps import step
 from verifier.smt.solver import Answer, Term, conj, disj, implies, integers, negation
 
 
@@ -62,11 +63,6 @@ def _within(*pairs: tuple[Term, Term]) -> list[Term]:
 def quotient(x: Term, n: Term, q: Term, r: Term) -> Term:
     """`x = q n + r` with `0 <= r < n`: the definition of floor division for n > 0."""
     return conj(x == q * n + r, 0 <= r, r < n)
-
-
-def step(x: Term, y: Term, n: Term) -> Term:
-    """An instance of the first lemma, given where Z3 would have to guess it."""
-    return implies(conj(n > 0, x > y), x * n >= y * n + n)
 
 
 @lemma("reshape, all layouts")

@@ -1,10 +1,10 @@
-"""Seed-compatible mode: the hash, colors and fingerprints of Gay.jl 0.4.0, bit for bit.
+"""The hash, colors and fingerprints of Gay.jl 0.4.0, bit for bit.
 
 For comparing with values that package publishes, and for nothing else: these fingerprints do not
 detect faults. The hash of a hidden state leaves out the token, so all rows are alike and an even
 number of them gives 0, whatever the seed, layer and width; then a buffer of zeros passes. Colors of
 a pipeline stage leave out the layer. An XOR without places cannot see pieces that swap theirs. The
-functions beside this module keep the names and mend that.
+functions of `synthesis.guard.fingerprint` keep the names and mend that.
 
 Indices count from 1 as they do there. Fingerprints are 32-bit integers; they combine by XOR.
 """
