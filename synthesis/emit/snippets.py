@@ -37,12 +37,13 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
 def _read(source: str) -> dict[str, Snippet]:
     imports: dict[str, tuple[str, str]] = {}
     found: dict[str, Snippet] = {}
+    lines = source.splitlines()
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports |= _imported(node)
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             read = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-            text = ast.get_source_segment(source, node)
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
             found[node.name] = Snippet(
                 node.name,
                 tuple(imports[n] for n in read if n in imports),
