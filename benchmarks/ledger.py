@@ -165,7 +165,7 @@ def frontier(clock: Clock) -> None:
     from benchmarks.steps.scale import PLANS, Point, measured
 
     def proved(point: Point) -> None:
-        row = measured(point, again=False, checked=False)
+        row = measured(point, checked=False)
         assert row.verdict == "proved", row
 
     for point in (p for p in PLANS if p.name in ("L1", "L3", "D1")):

@@ -76,7 +76,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-CAPTURE = "at('capture'); time.sleep(0.3); at('plan'); time.sleep(0.5)"
+CAPTURE = "at('capture'); time.sleep(0.3); at('plan'); time.sleep(3)"
 
 
 def test_jobs_of_one_model_wait_for_its_capture_and_others_go_first() -> None:

@@ -64,7 +64,7 @@ def test_unknown_name_is_an_error() -> None:
 
 def test_picture_goes_into_the_page(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    row = scale.measured(SMALL, again=False, checked=False)
+    row = scale.measured(SMALL, checked=False)
     curves = {"tp": [replace(row, name=f"tp={n}") for n in scale.CURVES["tp"]]}
     bench.write(Run([]), tmp_path, {"processor": "one <&>"}, [row], curves)
     page = (tmp_path / bench.PAGE).read_text()
