@@ -28,9 +28,9 @@ from agent.errors import Exit
 from agent.llm.answers import Completion, Failed, Trouble
 from agent.llm.budget import Ledger, Limits
 from agent.llm.client import Client, Model
-from agent.llm.conversing import explain
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.endpoint import Endpoint, Timeouts
+from agent.llm.explaining import explain
 from agent.llm.probe import visit
 from agent.llm.profile import Profiles
 from agent.llm.proposing import propose

@@ -65,7 +65,7 @@ def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "")
 
 def explained(session: Session, question: str) -> Outcome:
     """The verdict in the model's words."""
-    from agent.llm.conversing import explain
+    from agent.llm.explaining import explain
 
     pair = session.desk.pair()
     verdict = session.desk.verdict()

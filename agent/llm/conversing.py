@@ -8,37 +8,10 @@ from agent.llm.client import Form, Model
 from agent.llm.dialogue import Result, put
 from agent.llm.hygiene import clean, one_line
 from agent.llm.proposing import Proposed, Task, points, row
-from agent.llm.replies import Conversation, Explanation, ReplyError, read, schema
-from agent.llm.source import bare, boundary, excerpt
-from agent.verdicts import message, word
+from agent.llm.replies import Conversation, ReplyError, read, schema
+from agent.llm.source import boundary, excerpt
 from prompts import render
 from synthesis.tactics import TACTICS
-from verifier.kernel.program.program import Program
-from verifier.text.parser import to_text
-from verifier.verdict import Counterexample, Trace, Verdict
-
-FORM = Form("explanation", schema(Explanation))
-
-
-def explain(
-    model: Model, verdict: Verdict, program: Program | None = None, question: str = ""
-) -> Result[Explanation]:
-    """Ask for an explanation: plain text, cleaned, to be shown as the model's words."""
-    traced = isinstance(verdict, Counterexample) and isinstance(verdict.witness, Trace)
-    location = getattr(verdict, "location", None)
-    focus = location.text.split(" = ")[0] if location else ""
-    shown = excerpt(clean(to_text(bare(program))).strip(), 12_000, focus) if program else ""
-    prompt = render(
-        "explain",
-        boundary=boundary(),
-        verdict=word(verdict),
-        finding=excerpt(clean(message(verdict)), 6000),
-        program=shown,
-        checks=vocabulary.checks() if traced else [],
-        question=clean(question)[:2000],
-    )
-    return put(model, prompt, FORM, lambda text: read(Explanation, text))
-
 
 Pairs = Sequence[tuple[str, str]]
 

@@ -18,10 +18,11 @@ from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import Affine
 from verifier.problem import Problem
 from verifier.smt import solver as smt
-from verifier.smt.answers import Answers, Discharged, Summary, from_json, to_json
+from verifier.smt.answers import Answers, Discharged, Summary
 from verifier.smt.discharge import discharge
 from verifier.smt.forms import form
 from verifier.smt.index_maps import NotStatedError, shown, statements
+from verifier.smt.instance_json import from_json, to_json
 from verifier.smt.instances import JOINED, Instance
 from verifier.terms import Ref, Terms
 from verifier.verdict import Proof

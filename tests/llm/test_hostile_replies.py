@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from agent.llm import proposing, repairing, translating
-from agent.llm.conversing import explain
 from agent.llm.dialogue import Malformed, Read
+from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.replies import FORMS

@@ -19,8 +19,8 @@ from agent.llm.answers import (
 )
 from agent.llm.budget import Limits
 from agent.llm.client import Client, Model
-from agent.llm.conversing import explain
 from agent.llm.dialogue import Malformed, Read
+from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.replies import FORMS, Explanation, schema

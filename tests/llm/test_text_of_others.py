@@ -9,7 +9,7 @@ import re
 import pytest
 
 from agent.errors import InputError
-from agent.llm.conversing import explain
+from agent.llm.explaining import explain
 from agent.llm.proposing import propose
 from agent.llm.repairing import repair
 from agent.llm.secret import redacted

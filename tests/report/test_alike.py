@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.console import counted_up
+from agent.alike import counted_up
 
 
 @pytest.mark.parametrize(

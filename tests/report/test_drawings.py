@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic
-from agent.report.drawings.block import draw_block, flow_of, frame_of, side
+from agent.report.drawings.block import draw_block
+from agent.report.drawings.flow import flow_of, frame_of, side
 from agent.report.drawings.mesh import draw_mesh
 from agent.report.drawings.tensors import draw_tensors
 from agent.report.model import (

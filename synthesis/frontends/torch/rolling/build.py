@@ -1,47 +1,15 @@
 """Replaces a run of isomorphic blocks by one forward and one backward `scan`."""
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from synthesis.frontends.torch.rolling.match import Ref, Run, Step
+from synthesis.frontends.torch.rolling.order import topological, typed
 from synthesis.frontends.torch.rolling.paths import Group
 from synthesis.frontends.torch.rolling.wiring import Carried, Entry, Wiring
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Input, Node, Output, Program
 from verifier.kernel.program.types import Source, TensorType
-
-
-def topological(nodes: Iterable[tuple[int, Node]], inputs: Sequence[Input]) -> list[Node] | None:
-    """Nodes in an order in which operands come first, otherwise as before; None for a cycle."""
-    pool = list(nodes)
-    maker = {out: j for j, (_, n) in enumerate(pool) for out in n.outputs}
-    known = {i.name for i in inputs}
-    waiting: dict[int, int] = {}
-    readers: dict[int, list[int]] = {}
-    for j, (_, node) in enumerate(pool):
-        needs = {maker[v] for v in node.inputs if v in maker}
-        if any(v not in maker and v not in known for v in node.inputs):
-            return None
-        waiting[j] = len(needs)
-        for need in needs:
-            readers.setdefault(need, []).append(j)
-    ready = [(pool[j][0], j) for j, n in waiting.items() if n == 0]
-    heapq.heapify(ready)
-    out: list[Node] = []
-    while ready:
-        _, j = heapq.heappop(ready)
-        out.append(pool[j][1])
-        for reader in readers.get(j, ()):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, (pool[reader][0], reader))
-    return out if len(out) == len(pool) else None
-
-
-def typed(program: Program, types: Mapping[str, TensorType]) -> Program:
-    names = {i.name for i in program.inputs} | {o for n in program.nodes for o in n.outputs}
-    return replace(program, types={name: types[name] for name in types if name in names})
 
 
 class Roll:
