@@ -21,7 +21,12 @@ from synthesis.strategy.words import short
 
 
 def chosen(machine: Machine, model: Model, plan: Plan) -> Plan:
-    """The plan; where its layout is open, the fastest that fits with the rest of it."""
+    """The plan; where its layout is open, the fastest that fits with the rest of it, else the
+    leanest with that.
+
+    Raises:
+        PriceError: no degrees make that many devices of the model.
+    """
     if "layout" not in plan.open:
         return plan
     fixed: dict[str, int | str] = {} if "cp" in plan.open else {"cp": plan.cp}
@@ -31,8 +36,15 @@ def chosen(machine: Machine, model: Model, plan: Plan) -> Plan:
         machine, model, plan.gpus, plan.step_tokens // plan.seq, plan.seq, plan.precision,
         fixed=tuple(fixed.items()),
     )  # fmt: skip
-    best = next(Search(space).plans(), None)
-    return plan if best is None else best.plan
+    search = Search(space)
+    best = next(search.plans(), None)
+    if best is not None:
+        return best.plan
+    if not search.too_large:
+        raise PriceError(f"no degrees make {plan.gpus} devices of this model")
+    region = min(search.too_large, key=lambda r: search.too_large[r].total)
+    ways = (space.plan(region, c, z) for c in space.recomputes() for z in space.zeros(region))
+    return min(ways, key=lambda p: search.memory(p).total)
 
 
 def answer(row: Table, tables: Table) -> dict[str, Any]:

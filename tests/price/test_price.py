@@ -136,6 +136,12 @@ def test_a_row_without_degrees_takes_the_fastest_that_fit() -> None:
     assert "does_not_fit" not in alone
     assert alone["step_s"] > 0
     assert "tp" in alone["assumed"][-1] or "cp" in alone["assumed"][-1]
+    wide = answer(row(plan={**free, "n_gpus": 2, "global_batch": 3}), {})
+    assert wide["does_not_fit"]
+    assert "each layer computed again" in wide["assumed"][-1]
+    assert (
+        "no degrees" in answer(row(plan={**free, "n_gpus": 7919, "global_batch": 3}), {})["error"]
+    )
     again = answer(row(plan={**free, "cp": 1, "recompute": "full"}), {})
     assert "cp" not in again["assumed"][-1]
     assert "computed again" in again["assumed"][-1]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
+from synthesis.autodiff import grad
 from synthesis.optimum.best import Bound, cheapest, lower_bound, lowered
 from synthesis.optimum.linear import Linear, bound, solve
 from synthesis.optimum.space import PICO, Restriction
@@ -14,6 +16,8 @@ from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.scoring import Candidate
 from tests.synthesis import decoder
+from verifier.kernel.inline import inline, live
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
 from verifier.verdict import Proof
@@ -44,6 +48,32 @@ def test_no_plan_of_the_search_is_below_the_bound(made: Synthesis) -> None:
     for other in state.seen.values():
         if isinstance(other, Candidate):
             assert anywhere.seconds <= other.estimate.step_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_a_parameter_without_dims_and_rows_of_positions_have_placements(mesh: Mesh) -> None:
+    b = Builder("scaled")
+    table = b.param("places.weight", decoder.f64(4, 8))
+    up = b.param("up.weight", decoder.f64(16, 8))
+    scale = b.param("scale", decoder.f64())
+    x = b.input("x", decoder.f64(4, 4, 8))
+    with b.at(decoder.place("places")):
+        row = b.add("iota", shape=(1, 4), dim=1, offset=0, dtype="i64")
+        places = b.add("take", table, b.add("expand", row, shape=(4, 4)))
+    y = decoder.linear(b, b.add("add", x, places), up, "up")
+    with b.at(decoder.place("")):
+        y = b.add("mul", y, scale)
+        total = b.add("sum", b.add("mul", y, y), dims=(0, 1, 2), keepdim=False)
+        b.output(b.add("mul_scalar", total, value=Fraction(1, 256)), "loss", "loss")
+    made = synthesize(live(inline(grad(b.build()))), mesh, decoder.CLUSTER)
+    state, found = made.found.state, known(made)
+    assert state is not None
+    assert found.holds
+    placed = cheapest(found, below=1.0)
+    assert placed is not None
+    program, price = lowered(state, placed)
+    assert 0 < found.seconds <= price.step_s * (1 + 1e-9)
+    assert isinstance(verify(Problem(made.sequential, program.program, program.contract)), Proof)
 
 
 def test_the_optimum_is_written_proved_and_priced_as_it_was_found() -> None:

@@ -45,8 +45,8 @@ def _other_folds(layout: Layout, names: tuple[str, ...], how: str) -> None:
         raise Refused(f"a {how} does not commute with the {fold} pending over {name}", name, 0)
 
 
-@of_ops(collectives.all_reduce, movement.reduce_to)
-def _all_reduce_place(op: Op, given: Operands) -> list[Placed]:
+def _reduced(given: Operands) -> tuple[Layout, Fraction]:
+    """The operand with all that waits over the mesh dims reduced, and what it is multiplied by."""
     (layout,) = given.layouts
     scale = Fraction(1)
     names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
@@ -54,6 +54,12 @@ def _all_reduce_place(op: Op, given: Operands) -> list[Placed]:
     for name in names:
         layout, factor = _settle(layout, name, given.mesh[name], how)
         scale *= factor
+    return layout, scale
+
+
+@of_ops(collectives.all_reduce, movement.reduce_to)
+def _all_reduce_place(op: Op, given: Operands) -> list[Placed]:
+    layout, scale = _reduced(given)
     return [Placed((layout,), scale=scale, moves=True)]
 
 
@@ -70,14 +76,8 @@ def _chunk(layout: Layout, name: str, size: int, dim: int) -> Layout:
 
 @of_ops(collectives.reduce_scatter)
 def _reduce_scatter_place(op: Op, given: Operands) -> list[Placed]:
-    (layout,) = given.layouts
-    scale = Fraction(1)
-    names, how = mesh_dims(given.attr("mesh_dim")), given.attr("reduce")
-    _other_folds(layout, names, how)
-    for name in names:
-        layout, factor = _settle(layout, name, given.mesh[name], how)
-        scale *= factor
-    for name in names:
+    layout, scale = _reduced(given)
+    for name in mesh_dims(given.attr("mesh_dim")):
         layout = _chunk(layout, name, given.mesh[name], given.attr("dim"))
     return [Placed((layout,), scale=scale, moves=True)]
 

@@ -120,19 +120,21 @@ def _index_add_place(op: Op, given: Operands) -> list[Placed]:
     return [Placed((layout,), (("offset", 0), ("size", total)))]
 
 
-def _along_dims(x: Layout, idx: Layout, dim: int) -> None:
+def _along(op: Op, given: Operands) -> tuple[Layout, Layout, int]:
+    """Values and index, split in the same way but for the dim, which is the third."""
+    x, idx = given.layouts
+    dim = given.number("dim")
+    _no_fold(op, idx, 1)
     for i, (a, b) in enumerate(zip(x.dims, idx.dims, strict=True)):
         if i != dim and a != b:
             name = next(iter((*bound(a), *bound(b))), None)
             raise Refused(f"values and index are split differently at dim {i}", name, 1)
+    return x, idx, dim
 
 
 @of_ops(indexing.take_along)
 def _take_along_place(op: Op, given: Operands) -> list[Placed]:
-    x, idx = given.layouts
-    dim = given.number("dim")
-    _no_fold(op, idx, 1)
-    _along_dims(x, idx, dim)
+    x, idx, dim = _along(op, given)
     name = window(x.dims[dim], given.attr("offset"))
     layout = _combine(x, [name], idx.dims)
     return [Placed((layout,), (("dim", dim), ("offset", 0)))]
@@ -140,10 +142,7 @@ def _take_along_place(op: Op, given: Operands) -> list[Placed]:
 
 @of_ops(indexing.put_along)
 def _put_along_place(op: Op, given: Operands) -> list[Placed]:
-    g, idx = given.layouts
-    dim = given.number("dim")
-    _no_fold(op, idx, 1)
-    _along_dims(g, idx, dim)
+    g, idx, dim = _along(op, given)
     along = (*bound(idx.dims[dim]), *bound(g.dims[dim]))
     if along:
         raise Refused(f"the index is split along dim {dim}", along[0], 1)
