@@ -14,9 +14,9 @@ from tests.cli.conftest import ROOT, Command
 LLAMA = ("hf:LlamaForCausalLM", "--config", str(ROOT / "examples" / "llama3-8b.json"))
 
 
-def test_a_model_of_a_file_is_chosen_for_and_proved(command: Command, tmp_path: Path) -> None:
+def test_a_model_of_a_file_is_chosen_for_and_proved(here: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = command(
+    done = here(
         "parallelize", str(ROOT / "examples" / "nanogpt.py") + ":GPT", "--gpus", "2",
         "--out", str(out), "--no-run", "--json",
     )  # fmt: skip
@@ -29,7 +29,7 @@ def test_a_model_of_a_file_is_chosen_for_and_proved(command: Command, tmp_path: 
     assert refusal(written["certificate"]) == ""
     assert written["emitted"]["step_s"] == chosen["emitted"]["step_s"]
     assert "Training configuration" in (out / "report.html").read_text()
-    again = command("verify", str(out))
+    again = here("verify", str(out))
     assert again.code == 0
     assert "no plan of its space is faster" in again.err
     written["best"]["step_s"] *= 0.99
@@ -38,16 +38,16 @@ def test_a_model_of_a_file_is_chosen_for_and_proved(command: Command, tmp_path: 
     digest = hashlib.sha256((out / "strategy.json").read_bytes()).hexdigest()
     manifest["files"]["strategy.json"] = digest
     (out / "manifest.json").write_text(json.dumps(manifest))
-    forged = command("verify", str(out))
+    forged = here("verify", str(out))
     assert forged.code == 1
     assert "its best plan is not that of its certificate" in forged.out + forged.err
 
 
 def test_plan_captures_nothing_where_the_config_has_the_shape(
-    command: Command, tmp_path: Path
+    here: Command, tmp_path: Path
 ) -> None:
     file = tmp_path / "strategy.json"
-    done = command("plan", *LLAMA, "--gpus", "64", "--out", str(file), "--json")
+    done = here("plan", *LLAMA, "--gpus", "64", "--out", str(file), "--json")
     assert done.code == 0, done.err
     assert "capture" not in [e.get("phase") for e in done.events]
     chosen = next(e for e in done.events if e["event"] == "strategy")
@@ -76,8 +76,8 @@ def test_plan_captures_nothing_where_the_config_has_the_shape(
         (("parallelize", *LLAMA, "--out", "o", "--gpus", "8", "--mesh", "tp=4"), "4 devices"),
     ],
 )
-def test_bad_options_are_one_error(command: Command, words: tuple[str, ...], said: str) -> None:
-    done = command(*words)
+def test_bad_options_are_one_error(here: Command, words: tuple[str, ...], said: str) -> None:
+    done = here(*words)
     assert done.code == 2
     assert said in done.err
     assert done.err.count("error ") == 1

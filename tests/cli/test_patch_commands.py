@@ -62,30 +62,30 @@ def written(place: Path, parts: dict[str, str]) -> None:
         out.seal({"verdict": "proved", "patch": describe(FILES, {}, proved=True)})
 
 
-def test_there_and_back(command: Command, home: Path) -> None:
+def test_there_and_back(here: Command, home: Path) -> None:
     before = (home / "m.py").read_bytes()
     state = str(home.parent / "state")
-    shown = command("diff", "out", cwd=home, XDG_STATE_HOME=state)
+    shown = here("diff", "out", cwd=home, XDG_STATE_HOME=state)
     assert (shown.code, shown.out.splitlines()[-1]) == (0, "\\ No newline at end of file")
-    refused = command("apply", "out", "--json", cwd=home, XDG_STATE_HOME=state)
+    refused = here("apply", "out", "--json", cwd=home, XDG_STATE_HOME=state)
     assert (refused.code, refused.last["exit_code"]) == (2, 2)
     assert (home / "m.py").read_bytes() == before
-    done = command("apply", "out", "--yes", "--json", cwd=home, XDG_STATE_HOME=state)
+    done = here("apply", "out", "--yes", "--json", cwd=home, XDG_STATE_HOME=state)
     assert done.code == 0
     assert [e["action"] for e in done.events if e["event"] == "patching"] == ["preview", "apply"]
     assert (home / "m.py").read_bytes() == b"a = 2\r\nb"
-    assert command("diff", "out", cwd=home, XDG_STATE_HOME=state).code == 1
-    assert command("undo", cwd=home, XDG_STATE_HOME=state).code == 0
+    assert here("diff", "out", cwd=home, XDG_STATE_HOME=state).code == 1
+    assert here("undo", cwd=home, XDG_STATE_HOME=state).code == 0
     assert (home / "m.py").read_bytes() == before
-    assert command("redo", cwd=home, XDG_STATE_HOME=state).code == 0
-    again = command("redo", cwd=home, XDG_STATE_HOME=state)
+    assert here("redo", cwd=home, XDG_STATE_HOME=state).code == 0
+    again = here("redo", cwd=home, XDG_STATE_HOME=state)
     assert again.code == 2
     assert "nothing to redo" in again.err
     assert sorted(p.name for p in home.iterdir()) == ["m.py", "out"]
 
 
 def test_a_certificate_that_does_not_hold_applies_nothing(
-    command: Command, home: Path, parts: dict[str, str]
+    here: Command, home: Path, parts: dict[str, str]
 ) -> None:
     other = json.loads(parts["contract.json"])
     keys = [k for k in other["outputs"] if k.startswith("grad:")]
@@ -94,7 +94,7 @@ def test_a_certificate_that_does_not_hold_applies_nothing(
         other["outputs"][keys[0]],
     )
     written(home / "forged", {**parts, "contract.json": json.dumps(other)})
-    done = command("apply", "forged", "--yes", cwd=home, XDG_STATE_HOME=str(home.parent / "state"))
+    done = here("apply", "forged", "--yes", cwd=home, XDG_STATE_HOME=str(home.parent / "state"))
     assert done.code in (1, 2)
     assert (home / "m.py").read_bytes() == b"a = 1\r\nb"
     assert not (home.parent / "state").exists()

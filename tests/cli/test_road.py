@@ -126,9 +126,9 @@ def _patched(road: tuple[Path, Done], tmp_path: Path) -> str:
 
 
 def test_the_patch_is_read_again_where_that_is_asked_for(
-    road: tuple[Path, Done], command: Command
+    road: tuple[Path, Done], here: Command
 ) -> None:
-    right = command("verify", "out", "--recapture", cwd=road[0])
+    right = here("verify", "out", "--recapture", cwd=road[0])
     assert (right.code, right.out) == (0, "proved\n"), right.err
     assert "2 of 2 ranks traced" in right.err
 
@@ -142,7 +142,7 @@ def test_the_patch_is_read_again_where_that_is_asked_for(
     ids=["computes something else", "does not run"],
 )
 def test_a_forged_patch_is_found_out_where_it_is_read(
-    road: tuple[Path, Done], command: Command, tmp_path: Path, old: str, new: str, word: str
+    road: tuple[Path, Done], here: Command, tmp_path: Path, old: str, new: str, word: str
 ) -> None:
     """Its hashes fit: without reading it the directory is accepted, and nothing more is said."""
     out, tree = _copy(road, tmp_path), tmp_path / "tree"
@@ -156,10 +156,10 @@ def test_a_forged_patch_is_found_out_where_it_is_read(
     manifest["patch"] |= describe({"net.py": (MODEL, wrong)}, {}, proved=True, read=True)
     (out / outdir.MANIFEST).write_text(json.dumps(manifest))
     _reseal(out)
-    quick = command("verify", str(out), cwd=tree)
+    quick = here("verify", str(out), cwd=tree)
     assert quick.out == "accepted\n"
     assert "not read again" in quick.err
-    done = command("apply", str(out), "--recapture", "--yes", "--json", cwd=tree)
+    done = here("apply", str(out), "--recapture", "--yes", "--json", cwd=tree)
     assert (done.code, done.last["verdict"]) == (1, word), done.out
     (verdict,) = (e for e in done.events if e["event"] == "verdict")
     assert verdict["message"].startswith("patch.diff: ") is (word == "rejected")
@@ -171,7 +171,7 @@ def test_a_forged_patch_is_found_out_where_it_is_read(
     [(None, "does not say what was captured"), ("other.py:Net", "that the patch does not change")],
 )
 def test_a_patch_is_read_only_with_the_model_that_it_is_for(
-    road: tuple[Path, Done], command: Command, tmp_path: Path, request_: str | None, what: str
+    road: tuple[Path, Done], here: Command, tmp_path: Path, request_: str | None, what: str
 ) -> None:
     out = _copy(road, tmp_path)
     manifest = json.loads((out / outdir.MANIFEST).read_text())
@@ -182,7 +182,7 @@ def test_a_patch_is_read_only_with_the_model_that_it_is_for(
         (tmp_path / "other.py").write_text("raise SystemExit('it was run')\n")
     (out / outdir.MANIFEST).write_text(json.dumps(manifest))
     shutil.copy(road[0] / "net.py", tmp_path)
-    done = command("verify", str(out), "--recapture", cwd=tmp_path)
+    done = here("verify", str(out), "--recapture", cwd=tmp_path)
     assert done.code == 2, done.err
     assert what in done.err
 
@@ -260,13 +260,13 @@ def test_verify_rejects_a_forged_directory(
 
 
 def test_force_replaces_an_earlier_run_but_no_changed_file(
-    road: tuple[Path, Done], command: Command, tmp_path: Path
+    road: tuple[Path, Done], here: Command, tmp_path: Path
 ) -> None:
     out = _copy(road, tmp_path)
     outdir.check_free(out, force=True)
     (out / "patch.diff").write_text("edited by hand")
     arguments = ["parallelize", f"{road[0] / 'net.py'}:Net", "--mesh", "tp=2", "--out", str(out)]
-    done = command(*arguments, "--force")
+    done = here(*arguments, "--force")
     assert done.code == 2
     assert "patch.diff" in done.err
     assert (out / "patch.diff").read_text() == "edited by hand"
@@ -283,19 +283,19 @@ def test_verify_of_nothing(here: Command) -> None:
 
 
 def test_two_programs_under_a_contract(
-    road: tuple[Path, Done], command: Command, tmp_path: Path
+    road: tuple[Path, Done], here: Command, tmp_path: Path
 ) -> None:
     out = road[0] / "out"
     files = {"sequential": "program", "distributed": "distributed", "contract": "contract"}
     arguments = [x for k, name in files.items() for x in (f"--{k}", str(out / f"{name}.json"))]
-    done = command("verify", *arguments)
+    done = here("verify", *arguments)
     assert done.code == 0, done.err
     wrong = json.loads((out / "distributed.json").read_text())
     reduce = next(n for n in wrong["nodes"] if n["op"] == "all_reduce")
     reduce["op"], reduce["attrs"] = "neg", {}
     arguments[3] = str(tmp_path / "wrong.json")
     Path(arguments[3]).write_text(json.dumps(wrong))
-    done = command("verify", *arguments, "--json")
+    done = here("verify", *arguments, "--json")
     assert done.code == 1
     assert done.last["verdict"] == "refuted"
 
