@@ -71,6 +71,10 @@ certificates: $(OK)  ## 6,000 edits of certificates: rejected, or true of both p
 patches: $(OK)  ## patches of 400 random user models, against gloo runs in float64
 	$(BIN)/python -m benchmarks.patches --count 400
 
+.PHONY: check-zoo
+check-zoo: $(OK)  ## the tensor-parallel plans that transformers publishes; goes on where it was stopped
+	$(BIN)/python -m benchmarks.tp_plans
+
 .PHONY: bugs
 bugs: $(OK)  ## the 14 bugs of the TrainVerify artifact, in a whole step of Llama 3 8B
 	$(BIN)/python -m benchmarks.artifact_bugs

@@ -1,16 +1,15 @@
 """Arguments and options that several commands take. Nothing heavier than typer is imported here."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET", help="path/model.py:Class, or hf:Class for a transformers model."
-    ),
-]
+if TYPE_CHECKING:
+    from agent.considering import Question, Wishes
+    from synthesis.frontends.torch.request import CaptureRequest
+
 MeshDims = Annotated[str, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2.")]
 Gpus = Annotated[
     int | None,
@@ -98,3 +97,71 @@ EXITS = (
     "2 usage, config or input, 3 model endpoint, 4 budget or time, 5 nothing selected, 6 alarm of "
     "the guard, 70 our own fault, 130 interrupted."
 )
+
+
+@dataclass(frozen=True)
+class Model:
+    """Options of commands that capture a model."""
+
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="path/model.py:Class, or hf:Class for a transformers model."
+        ),
+    ]
+    config: Config = field(default_factory=list[str])
+    inputs: Inputs = field(default_factory=list[str])
+    batch: Batch = None
+    seq: Seq = None
+
+    def request(self, full_depth: bool = False, gradients: bool = True) -> "CaptureRequest":
+        """What to capture.
+
+        Raises:
+            CaptureError, InputError: a word that cannot be read.
+        """
+        from agent import pipeline
+
+        words = (self.target, self.config, self.inputs, self.batch, self.seq)
+        return pipeline.request(*words, full_depth, gradients)
+
+    def warmed(self, full_depth: bool = False, gradients: bool = True) -> "CaptureRequest":
+        """The same for a command that is sure to capture: what does it starts before the rest."""
+        from synthesis.frontends.torch.process import warm_up
+
+        warm_up(self.target)
+        return self.request(full_depth, gradients)
+
+
+@dataclass(frozen=True)
+class Wished:
+    """Options of commands that plan."""
+
+    pin: Pin = field(default_factory=list[str])
+    ban: Ban = field(default_factory=list[str])
+    memory: Memory = None
+    constrain: Constrain = field(default_factory=list[str])
+
+    def read(self) -> "Wishes":
+        """Raises WishError: one that cannot be read."""
+        from agent import considering
+
+        return considering.wished(self.pin, self.ban, self.memory, self.constrain)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Options of commands that ask about plans for a mesh."""
+
+    mesh: MeshDims
+    hardware: Hardware = "h100"
+
+    def question(self, model: Model, wished: Wished) -> "Question":
+        """Raises CaptureError, InputError, WishError: an option that cannot be read."""
+        asked = model.warmed()
+        from agent.considering import Question
+        from agent.options import read_mesh
+        from synthesis import hardware
+
+        cluster = hardware.load(self.hardware)
+        return Question(asked, read_mesh(self.mesh), cluster, wished.read())

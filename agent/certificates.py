@@ -16,9 +16,9 @@ from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 from verifier.checker import Rejected, check
 from verifier.kernel.contract import Contract
-from verifier.kernel.program.jsondata import parse
 from verifier.problem import Problem
 from verifier.text.files import load
+from verifier.text.jsontext import parse
 
 if TYPE_CHECKING:
     from verifier.smt.answers import Answers

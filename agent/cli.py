@@ -1,15 +1,20 @@
 """The command line: what the commands are called, what they take, and what they exit with."""
 
+import gc
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from agent import cli_batch, cli_checks, cli_models, cli_patches, cli_plans
+from agent import cli_batch, cli_checks, cli_models, cli_more, cli_patches, cli_plans
 from agent.arguments import EXITS, Json
 from agent.chat import command as sessions
+from agent.commands import command
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
 
 # Everything heavier than typer is imported inside a command: `--help` must answer at once.
 
@@ -66,15 +71,10 @@ def shardproof(
     return sessions.bare(prompts, json, context.get_help())
 
 
-cli_models.register(app)
-cli_batch.register(app)
-cli_plans.register(app)
-cli_checks.register(app)
-
-
-@app.command(epilog=EXITS)
+@command(app)
 def guard(
-    command: Annotated[
+    run: "Run",
+    script: Annotated[
         list[str],
         typer.Argument(metavar="COMMAND", help="The command that starts the script, after --."),
     ],
@@ -98,7 +98,7 @@ def guard(
         float, typer.Option(min=1, help="Seconds that a rank waits for the others.")
     ] = 60.0,
     json: Json = False,
-) -> int:
+) -> "Outcome":
     """Run a training script and check what its ranks exchange.
 
     The script is not changed.
@@ -110,24 +110,19 @@ def guard(
       shardproof guard -- torchrun --nproc-per-node 4 train.py
       shardproof guard --every 1 --level T3 --log guard.jsonl -- torchrun train.py --steps 10
     """
-    from agent.run import Outcome, Run, conduct
+    from agent import guarding
 
-    def work(run: Run) -> Outcome:
-        from agent import guarding
-
-        asked = guarding.Asked(every, cycle, level, not keep_going, log, patience, quiet=json)
-        return guarding.guard(run, command, asked)
-
-    return conduct("guard", sys.argv[1:], work, json=json)
+    asked = guarding.Asked(every, cycle, level, not keep_going, log, patience, quiet=json)
+    return guarding.guard(run, script, asked)
 
 
-@app.command(epilog=EXITS)
+@command(app)
 def doctor(
+    run: "Run",
     probe: Annotated[
         bool, typer.Option("--probe", help="Also ask the model, at the cost of a few short calls.")
     ] = False,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Say what is installed, and what is missing for what.
 
     \b
@@ -135,28 +130,25 @@ def doctor(
       shardproof doctor
       shardproof doctor --probe
     """
-    from agent.run import Outcome, Run, conduct
+    from agent import doctor as visit
+    from agent.errors import Exit
+    from agent.run import Outcome
 
-    def work(run: Run) -> Outcome:
-        from agent import doctor as visit
-        from agent.errors import Exit
-
-        with run.phase("look") as phase:
-            found = [*visit.parts(), visit.model(probe)]
-            missing = [part.name for part in found if part.needed and not part.found]
-            phase.summary = f"{len(missing)} needed parts missing" if missing else "nothing missing"
-            phase.facts.update({part.name: part.found for part in found})
-        code = Exit.INPUT if missing else Exit.PROVED
-        return Outcome(code, answer=visit.table(found))
-
-    return conduct("doctor", sys.argv[1:], work, json=json)
+    with run.phase("look") as phase:
+        found = [*visit.parts(), visit.model(probe)]
+        missing = [part.name for part in found if part.needed and not part.found]
+        phase.summary = f"{len(missing)} needed parts missing" if missing else "nothing missing"
+        phase.facts.update({part.name: part.found for part in found})
+    code = Exit.INPUT if missing else Exit.PROVED
+    return Outcome(code, answer=visit.table(found))
 
 
-@app.command(epilog=EXITS)
+@command(app)
 def ops(
+    run: "Run",
     markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/ops.md.")] = False,
     json: Json = False,
-) -> int:
+) -> "Outcome":
     """List the ops with signature, attributes and gradient.
 
     \b
@@ -164,32 +156,23 @@ def ops(
       shardproof ops
       shardproof ops --markdown > docs/ops.md
     """
-    from agent import optable
-    from agent.console import Pipe
+    from agent import events, optable
+    from agent.errors import Exit
+    from agent.run import Outcome
 
     text = optable.markdown().removesuffix("\n") if markdown else optable.table()
-    if not json:
-        Pipe(sys.stdout).line(text)
-        return 0
-    from agent import events
-    from agent.errors import Exit
-    from agent.run import Outcome, Run, conduct
-
-    def work(run: Run) -> Outcome:
+    if json:
         run.emit(events.Said(text=text))
-        return Outcome(Exit.PROVED)
-
-    return conduct("ops", sys.argv[1:], work, json=True)
+    return Outcome(Exit.PROVED, answer=text)
 
 
-sessions.register(app, EXITS)
-
-
-cli_patches.register(app)
+for part in (cli_models, cli_batch, cli_plans, cli_checks, cli_more, sessions, cli_patches):
+    app.registered_commands += part.app.registered_commands
 
 
 def main() -> None:
     """Run the command line on the process's arguments and exit."""
+    gc.set_threshold(200_000, 20, 20)  # programs are many objects that stay, in few circles
     sys.exit(_run())
 
 

@@ -2,14 +2,22 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import EXITS, Ban, Constrain, Json, Memory, Pin
+from agent.arguments import Ban, Constrain, Memory, Pin
+from agent.commands import command
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
+
+app = typer.Typer()
 
 
+@command(app)
 def batch(
+    run: "Run",
     what: Annotated[
         list[str],
         typer.Argument(
@@ -70,8 +78,7 @@ def batch(
     listed: Annotated[
         bool, typer.Option("--list", help="Print the jobs and whether they are done; run nothing.")
     ] = False,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Parallelize many models in one run.
 
     Each job runs in a process of its own. Options replace [defaults] of a manifest; what a job
@@ -85,41 +92,31 @@ def batch(
       shardproof batch examples/nanogpt.py:GPT --mesh tp=2 --mesh dp=2,tp=2 --out runs/ --no-run
       shardproof batch 'examples/llama*.json' --mesh tp=8 --out runs/ --jobs 4 --timeout 300
     """
-    from agent.run import Outcome, Run, conduct
+    from agent.batch import command
+    from agent.batch.manifest import Options
 
-    def work(run: Run) -> Outcome:
-        from agent.batch import command
-        from agent.batch.manifest import Options
-
-        given = Options(
-            mesh=mesh[0] if len(mesh) == 1 else mesh or None,
-            hardware=hardware,
-            config=config or None,
-            batch=size,
-            seq=seq,
-            run=execute,
-            pin=pin or None,
-            ban=ban or None,
-            memory=memory,
-            constrain=constrain or None,
-            timeout=timeout,
-        )
-        asked = command.Asked(
-            what=tuple(what),
-            given=given,
-            out=out,
-            only=tuple(only),
-            workers=jobs,
-            resume=resume,
-            force=force,
-            fail_fast=fail_fast,
-            arguments=tuple(sys.argv[1:]),
-        )
-        return command.show(run, asked) if listed else command.batch(run, asked)
-
-    return conduct("batch", sys.argv[1:], work, json=json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(epilog=EXITS)(batch)
+    given = Options(
+        mesh=mesh[0] if len(mesh) == 1 else mesh or None,
+        hardware=hardware,
+        config=config or None,
+        batch=size,
+        seq=seq,
+        run=execute,
+        pin=pin or None,
+        ban=ban or None,
+        memory=memory,
+        constrain=constrain or None,
+        timeout=timeout,
+    )
+    asked = command.Asked(
+        what=tuple(what),
+        given=given,
+        out=out,
+        only=tuple(only),
+        workers=jobs,
+        resume=resume,
+        force=force,
+        fail_fast=fail_fast,
+        arguments=tuple(sys.argv[1:]),
+    )
+    return command.show(run, asked) if listed else command.batch(run, asked)

@@ -2,43 +2,29 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import (
-    EXITS,
-    Ban,
-    Batch,
-    Config,
-    Constrain,
-    Dtype,
-    Fix,
-    FullDepth,
-    GlobalBatch,
-    Gpus,
-    Hardware,
-    Inputs,
-    Json,
-    Memory,
-    Pin,
-    Seq,
-    Target,
-    Timeout,
-)
+from agent.arguments import Dtype, Fix, FullDepth, GlobalBatch, Gpus, Hardware, Model, Wished
+from agent.commands import command
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
+
+app = typer.Typer()
 
 
+@command(app, limited=True)
 def parallelize(
-    target: Target,
+    run: "Run",
+    *,
+    model: Model,
     out: Annotated[Path, typer.Option(help="Directory to write; must be empty or absent.")],
     mesh: Annotated[
         str | None, typer.Option(help="Mesh dims, outermost first: dp=2,tp=2. Or --gpus.")
     ] = None,
     gpus: Gpus = None,
-    config: Config = [],
-    inputs: Inputs = [],
-    batch: Batch = None,
-    seq: Seq = None,
     execute: Annotated[
         bool | None,
         typer.Option(
@@ -50,10 +36,7 @@ def parallelize(
     hardware: Hardware = "h100",
     global_batch: GlobalBatch = None,
     dtype: Dtype = None,
-    pin: Pin = [],
-    ban: Ban = [],
-    memory: Memory = None,
-    constrain: Constrain = [],
+    wished: Wished,
     fix: Fix = [],
     llm: Annotated[
         str,
@@ -73,9 +56,7 @@ def parallelize(
         Path | None,
         typer.Option(help="A program for code that capture refuses; compared with it first."),
     ] = None,
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Plan, prove and patch a model for a mesh or a cluster.
 
     With `--gpus` the mesh, batches, schedule and all else is chosen and priced. The model is
@@ -90,46 +71,41 @@ def parallelize(
       shardproof parallelize hf:GPT2LMHeadModel --config n_layer=2 --mesh tp=2 --out out/ --run
       shardproof parallelize examples/nanogpt.py:GPT --mesh tp=2 --pin wte=replicate --out out/
     """
-    from agent.run import Outcome, Run, conduct
+    request = model.warmed(full_depth)
+    from agent import choosing, pipeline
+    from agent.errors import InputError
+    from agent.options import Wanted, mesh_for, read_fixed
+    from synthesis import hardware as clusters
 
-    def work(run: Run) -> Outcome:
-        from synthesis.frontends.torch.process import warm_up
+    fixed = read_fixed(fix)
+    if fixed and mesh is not None:
+        raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
+    job = pipeline.Job(
+        mesh=mesh_for(mesh, gpus),
+        request=request,
+        cluster=clusters.load(hardware),
+        out=out,
+        execute=execute,
+        force=force,
+        guard=guard,
+        arguments=tuple(sys.argv[1:]),
+        wishes=wished.read(),
+        llm=llm,
+        wanted=Wanted(gpus or 1, hardware, global_batch, model.seq, dtype, wished.memory, fixed),
+    )
+    if mesh is None:
+        return choosing.parallelize(run, job, translation)
+    if translation is None and llm == "none":
+        return pipeline.parallelize(run, job)
+    from agent.translation import command
 
-        warm_up(target)
-        from agent import choosing, considering, pipeline
-        from agent.errors import InputError
-        from agent.options import Wanted, mesh_for, read_fixed
-        from synthesis import hardware as clusters
-
-        fixed = read_fixed(fix)
-        if fixed and mesh is not None:
-            raise InputError("--mesh leaves nothing to fix", where="--fix", hint="give --gpus")
-        job = pipeline.Job(
-            mesh=mesh_for(mesh, gpus),
-            request=pipeline.request(target, config, inputs, batch, seq, full_depth),
-            cluster=clusters.load(hardware),
-            out=out,
-            execute=execute,
-            force=force,
-            guard=guard,
-            arguments=tuple(sys.argv[1:]),
-            wishes=considering.wished(pin, ban, memory, constrain),
-            llm=llm,
-            wanted=Wanted(gpus or 1, hardware, global_batch, seq, dtype, memory, fixed),
-        )
-        if mesh is None:
-            return choosing.parallelize(run, job, translation)
-        if translation is None and llm == "none":
-            return pipeline.parallelize(run, job)
-        from agent.translation import command
-
-        return command.either(run, job, translation)
-
-    return conduct("parallelize", sys.argv[1:], work, json=json, timeout=timeout)
+    return command.either(run, job, translation)
 
 
+@command(app, limited=True)
 def step(
-    target: Target,
+    run: "Run",
+    model: Model,
     mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: pp=2,dp=2,tp=2.")],
     micro_batches: Annotated[
         int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
@@ -137,18 +113,12 @@ def step(
     schedule: Annotated[
         str, typer.Option(help="Order of the stages along pp: gpipe, 1f1b, zero_bubble.")
     ] = "1f1b",
-    config: Config = [],
-    inputs: Inputs = [],
-    batch: Batch = None,
-    seq: Seq = None,
     hardware: Hardware = "h100",
     out: Annotated[
         Path | None, typer.Option(help="Directory for programs, contract and certificate.")
     ] = None,
     full_depth: FullDepth = False,
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Prove a model's whole training step.
 
     Micro-batches, gradient reduction, clipping and AdamW. `--batch` is the extent of one
@@ -159,38 +129,26 @@ def step(
       shardproof step examples/nanogpt.py:GPT --mesh dp=2,tp=2 --micro-batches 4
       shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh pp=2,tp=2
     """
-    from agent.run import Outcome, Run, conduct
+    asked = model.warmed(full_depth)
+    from agent import stepping
+    from agent.options import read_mesh
+    from synthesis import hardware as clusters
 
-    def work(run: Run) -> Outcome:
-        from synthesis.frontends.torch.process import warm_up
-
-        warm_up(target)
-        from agent import pipeline, stepping
-        from agent.options import read_mesh
-        from synthesis import hardware as clusters
-
-        asked = pipeline.request(target, config, inputs, batch, seq, full_depth)
-        job = stepping.Job(
-            asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out, schedule
-        )
-        return stepping.prove(run, job)
-
-    return conduct("step", sys.argv[1:], work, json=json, timeout=timeout)
+    job = stepping.Job(
+        asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out, schedule
+    )
+    return stepping.prove(run, job)
 
 
+@command(app, limited=True)
 def capture(
-    target: Target,
-    config: Config = [],
-    inputs: Inputs = [],
-    batch: Batch = None,
-    seq: Seq = None,
+    run: "Run",
+    model: Model,
     full_depth: FullDepth = False,
     forward_only: Annotated[
         bool, typer.Option("--forward-only", help="Leave the backward pass out.")
     ] = False,
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Print the one-device program of a model.
 
     Forward and backward, every op with its source line.
@@ -200,26 +158,16 @@ def capture(
       shardproof capture examples/nanogpt.py:GPT
       shardproof capture hf:LlamaForCausalLM --config num_hidden_layers=2 --batch 2 --seq 16
     """
-    from agent.run import Outcome, Run, conduct
+    request = model.warmed(full_depth, gradients=not forward_only)
+    from agent import pipeline
 
-    def work(run: Run) -> Outcome:
-        from synthesis.frontends.torch.process import warm_up
-
-        warm_up(target)
-        from agent import pipeline
-
-        request = pipeline.request(
-            target, config, inputs, batch, seq, full_depth, gradients=not forward_only
-        )
-        return pipeline.show_program(run, request)
-
-    return conduct("capture", sys.argv[1:], work, json=json, timeout=timeout)
+    return pipeline.show_program(run, request)
 
 
+@command(app, limited=True)
 def translate(
-    target: Target,
-    config: Config = [],
-    inputs: Inputs = [],
+    run: "Run",
+    model: Model,
     reply: Annotated[
         list[Path],
         typer.Option(
@@ -242,9 +190,7 @@ def translate(
             help="The model that is asked: auto is the one that the environment names.",
         ),
     ] = "auto",
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Write a model that capture refuses in the text form.
 
     A language model writes it, or you. It is compared with the code on samples before anything is
@@ -255,25 +201,8 @@ def translate(
       shardproof translate examples/untraceable/squared_relu.py:FeedForward --show-prompt
       shardproof translate examples/untraceable/squared_relu.py:FeedForward --reply reply.txt
     """
-    from agent.run import Outcome, Run, conduct
+    request = model.warmed()
+    from agent.translation import command
 
-    def work(run: Run) -> Outcome:
-        from synthesis.frontends.torch.process import warm_up
-
-        warm_up(target)
-        from agent import pipeline
-        from agent.translation import command
-
-        request = pipeline.request(target, config, inputs, None, None, False)
-        asked = command.Asked(request, tuple(reply), out, show_prompt, whole, llm)
-        return command.translate(run, asked)
-
-    return conduct("translate", sys.argv[1:], work, json=json, timeout=timeout)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(epilog=EXITS)(parallelize)
-    app.command(epilog=EXITS)(step)
-    app.command(epilog=EXITS)(capture)
-    app.command(epilog=EXITS)(translate)
+    asked = command.Asked(request, tuple(reply), out, show_prompt, whole, llm)
+    return command.translate(run, asked)

@@ -1,12 +1,17 @@
 """diff, apply, undo and redo on the command line."""
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Json, Recapture, Root
+from agent.arguments import Recapture, Root
+from agent.commands import command
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
+
+app = typer.Typer()
 
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A directory that parallelize wrote.")]
 PATCH_EXITS = (
@@ -15,7 +20,8 @@ PATCH_EXITS = (
 )
 
 
-def diff(out: Out, root: Root = Path(), json: Json = False) -> int:
+@command(app, epilog=PATCH_EXITS)
+def diff(run: "Run", out: Out, root: Root = Path()) -> "Outcome":
     """Show a patch and whether it fits the files. Writes nothing.
 
     \b
@@ -23,17 +29,14 @@ def diff(out: Out, root: Root = Path(), json: Json = False) -> int:
       shardproof diff out/
       shardproof diff out/ --root ~/project
     """
-    from agent.run import Outcome, Run, conduct
+    from agent.patching import command
 
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.show(run, out, root)
-
-    return conduct("diff", sys.argv[1:], work, json=json)
+    return command.show(run, out, root)
 
 
+@command(app, epilog=PATCH_EXITS)
 def apply(
+    run: "Run",
     out: Out,
     root: Root = Path(),
     unsafe: Annotated[
@@ -42,8 +45,7 @@ def apply(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     recapture: Recapture = False,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Apply a proved patch to your files, all of them or none.
 
     `shardproof undo` takes it back. The certificate is checked again, every file must be as it was
@@ -55,17 +57,13 @@ def apply(
       shardproof apply out/ --recapture
       shardproof apply out/ --root ~/project --yes
     """
-    from agent.run import Outcome, Run, conduct
+    from agent.patching import command
 
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.apply(run, out, root, unsafe=unsafe, yes=yes, recapture=recapture)
-
-    return conduct("apply", sys.argv[1:], work, json=json)
+    return command.apply(run, out, root, unsafe=unsafe, yes=yes, recapture=recapture)
 
 
-def undo(root: Root = Path(), json: Json = False) -> int:
+@command(app, epilog=PATCH_EXITS)
+def undo(run: "Run", root: Root = Path()) -> "Outcome":
     """Take back the patch that was applied last.
 
     Files get the exact bytes they had; new files are removed.
@@ -74,34 +72,19 @@ def undo(root: Root = Path(), json: Json = False) -> int:
     Example:
       shardproof undo
     """
-    from agent.run import Outcome, Run, conduct
+    from agent.patching import command
 
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.undo(run, root)
-
-    return conduct("undo", sys.argv[1:], work, json=json)
+    return command.undo(run, root)
 
 
-def redo(root: Root = Path(), json: Json = False) -> int:
+@command(app, epilog=PATCH_EXITS)
+def redo(run: "Run", root: Root = Path()) -> "Outcome":
     """Apply again the patch that was undone last.
 
     \b
     Example:
       shardproof redo
     """
-    from agent.run import Outcome, Run, conduct
+    from agent.patching import command
 
-    def work(run: Run) -> Outcome:
-        from agent.patching import command
-
-        return command.redo(run, root)
-
-    return conduct("redo", sys.argv[1:], work, json=json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for command in (diff, apply, undo, redo):
-        app.command(epilog=PATCH_EXITS)(command)
+    return command.redo(run, root)

@@ -1,48 +1,28 @@
 """plan, candidates, why-not and price on the command line."""
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import (
-    EXITS,
-    Ban,
-    Batch,
-    Config,
-    Constrain,
-    Dtype,
-    Fix,
-    GlobalBatch,
-    Hardware,
-    Inputs,
-    Json,
-    Memory,
-    MeshDims,
-    Pin,
-    Seq,
-    Target,
-    Timeout,
-)
+from agent.arguments import Dtype, Fix, GlobalBatch, Hardware, Memory, Model, Planned, Wished
+from agent.commands import command
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
+
+app = typer.Typer()
 
 
+@command(app, limited=True)
 def candidates(
-    target: Target,
-    mesh: MeshDims,
+    run: "Run",
+    *,
+    model: Model,
+    planned: Planned,
+    wished: Wished,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 5,
-    config: Config = [],
-    inputs: Inputs = [],
-    batch: Batch = None,
-    seq: Seq = None,
-    hardware: Hardware = "h100",
-    pin: Pin = [],
-    ban: Ban = [],
-    memory: Memory = None,
-    constrain: Constrain = [],
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """List the best plans, with cost and verdict.
 
     Plans that were refused are listed with the reason.
@@ -52,26 +32,16 @@ def candidates(
       shardproof candidates examples/nanogpt.py:GPT --mesh tp=2
       shardproof candidates examples/nanogpt.py:GPT --mesh tp=2 --ban "h.*.mlp.c_fc=column"
     """
-    from agent.run import Outcome, Run, conduct
+    asked = planned.question(model, wished)
+    from agent import considering
 
-    def work(run: Run) -> Outcome:
-        from agent import considering, pipeline
-        from agent.options import read_mesh
-        from synthesis import hardware as clusters
-
-        asked = considering.Question(
-            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
-            read_mesh(mesh),
-            clusters.load(hardware),
-            considering.wished(pin, ban, memory, constrain),
-        )
-        return considering.show_candidates(run, asked, count)
-
-    return conduct("candidates", sys.argv[1:], work, json=json, timeout=timeout)
+    return considering.show_candidates(run, asked, count)
 
 
+@command(app, "why-not", limited=True)
 def why_not(
-    target: Target,
+    run: "Run",
+    model: Model,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A module: h.*.mlp.c_fc")],
     style: Annotated[
         str,
@@ -79,25 +49,15 @@ def why_not(
             metavar="STYLE", help="replicate, column, row, fused_column, vocab or experts."
         ),
     ],
-    mesh: MeshDims,
+    planned: Planned,
+    wished: Wished,
     bare: Annotated[
         bool,
         typer.Option(
             "--bare", help="Also judge the style alone, without the collectives around it."
         ),
     ] = False,
-    config: Config = [],
-    inputs: Inputs = [],
-    batch: Batch = None,
-    seq: Seq = None,
-    hardware: Hardware = "h100",
-    pin: Pin = [],
-    ban: Ban = [],
-    memory: Memory = None,
-    constrain: Constrain = [],
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Say why a module is not sharded in a given way.
 
     The style is tried, and the answer is a verdict.
@@ -111,31 +71,17 @@ def why_not(
       shardproof why-not examples/nanogpt.py:GPT "h.*.mlp.c_proj" row --mesh tp=2 --bare
       shardproof why-not examples/nanogpt.py:GPT ln_f column --mesh tp=2
     """
-    from agent.run import Outcome, Run, conduct
+    asked = planned.question(model, wished)
+    from agent import considering
 
-    def work(run: Run) -> Outcome:
-        from agent import considering, pipeline
-        from agent.options import read_mesh
-        from synthesis import hardware as clusters
-
-        asked = considering.Question(
-            pipeline.request(target, config, inputs, batch, seq, full_depth=False),
-            read_mesh(mesh),
-            clusters.load(hardware),
-            considering.wished(pin, ban, memory, constrain),
-        )
-        return considering.show_why_not(run, asked, path, style, bare=bare)
-
-    return conduct("why-not", sys.argv[1:], work, json=json, timeout=timeout)
+    return considering.show_why_not(run, asked, path, style, bare=bare)
 
 
+@command(app, limited=True)
 def plan(
-    target: Target,
+    run: "Run",
+    model: Model,
     gpus: Annotated[int, typer.Option(min=1, metavar="N", help="Devices of the cluster.")],
-    config: Config = [],
-    inputs: Inputs = [],
-    batch: Batch = None,
-    seq: Seq = None,
     hardware: Hardware = "h100",
     global_batch: GlobalBatch = None,
     dtype: Dtype = None,
@@ -144,9 +90,7 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write choice and certificate as JSON.")
     ] = None,
-    timeout: Timeout = None,
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Choose a training configuration for a cluster, by price alone.
 
     Degrees of tp, cp, ep, pp and dp, micro-batch, ZeRO stage, schedule and recomputation. A model
@@ -158,25 +102,22 @@ def plan(
       shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out strategy.json
       shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --fix tp=8,zero=1
     """
-    from agent.run import Outcome, Run, conduct
+    from agent import choosing
+    from agent.options import Wanted, read_fixed
 
-    def work(run: Run) -> Outcome:
-        from agent import choosing, pipeline
-        from agent.options import Wanted, read_fixed
-
-        asked = pipeline.request(target, config, inputs, batch, seq, full_depth=False)
-        wanted = Wanted(gpus, hardware, global_batch, seq, dtype, memory, read_fixed(fix))
-        return choosing.plan(run, asked, wanted, out)
-
-    return conduct("plan", sys.argv[1:], work, json=json, timeout=timeout)
+    asked = model.request()
+    wanted = Wanted(gpus, hardware, global_batch, model.seq, dtype, memory, read_fixed(fix))
+    return choosing.plan(run, asked, wanted, out)
 
 
+@command(app, json=False)
 def price(
+    run: "Run",
     rows: Annotated[Path, typer.Argument(metavar="ROWS", help="One configuration a line, JSON.")],
     groups: Annotated[
         Path | None, typer.Option(help="JSON file with models and hardware by name.")
     ] = None,
-) -> int:
+) -> "Outcome":
     """Price training configurations: seconds of a step, bytes of the fullest rank.
 
     A row has id, model, hardware and plan. One JSON line is printed for each: id, step_s,
@@ -187,19 +128,6 @@ def price(
       shardproof price examples/price.jsonl
       shardproof price rows.jsonl --groups groups.json
     """
-    from agent.run import Outcome, Run, conduct
+    from agent import pricing
 
-    def work(run: Run) -> Outcome:
-        from agent import pricing
-
-        return pricing.show(rows, groups)
-
-    return conduct("price", sys.argv[1:], work, json=False)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(epilog=EXITS)(plan)
-    app.command(epilog=EXITS)(candidates)
-    app.command("why-not", epilog=EXITS)(why_not)
-    app.command(epilog=EXITS)(price)
+    return pricing.show(rows, groups)

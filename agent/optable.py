@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from verifier.kernel.ops import REGISTRY, REQUIRED, Op
+from verifier.kernel.ops import REQUIRED, Op
+from verifier.ops import REGISTRY, facets
 
 KINDS = {
     "map": "Elementwise",
@@ -45,8 +46,9 @@ def _row(op: Op) -> Row:
         name if default is REQUIRED else f"{name}={default}" for name, default in op.attrs.items()
     )
     linear = " ".join("{" + ", ".join(map(str, sorted(group))) + "}" for group in op.linear)
-    gradient = "vjp" if op.vjp_rule else "expansion" if op.expand else ""
-    sentence = " ".join(op.doc.split("\n\n")[0].split())
+    known = facets(op.name)
+    gradient = "vjp" if known.vjp_rule else "expansion" if op.expand else ""
+    sentence = " ".join(known.doc.split("\n\n")[0].split())
     return Row(op.name, op.kind, op.signature, attributes, linear, gradient, sentence)
 
 
@@ -55,7 +57,7 @@ def markdown() -> str:
     lines = [
         "# Ops",
         "",
-        "Read off the declarations in `verifier/kernel/ops/` by `shardproof ops --markdown`;",
+        "Read off the registry of ops by `shardproof ops --markdown`;",
         "do not edit.",
         "`linear` lists groups of operands in which the op is linear, jointly within a group, the",
         "others held fixed: only through those does a pending sum pass.",

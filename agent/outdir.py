@@ -1,6 +1,5 @@
 """The out-directory: written whole or not at all, and never over files that are not ours."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any, cast
 
 from agent import __version__
 from agent.errors import InputError
+from agent.files import sha256
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -45,7 +45,7 @@ class OutDirectory:
         Raises:
             InputError: the place was taken while we worked.
         """
-        files = {name: _sha256(self.staging / name) for name in _files(self.staging)}
+        files = {name: sha256(self.staging / name) for name in _files(self.staging)}
         manifest = {"format": FORMAT, "shardproof": __version__, **facts, "files": files}
         self.write(MANIFEST, json.dumps(manifest, indent=2) + "\n")
         check_free(self.target, force=self.force)
@@ -165,7 +165,7 @@ def changed(directory: Path) -> set[str]:
     except InputError:
         return set(_files(directory)) or {p.name for p in directory.iterdir()}
     present = set(_files(directory)) - {MANIFEST}
-    same = {n for n in present & set(recorded) if _sha256(directory / n) == recorded[n]}
+    same = {n for n in present & set(recorded) if sha256(directory / n) == recorded[n]}
     return (present | set(recorded)) - same
 
 
@@ -183,7 +183,3 @@ def _files(directory: Path) -> list[str]:
         for p in directory.rglob("*")
         if not p.is_dir() or p.is_symlink()
     )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -15,7 +15,8 @@ from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.request import CaptureRequest, Limits, split_target
 from synthesis.plan import Plan
 from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 from verifier.text.wellformed import shared
 from verifier.verdict import Proof, Unknown, Verdict

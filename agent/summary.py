@@ -380,9 +380,9 @@ def _counterexample(verdict: Counterexample) -> m.Counterexample:
             op=location.text,
             source=_source(location.source),
             relations=tuple(
-                m.OperandRelation(f"step {i}", (), "", text) for i, text in enumerate(witness.steps)
+                m.OperandRelation(f"step {i}", text) for i, text in enumerate(witness.steps)
             ),
-            fixes=tuple(m.Fix(text=text) for text in verdict.fixes),
+            fixes=verdict.fixes,
         )
     return m.Counterexample(
         check=location.op or "equality",
@@ -396,11 +396,10 @@ def _counterexample(verdict: Counterexample) -> m.Counterexample:
         op=location.text,
         source=_source(location.source),
         relations=tuple(
-            m.OperandRelation(f"operand {i}", (), "", text)
-            for i, text in enumerate(location.operands)
+            m.OperandRelation(f"operand {i}", text) for i, text in enumerate(location.operands)
         ),
         tensors=tuple(_views(witness.inputs)),
-        fixes=tuple(m.Fix(text=text) for text in verdict.fixes),
+        fixes=verdict.fixes,
         coordinates=dict(witness.rank),
     )
 
@@ -411,7 +410,7 @@ def _views(inputs: Mapping[str, Any]) -> Iterator[m.TensorView]:
         array = np.asarray(nested, dtype=np.float64)
         if 0 < array.size <= 64:
             values = tuple(float(v) for v in array.ravel())
-            yield m.TensorView(name=name, owner="one device", shape=array.shape, values=values)
+            yield m.TensorView(name=name, shape=array.shape, values=values)
 
 
 def _flat(mesh: str, coordinates: Mapping[str, int]) -> int:

@@ -51,7 +51,6 @@ def schema() -> dict[str, Any]:
         "order": list_of(object_of({"numbers": _ref("packed"), "paths": _ref("packed")})),
         "seal": _DIGEST,
     }
-    law = {"type": "array", "prefixItems": [TEXT], "items": INT, "minItems": 2}
     by_relations = object_of(
         {
             **header,
@@ -63,7 +62,6 @@ def schema() -> dict[str, Any]:
         },
         {
             "peels": list_of(_tuple(TEXT, list_of(_tuple(COUNT, COUNT)))),
-            "laws": _named(list_of(law)),
             "opened": _DIGEST,
         },
     )

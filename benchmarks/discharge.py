@@ -23,7 +23,7 @@ from benchmarks.steps.step import training_step
 from benchmarks.training import PLANS
 from tests.right.programs import SIZES, spellings
 from verifier.checker import Accepted, check
-from verifier.checker.steps import conclude
+from verifier.checker.conclusion import conclude
 from verifier.problem import Problem
 from verifier.smt.answers import EXTENTS, Answers
 from verifier.verdict import Proof

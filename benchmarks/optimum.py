@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.expert import MODELS, captured
+from benchmarks.placements import cheapest, lowered
 from benchmarks.zoo import fields
 from synthesis.hardware import load
 from synthesis.lower import LoweringError
-from synthesis.optimum.best import Bound, cheapest, lower_bound, lowered
+from synthesis.optimum.best import Bound, lower_bound
 from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.program.types import Mesh

@@ -31,7 +31,7 @@ from benchmarks.artifact_bugs import (
 from benchmarks.steps.scale import PLANS, Point
 from benchmarks.steps.step import training_step
 from synthesis.training.step import Step
-from verifier.kernel.peeling import one_step, peeled
+from verifier.kernel.peeling import Peel, PeelError, peeled
 from verifier.kernel.program.program import Node, Program
 
 REDUCTIONS = ("all_reduce", "reduce_scatter")
@@ -79,6 +79,16 @@ class Written:
         return [n for n in self.program.nodes if n.outputs[0].startswith(prefix) and find(n)]
 
 
+def _one_step(program: Program, block: str, step: int) -> Peel:
+    """The peel that writes one step of a block of the program itself out."""
+    node = next(n for n in program.nodes if n.body is not None and n.outputs[0] == block)
+    length = node.attrs["length"]
+    assert isinstance(length, int), node.attrs
+    if not 0 <= step < length:
+        raise PeelError(f"%{block} has {length} steps, no step {step}")
+    return Peel(block, tuple((a, b) for a, b in ((0, step), (step + 1, length)) if a < b))
+
+
 def write_out(step: Step, place: Place) -> Written:
     """The step with the micro-batch and the layer of a place written out, and every node's line.
 
@@ -87,14 +97,14 @@ def write_out(step: Step, place: Place) -> Written:
     """
     many = step.distributed
     loop = next(n.outputs[0] for n in many.nodes if n.body is not None)
-    many = peeled(many, [one_step(many, loop, place.micro_batch)])
+    many = peeled(many, [_one_step(many, loop, place.micro_batch)])
     prefix = f"{loop}.{place.micro_batch}.s{place.stage}."
     blocks = [n.outputs[0] for n in many.nodes if n.body and n.outputs[0].startswith(prefix)]
     forward, backward = blocks[-2], blocks[-1]
     if len(blocks) == 4:  # two kinds of layers in a stage: the last kind
         forward, backward = blocks[1], blocks[2]
     for name in (forward, backward):
-        many = peeled(many, [one_step(many, name, place.layer)])
+        many = peeled(many, [_one_step(many, name, place.layer)])
     step = replace(step, distributed=located(many))
     return Written(step, place, loop, forward, backward)
 

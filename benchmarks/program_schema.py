@@ -57,7 +57,8 @@ def _kinds() -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """JSON schema (2020-12) of a program, with one rule per op."""
-    from verifier.kernel.ops import REGISTRY, REQUIRED
+    from verifier.kernel.ops import REQUIRED
+    from verifier.ops import REGISTRY
 
     rules: list[dict[str, Any]] = []
     for name, op in sorted(REGISTRY.items()):

@@ -35,9 +35,30 @@ LAWS = {
 }
 CHECKER = "verifier.checker"
 REPLAY = "verifier.checker.replay"
+REWRITTEN = "verifier.checker.rewritten"
 EVENTS = "verifier.order.from_program"
-OPS = "verifier.kernel.ops"
-"""Imports its modules by name: an op is one file."""
+BESIDE = (
+    EVENTS,
+    "verifier.checker.conclusion",
+    REWRITTEN,
+    "verifier.checker.moves",
+)
+"""Loaded with some of the parts; `conclusion` for whoever asks Z3 about steps, which shows none."""
+OPS = (
+    "verifier.kernel.ops",
+    "verifier.kernel.movements",
+    "verifier.kernel.composites",
+    "verifier.ops",
+)
+"""Import their modules by name: an op is one file."""
+LOADS = {
+    "verifier.kernel.movements": "verifier.checker.moves",
+    "verifier.kernel.composites": "verifier.kernel.movements",
+    "verifier.kernel.peeling": REWRITTEN,
+    "verifier.provers.cross_entropy": REWRITTEN,
+    "verifier.checker.order": EVENTS,
+}
+"""What is loaded for a part besides what it imports; rooms of ops are looked through in turn."""
 Line = tuple[str, int]
 
 
@@ -50,26 +71,45 @@ class Reach:
 
 
 def reach(room: str = CHECKER) -> Reach:
-    graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
+    graph = _graph()
     own = {room, *graph.find_descendants(room)}
-    return Reach(frozenset(own), _reached(own | graph.find_descendants(OPS), graph))
+    rooms = own.union(*(graph.find_descendants(part) | {part} for part in PARTS.values()))
+    return Reach(frozenset(own), _reached(rooms, graph))
 
 
 def core() -> frozenset[str]:
     """What the checker reaches where a certificate asks for none of `PARTS`."""
-    graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
-    for room in (*PARTS.values(), EVENTS):
+    graph = _graph()
+    for room in (*PARTS.values(), *BESIDE):
         for module in (room, *graph.find_descendants(room)):
             graph.remove_module(module)
-    return _reached({REPLAY} | graph.find_descendants(OPS), graph)
+    return _reached({REPLAY}, graph)
 
 
 def parts() -> dict[str, frozenset[str]]:
     """What each part adds to that, where it is asked for."""
-    graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
-    known = core()
+    graph, known = _graph(), core()
+    for module in (*known, REWRITTEN):
+        for asked in graph.find_modules_directly_imported_by(module) - known - {REWRITTEN}:
+            graph.remove_import(importer=module, imported=asked)
     rooms = {name: {room, *graph.find_descendants(room)} for name, room in PARTS.items()}
     return {name: _reached(room, graph) - known for name, room in rooms.items()}
+
+
+def _graph() -> grimp.ImportGraph:
+    """Who imports whom when the verifier runs: a module loads the packages that it lies in, and
+    those of ops their modules."""
+    graph = grimp.build_graph("verifier", exclude_type_checking_imports=True)
+    for module in graph.modules:
+        above = module.rpartition(".")[0]
+        if above and above != "verifier":
+            graph.add_import(importer=module, imported=above)
+    for room, loaded in LOADS.items():
+        graph.add_import(importer=room, imported=loaded)
+    for room in OPS:
+        for module in graph.find_children(room):
+            graph.add_import(importer=room, imported=module)
+    return graph
 
 
 def _reached(begin: Iterable[str], graph: grimp.ImportGraph) -> frozenset[str]:
@@ -131,8 +171,6 @@ def engine(proof: Proof) -> str:
         return "single elements"
     if "opened" in proof.certificate:
         return "relations, cross entropies opened"
-    if "laws" in proof.certificate:
-        return "relations, and laws of terms"
     return "relations in further ways" if "widened_s" in proof.stats else "relations"
 
 

@@ -23,7 +23,7 @@ from verifier import (
     verify,
 )
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import from_placements
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Mesh, TensorType
 from verifier.verdict import Counterexample, Proof
 

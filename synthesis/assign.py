@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from synthesis.lower import Choices
 from synthesis.roles import Module, Param, heads
-from verifier.kernel.layout import Atom, Layout, bound, normal, split_leading, whole
+from verifier.kernel.layout import Atom, Layout, bound, normal, whole
+from verifier.kernel.placements import split_leading
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh
 

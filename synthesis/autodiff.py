@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from verifier.kernel.composites.expansion import results
 from verifier.kernel.ops import lookup
-from verifier.kernel.ops.composites import results
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Input, Node, Output, Program
 from verifier.kernel.program.where import EVERYWHERE, Where, coordinates, within
+from verifier.ops import facets
 
 Cotangents = dict[str, str]
 Reduced = Mapping[str, Sequence[tuple[str, str]]]
@@ -106,7 +107,7 @@ def expand(program: Program, bodies: Bodies | None = None) -> Program:
         inputs = tuple(rename.get(v, v) for v in node.inputs)
         op = lookup(node.op)
         with b.at(node.source), b.on(**dict(node.where)):
-            if op.expand is not None and op.vjp_rule is None:
+            if op.expand is not None and facets(op.name).vjp_rule is None:
                 made = op.expand(b, *inputs, **op.with_defaults(node.attrs))
                 rename |= zip(node.outputs, results(made), strict=True)
             else:
@@ -127,7 +128,7 @@ def expand(program: Program, bodies: Bodies | None = None) -> Program:
     for out in program.outputs:
         b.output(rename.get(out.value, out.value), out.role, out.path)
     done = b.build()
-    again = any(lookup(n.op).expand and not lookup(n.op).vjp_rule for n in done.nodes)
+    again = any(lookup(n.op).expand and not facets(n.op).vjp_rule for n in done.nodes)
     return expand(done, bodies) if again else done
 
 
@@ -223,7 +224,7 @@ def _pull(
             if node.body is not None:
                 back = _pull_scan(b, node, done, way)
             else:
-                rule = lookup(node.op).vjp_rule
+                rule = facets(node.op).vjp_rule
                 if rule is None:
                     raise IRError(f"op {node.op} has no vjp  {node.source}")
                 attrs = lookup(node.op).with_defaults(node.attrs)

@@ -100,7 +100,7 @@ class Judge:
     def emitted(self, candidate: Candidate) -> Judgement | None:
         """Why no patch can be written for a candidate; None where one can."""
         state = self.made.found.state
-        obstacle = state.obstacle(candidate) if state is not None else None
+        obstacle = state.obstacle(candidate.point, candidate.lowered) if state is not None else None
         if obstacle is not None:
             return Judgement("emitter", obstacle)
         if self.facts is None:

@@ -11,9 +11,10 @@ from synthesis.localize import Reading, localize, regroup_whole
 from synthesis.roles import Module
 from synthesis.share import share
 from verifier.kernel.contract import Contract
-from verifier.kernel.inline import live
-from verifier.kernel.layout import Layout, bound, split_leading, whole
+from verifier.kernel.layout import Layout, bound, whole
+from verifier.kernel.live import live
 from verifier.kernel.ops.control import scan_parts
+from verifier.kernel.placements import split_leading
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program

@@ -16,7 +16,8 @@ from synthesis.plan import Plan
 from synthesis.roles import Module
 from synthesis.scoring import Needs, as_captured
 from synthesis.search import Found, Search, prepare, search
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 

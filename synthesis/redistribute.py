@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from synthesis.localize import regroup_whole
-from verifier.kernel.layout import Atom, Layout, bound, global_extent, normal, split_leading
+from verifier.kernel.layout import Atom, Layout, bound, global_extent, normal
+from verifier.kernel.placements import split_leading
 from verifier.kernel.program.types import Attr, Mesh
 
 

@@ -12,7 +12,8 @@ from synthesis.hardware import Cluster
 from synthesis.lower import Lowered, LoweringError, Move, lower
 from synthesis.roles import Module, Param, modules
 from synthesis.share import share
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 
@@ -59,6 +60,10 @@ class Refusal:
     tactic: str = ""
 
 
+class _UnwritableError(Exception):
+    """A point that no module styles stand for, and why."""
+
+
 @dataclass
 class Search:
     """What stays the same while points are scored."""
@@ -101,46 +106,60 @@ class Search:
         return out
 
     def _lowered(self, point: Point, origin: str, paid: frozenset[Move]) -> Candidate | Refusal:
+        def admit(lowered: Lowered) -> None:
+            why = self.obstacle(point, lowered)
+            if why is not None:
+                raise _UnwritableError(why)
+
         try:
-            made = self.price(point, origin, paid)
+            made = self.price(point, origin, paid, admit)
+            admit(made.lowered)
         except LoweringError as error:
             return Refusal(point, origin, "lowering", str(error))
-        why = self.obstacle(made)
-        return made if why is None else Refusal(point, origin, "emitter", why)
+        except _UnwritableError as error:
+            return Refusal(point, origin, "emitter", str(error))
+        return made
 
-    def obstacle(self, made: Candidate) -> str | None:
-        """Why a lowered point cannot be written as module styles, if it cannot."""
+    def obstacle(self, point: Point, lowered: Lowered) -> str | None:
+        """Why what was lowered of a point cannot be written as module styles, if it cannot."""
         if not self.tp:
             return None
-        program, size = made.lowered.program, self.mesh[self.tp]
+        program, size = lowered.program, self.mesh[self.tp]
         why = obstacle(program, self.modules, self.kinds, self.tp, size)
         if why is not None or not any(n.source.module for _, n in program.walk()):
             return why
-        point = made.point
-        return unexpressed(
-            made.lowered, self.modules, dict(point.styles), point.stream, self.tp, size
-        )
+        return unexpressed(lowered, self.modules, dict(point.styles), point.stream, self.tp, size)
 
     def price(
-        self, point: Point, origin: str = "", paid: frozenset[Move] = frozenset()
+        self,
+        point: Point,
+        origin: str = "",
+        paid: frozenset[Move] = frozenset(),
+        admit: Callable[[Lowered], None] | None = None,
     ) -> Candidate:
-        """Lower a point and price it, whether or not it can be written as module styles.
+        """Lower a point and price it, whether or not it can be written as module styles, unless
+        `admit`, which sees its forward pass first, raises.
 
         Raises:
             LoweringError: an op for which no distribution was found.
         """
         key = (point, paid, self.loss_parallel)
         if key not in self.priced:
-            self.priced[key] = self._priced(point, paid)
+            self.priced[key] = self._priced(point, paid, admit)
         lowered, cost = self.priced[key]
         needed = self.needs(point, cost)
         return Candidate(point, needed, max(0.0, needed - self.limit), cost, lowered, origin)
 
-    def _priced(self, point: Point, paid: frozenset[Move]) -> tuple[Lowered, Estimate]:
+    def _priced(
+        self,
+        point: Point,
+        paid: frozenset[Move],
+        admit: Callable[[Lowered], None] | None,
+    ) -> tuple[Lowered, Estimate]:
         picked = choices(
             self.program, self.owners, point, self.mesh, self.tp, self.dp, self.loss_parallel
         )
-        lowered = lower(self.program, self.mesh, picked, self.prices, self.memo, paid)
+        lowered = lower(self.program, self.mesh, picked, self.prices, self.memo, paid, admit)
         return lowered, estimate(lowered.program, self.prices, lowered.stands_for)
 
 

@@ -31,6 +31,8 @@ __all__ = ["Candidate", "Found", "Refusal", "Search", "axes", "check_heads", "pr
 ROOM = 1.02
 """Parameters per rank, relative to the tactic that splits most, that a plan may keep: a mesh dim
 is asked for to split the model, so leaving it unused is not an answer however small the model."""
+NEAR = 1.03
+"""A plan that is certified to take at most so many times as long as any is not searched beyond."""
 
 
 @dataclass
@@ -189,9 +191,19 @@ def search(
     if tp:
         least = min(c.estimate.parameters for c in beam)
         beam = [c for c in beam if c.estimate.parameters <= least * ROOM]
+    bound = None
+    if tp and like is None:
+        fits = needs is as_captured and min(beam, key=lambda c: c.score).over == 0
+        bound = lower_bound(state, Restriction({}, least * ROOM, state.limit if fits else None))
+    if bound is not None:
+        result = state.score(rules.keep(suggested(bound)), "optimum", "optimum")
+        if isinstance(result, Candidate) and result.estimate.parameters <= least * ROOM:
+            beam.append(result)
     movable = [m for m in found if len(rules.allowed[m.path]) > 1]
     for turn in range(rounds if tp else 0):
         beam.sort(key=lambda c: c.score)
+        if bound is not None and _is_near(beam[0], bound):
+            break
         beam = beam[: max(width, 1)]
         grown = _grown(state, rules, movable, beam, least * ROOM)
         if progress:
@@ -199,13 +211,6 @@ def search(
         if not grown or min(c.score for c in grown) >= beam[0].score:
             break
         beam += grown
-    bound = None
-    if tp and like is None:
-        fits = needs is as_captured and min(beam, key=lambda c: c.score).over == 0
-        within = Restriction({}, least * ROOM, state.limit if fits else None)
-        bound = lower_bound(state, within)
-    if bound is not None:
-        state.score(rules.keep(suggested(bound)), "optimum", "optimum")
     scored = [c for c in state.seen.values() if isinstance(c, Candidate)]
     ranked = sorted(scored, key=lambda c: (c.estimate.parameters > least * ROOM, c.score))
     if wishes.memory_bytes is not None:
@@ -257,6 +262,10 @@ def _starts(
     """The tactics' points, then the seeds."""
     names = rules.tactics if tp else ("replicate",)
     return [*((name, TACTICS[name](found, size)) for name in names), *(seeds if tp else ())]
+
+
+def _is_near(best: Candidate, bound: Bound) -> bool:
+    return best.over == 0 and best.estimate.step_s <= bound.seconds * NEAR
 
 
 def _grown(

@@ -30,8 +30,9 @@ from verifier.checker.scalars import ReplayError, certify, replay
 from verifier.domains.algebra import Budget
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline, live
-from verifier.kernel.layout import from_placements
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Mesh, Program
 from verifier.kernel.program.types import TensorType
 from verifier.problem import Problem

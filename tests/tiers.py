@@ -14,6 +14,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 PROVED = "test_step_is_proved_and_every_rank_computes_it"
+RIGHT = "test_right_programs_are_proved_and_wrong_ones_are_refuted"
 CAMPAIGNS = (
     f"test_deepseek.py::{PROVED}[stages]",
     f"test_deepseek.py::{PROVED}[stages in repeated micro-batches]",
@@ -21,10 +22,18 @@ CAMPAIGNS = (
     "test_deepseek.py::test_wrong_variant_is_refuted[gates without their factor]",
     "test_deepseek.py::test_wrong_variant_is_refuted[one expert a token]",
     "test_deepseek.py::test_wrong_variant_is_refuted[one group of experts]",
+    f"test_deepseek.py::{PROVED}[experts over ranks]",
+    "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[1]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[5]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[12]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[14]",
     "test_again.py::test_mutants_are_proved_again_only_where_they_are_proved[written out]",
+    f"test_right.py::{RIGHT}[ring_merge-large]",
+    f"test_right.py::{RIGHT}[online_softmax-large]",
+    f"test_right.py::{RIGHT}[chunked_cross_entropy-large]",
+    f"test_right.py::{RIGHT}[contrastive-large]",
+    "test_more.py::test_other_ways_of_PyTorch[memory written in pieces]",
+    "test_more.py::test_other_ways_of_PyTorch[functional collectives]",
     "test_malformed.py::test_ten_megabytes_parse_in_seconds",
 )
 """Ends of names of tests that take long, and of which others of the same kind are in every run."""

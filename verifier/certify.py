@@ -20,7 +20,7 @@ from verifier.terms import Ref
 from verifier.text.digest import digest
 
 if TYPE_CHECKING:
-    from verifier.provers.relate import Fact, Lawful, Related
+    from verifier.provers.relate import Fact, Related
     from verifier.provers.sequential import Sequential
 
 
@@ -29,15 +29,16 @@ def certificate(
     one: Sequential,
     related: Related,
     peels: Sequence[Peel] = (),
-    equal: Mapping[str, Lawful] | None = None,
+    equal: Mapping[str, int] | None = None,
     opened: Program | None = None,
     order: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The certificate of a proof.
 
     `peels` say which steps of repeated blocks of the one-device program are written out in `one`,
-    `equal` which facts laws take to what is asked of an output. `opened` is the program of `one`
-    where its cross entropies are opened up. `order` shows that events are in order.
+    `equal` which facts are equal to what is asked of an output in index notation. `opened` is the
+    program of `one` where its cross entropies are opened up. `order` shows that events are in
+    order.
     """
     equal, distributed, contract = equal or {}, given.problem.distributed, given.problem.contract
     used = {name: set[int]() for name in distributed.types}
@@ -49,7 +50,7 @@ def certificate(
         wanted, layout = one.values[out.value], contract.outputs[key]
         where = contract.wanted.get(key, EVERYWHERE)
         if key in equal:
-            index = equal[key].index
+            index = equal[key]
         else:
             index = next(i for i, f in enumerate(facts) if _proves(f, wanted, layout, where))
         used[values[key]].add(index)
@@ -67,10 +68,6 @@ def certificate(
     }
     if peels:
         document["peels"] = [[p.block, [list(run) for run in p.kept]] for p in peels]
-    if equal:
-        document["laws"] = {
-            key: [[law, *path] for law, path in found.steps] for key, found in sorted(equal.items())
-        }
     if opened is not None:
         document["opened"] = digest(opened)
     return sealed(document, order)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier.domains.base import Array
+import numpy as np
+
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 
@@ -21,5 +22,5 @@ class Problem:
     sequential: Program
     distributed: Program
     contract: Contract
-    consts: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    consts: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     """Values of opaque constants, used when a program is run on numbers."""

@@ -19,7 +19,14 @@ from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
-from verifier.provers.relate import Fact, Lawful, Related, Rules, lawful, relate_peeled, satisfied
+from verifier.provers.relate import (
+    Fact,
+    Related,
+    Rules,
+    equal_otherwise,
+    relate_peeled,
+    satisfied,
+)
 from verifier.provers.scalars.answers import Equal, Undecided
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
@@ -111,26 +118,26 @@ class Walk:
     rules: Rules
     wrong: dict[str, list[Fact]]
     """By output that is not as the contract asks, what was found of it."""
-    equal: dict[str, Lawful]
-    """Outputs that the laws alone relate."""
+    equal: dict[str, int]
+    """Outputs that are equal in index notation alone, with the fact about each."""
 
     @property
     def holds(self) -> bool:
         return not self.wrong or bool(self.equal)
 
 
-def walk(problem: Problem, *, wide: bool = False, sharing: bool = True, laws: bool = True) -> Walk:
+def walk(problem: Problem, *, wide: bool = False, sharing: bool = True, keys: bool = True) -> Walk:
     """Relate a problem in primitive ops.
 
     With `sharing`, what all ranks hold may be read as shares of a sum; `wide` tries all further
-    ways, `laws` the laws of terms.
+    ways, `keys` compares outputs in index notation.
     """
     rules = Rules(problem.distributed.mesh, wide, sharing)
     one, related, peels = relate_peeled(
         problem.sequential, problem.distributed, problem.contract, rules
     )
     wrong = satisfied(one, problem.distributed, related, problem.contract)
-    equal = (lawful(one, problem.contract, wrong) if wrong and laws else None) or {}
+    equal = (equal_otherwise(one, problem.contract, wrong) if wrong and keys else None) or {}
     return Walk(one, related, peels, rules, wrong, equal)
 
 
@@ -262,7 +269,7 @@ def _related(run: Examination) -> Verdict | None:
     p = run.problem
     run.tell("relate")
     with run.timed("relate_s"):
-        by = run.walked = walk(p, sharing=False, laws=run.difference is None)
+        by = run.walked = walk(p, sharing=False, keys=run.difference is None)
     run.stats["rules_applied"], run.stats["rules_reused"] = by.rules.applied, by.rules.reused
     if by.holds and run.difference is None:
         run.stats["outputs"] = len({output_key(o) for o in p.distributed.outputs})

@@ -10,7 +10,6 @@ OUT/.work, OUT/.lock while a batch runs
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from typing import Any
 
 from agent import __version__, outdir
 from agent.errors import InputError
+from agent.files import sha256, write_whole
 
 KIND = "batch"
 PATIENCE_S = 12.0
@@ -62,30 +62,16 @@ class Folder:
     def seal(self, facts: Mapping[str, Any], written: Iterable[str], names: Iterable[str]) -> None:
         """Record the hashes of the summaries and of the jobs that have a directory."""
         manifests = [f"jobs/{name}/{outdir.MANIFEST}" for name in names]
-        files = {n: _sha256(self.root / n) for n in (*written, *manifests)}
+        files = {n: sha256(self.root / n) for n in (*written, *manifests)}
         manifest = {"format": outdir.FORMAT, "kind": KIND, "shardproof": __version__}
         text = json.dumps({**manifest, **facts, "files": files}, indent=2) + "\n"
-        replace(self.root / outdir.MANIFEST, text)
+        write_whole(self.root / outdir.MANIFEST, text.encode())
 
     def strangers(self, names: Iterable[str]) -> list[str]:
         """Folders of jobs that are in no manifest any more."""
         known = set(names)
         there = (self.root / "jobs").glob("[!.]*") if (self.root / "jobs").is_dir() else ()
         return sorted(p.name for p in there if p.name not in known)
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a file in one step: who reads sees the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staging = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with staging.open("wb") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-    finally:
-        staging.unlink(missing_ok=True)
 
 
 def check(root: Path, *, resume: bool, force: bool) -> None:
@@ -175,7 +161,3 @@ def _lock(lock: int, root: Path) -> None:
             ) from None
         else:
             return
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from agent import __version__, events
 from agent.batch import summary
-from agent.batch.folder import Folder, replace
+from agent.batch.folder import Folder
 from agent.batch.jobs import Job
 from agent.batch.manifest import Options
 from agent.batch.rows import Row
+from agent.files import write_whole
 from agent.machine import versions
 from agent.run import Run
 
@@ -104,7 +105,7 @@ class Progress:
         )
         texts = summary.texts(found)
         for name, text in texts.items():
-            replace(self.folder.root / name, text)
+            write_whole(self.folder.root / name, text.encode())
         done = [row.name for row in self.rows.values() if row.directory]
         self.folder.seal({"command": found.command, "complete": complete}, texts, sorted(done))
         self.written = time.monotonic()

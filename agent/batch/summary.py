@@ -14,7 +14,7 @@ from agent.batch.drawing import draw_times
 from agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
 from agent.report import html, markdown
 from agent.report.markdown import Limits, Marked
-from agent.report.text import count, duration, size, visible
+from agent.report.text import count, duration, legible, size
 
 FORMAT = 1
 FILES = ("summary.json", "summary.md", "summary.html")
@@ -227,14 +227,4 @@ figure .wide svg { max-width: 900px; }
 
 def _legible(found: Summary) -> Summary:
     """The same with hidden characters of every string made visible."""
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return visible(value)
-        if isinstance(value, list):
-            return [walk(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-        if isinstance(value, dict):
-            return {key: walk(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        return value
-
-    return Summary.model_validate(walk(found.model_dump()))
+    return Summary.model_validate(legible(found.model_dump()))

@@ -3,11 +3,17 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
+from agent.arguments import EXITS, Json
+from agent.commands import command
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
+
+app = typer.Typer()
 Prompts = Annotated[
     list[str],
     typer.Option(
@@ -70,13 +76,7 @@ def _guarded(work: Callable[[], int], json: bool) -> int:
         return int(Exit.INTERRUPTED)
 
 
-def register(app: typer.Typer, epilog: str) -> None:
-    """Add the commands."""
-    app.command(epilog=epilog)(chat)
-    app.command(epilog=epilog)(resume)
-    app.command(epilog=epilog)(replay)
-
-
+@app.command(epilog=EXITS)
 def chat(prompts: Prompts = [], json: Json = False) -> int:
     """Work on a model in a session: load, plan, ask, prove, apply.
 
@@ -90,6 +90,7 @@ def chat(prompts: Prompts = [], json: Json = False) -> int:
     return bare(prompts, json, "Usage: shardproof chat [-p INPUT]...")
 
 
+@app.command(epilog=EXITS)
 def resume(
     session: Annotated[
         str, typer.Argument(metavar="[ID]", help="A session, or how its name begins.")
@@ -146,12 +147,13 @@ def _resume(session: str, prompts: list[str], listing: bool, json: bool) -> int:
     return _chat(place)
 
 
+@command(app)
 def replay(
+    run: "Run",
     transcript: Annotated[
         Path, typer.Argument(metavar="TRANSCRIPT", help="A journal.jsonl, or what /save wrote.")
     ],
-    json: Json = False,
-) -> int:
+) -> "Outcome":
     """Run a session again and compare every event.
 
     Neither the language model nor the network is used. Files that were loaded, answers of the
@@ -165,11 +167,6 @@ def replay(
     Example:
       shardproof replay session.jsonl
     """
-    from agent.run import Outcome, Run, conduct
+    from agent.chat import replaying
 
-    def work(run: Run) -> Outcome:
-        from agent.chat import replaying
-
-        return replaying.replay(run, transcript)
-
-    return conduct("replay", sys.argv[1:], work, json=json)
+    return replaying.replay(run, transcript)

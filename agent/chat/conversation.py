@@ -180,7 +180,8 @@ def _one(session: Session, searched: Search, proposed: Proposed) -> tuple[events
     """What became of one proposal: (verdict, one line)."""
     from synthesis.repair.diagnosis import verify
     from synthesis.scoring import Candidate
-    from verifier.kernel.inline import inline, live
+    from verifier.kernel.inline import inline
+    from verifier.kernel.live import live
     from verifier.problem import Problem
     from verifier.verdict import Proof
 

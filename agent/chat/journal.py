@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from agent import events
 from agent.chat.state import Spent, State
 from agent.errors import InputError
+from agent.files import sync
 
 JOURNAL = "journal.jsonl"
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
@@ -147,7 +148,7 @@ class Journal:
         if whole is not None:
             os.ftruncate(file, whole)
         self._file = file
-        _sync_folder(self.folder)
+        sync(self.folder)
 
     def show(self, event: events.Event) -> None:
         if self._file is None:
@@ -198,7 +199,7 @@ class Artifacts:
                 out.flush()
                 os.fsync(out.fileno())
             staged.replace(place)
-            _sync_folder(self.folder)
+            sync(self.folder)
         return name
 
     def text(self, name: str) -> str:
@@ -217,14 +218,6 @@ class Artifacts:
         if hashlib.sha256(data).hexdigest() != name:
             raise InputError("a part of the session was changed", where=str(path))
         return data.decode()
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """The words in a reply that comes in pieces: the long strings of its JSON, as they are written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from pydantic_core import from_json
 
 SPOKEN = frozenset({"answer", "summary", "cause", "advice", "diagnosis"})
-_ESCAPED = {"n": "\n", "t": "\t", "r": "", "b": "", "f": ""}
 
 
 class Spoken:
@@ -12,52 +14,31 @@ class Spoken:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
         self.told = ""
-        self._inside = self._value = False
-        self._escape = ""
-        self._key = self._text = ""
+        self._reply = ""
 
     def feed(self, piece: str) -> None:
         """The next piece of a reply."""
-        out = "".join(map(self._char, piece))
-        if out:
-            self.told += out
-            self.tell(out)
-
-    def _char(self, char: str) -> str:
-        if not self._inside:
-            if char == '"':
-                self._inside, self._text = True, ""
-                if self._value and self._key in SPOKEN and self.told:
-                    return "\n"
-            elif char == ":":
-                self._key, self._value = self._text, True
-            elif char in ",{}[]":
-                self._value = False
-            return ""
-        if self._escape:
-            return self._escaped(char)
-        if char == "\\":
-            self._escape = char
-            return ""
-        if char == '"':
-            self._inside = False
-            return ""
-        return self._say(char)
-
-    def _escaped(self, char: str) -> str:
-        self._escape += char
-        if self._escape[1] == "u":
-            if len(self._escape) < 6:
-                return ""
-            digits, self._escape = self._escape[2:], ""
+        self._reply += piece
+        begin, end = self._reply.find("{"), self._reply.rfind("}") + 1
+        for text in (self._reply[begin:], self._reply[begin:end]) if begin >= 0 else ():
             try:
-                code = int(digits, 16)
-            except ValueError:
-                return ""
-            return "" if 0xD800 <= code < 0xE000 else self._say(chr(code))
-        self._escape = ""
-        return self._say(_ESCAPED.get(char, char))
+                found = from_json(text, allow_partial="trailing-strings")
+            except ValueError:  # what comes after the JSON
+                continue
+            said = "\n".join(filter(None, _spoken(found)))
+            if len(said) > len(self.told):
+                new, self.told = said[len(self.told) :], said
+                self.tell(new)
+            return
 
-    def _say(self, char: str) -> str:
-        self._text += char
-        return char if self._value and self._key in SPOKEN else ""
+
+def _spoken(value: Any, key: str = "") -> Iterator[str]:
+    """Strings of the fields, in order."""
+    if isinstance(value, str) and key in SPOKEN:
+        yield value
+    if isinstance(value, dict):
+        for name, item in cast("dict[str, Any]", value).items():
+            yield from _spoken(item, name)
+    if isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _spoken(item)

@@ -7,9 +7,7 @@ deterministic search and proof, whose result is compared with what the journal s
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -114,12 +112,13 @@ class Desk:
 
     def facts(self) -> ModelFacts | None:
         """What the emitter knows; None for a translation, whose source is not edited."""
-        from synthesis.emit.facts import from_json
+        from synthesis.emit.facts import ModelFacts
+        from synthesis.frontends.torch.captured import load
 
         name = self.model().facts
         if not name:
             return None
-        return self._once("facts", name, lambda: from_json(self._text(name)))
+        return self._once("facts", name, lambda: load(ModelFacts, self._text(name)))
 
     def translated(self) -> list[str] | None:
         """What is assumed of the code where the model is a translation; None where it is not."""
@@ -318,23 +317,17 @@ def key(*parts: object) -> str:
 
 def packed(captured: Captured) -> str:
     """A captured model as one text, without what differs from run to run."""
-    from synthesis.frontends.torch.captured import save
+    from synthesis.frontends.torch import captured as format
 
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        save(replace(captured, timings={}, peak_bytes=0), folder)
-        arrays = base64.b64encode((folder / "consts.npz").read_bytes()).decode()
-        document = json.loads((folder / "captured.json").read_text())
-    return json.dumps({"captured": document, "consts": arrays})
+    return format.dump(format.Captured, replace(captured, timings={}, peak_bytes=0))
 
 
 def unpacked(text: str) -> Captured:
-    """Read what `packed` wrote."""
-    from synthesis.frontends.torch.captured import load
+    """Read what `packed` wrote. Raises InputError for a text of another version."""
+    from synthesis.frontends.torch import captured as format
 
-    data = json.loads(text)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        (folder / "captured.json").write_text(json.dumps(data["captured"]))
-        (folder / "consts.npz").write_bytes(io.BytesIO(base64.b64decode(data["consts"])).read())
-        return load(folder)
+    try:
+        return format.load(format.Captured, text)
+    except ValueError:
+        what = "the captured model was kept by another version of shardproof"
+        raise InputError(what, hint="load it again") from None

@@ -4,11 +4,14 @@ the model computes."""
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from agent import events, verdicts
 from agent.check import judging
+from agent.check.asked import Asked
 from agent.check.contract import Placed, Statements
 from agent.check.judging import Checked
 from agent.errors import InputError
@@ -23,33 +26,6 @@ from verifier.text.parser import to_text
 from verifier.verdict import Proof
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The command line."""
-
-    target: str
-    against: str
-    mesh: str
-    layouts: Sequence[str] = ()
-    input_layouts: Sequence[str] = ()
-    output_layouts: Sequence[str] = ()
-    params: Sequence[str] = ()
-    config: Sequence[str] = ()
-    inputs: Sequence[str] = ()
-    batch: int | None = None
-    seq: int | None = None
-    gradients: bool = True
-    no_grad: Sequence[str] = ()
-    skip_output: Sequence[str] = ()
-    after_backward: str = ""
-    mode: str = ""
-    """`train` or `eval`; both where it is empty."""
-    repair: float = 10.0
-    """Seconds to look for edits that mend what is wrong; 0: none."""
-    keep: Path | None = None
-    """A folder for both programs and the contract."""
-
-
 def run_check(run: Run, asked: Asked) -> Outcome:
     """Trace, join, state the contract, decide, and look for a mend.
 
@@ -58,9 +34,9 @@ def run_check(run: Run, asked: Asked) -> Outcome:
     """
     mesh = read_mesh(asked.mesh)
     stated = Statements(
-        read_lines(asked.layouts, "--layout"),
-        read_lines(asked.input_layouts, "--input-layout"),
-        read_lines(asked.output_layouts, "--output-layout"),
+        read_lines(asked.layout, "--layout"),
+        read_lines(asked.input_layout, "--input-layout"),
+        read_lines(asked.output_layout, "--output-layout"),
     )
     request = _request(asked, mesh, stated)
     with tempfile.TemporaryDirectory(prefix="shardproof-") as scratch:
@@ -73,7 +49,8 @@ def run_check(run: Run, asked: Asked) -> Outcome:
         for warning in dict.fromkeys(w for found in captured for w in warnings(found)):
             run.warn(warning)
         with run.phase("verify") as phase:
-            judged = judging.check_modes(captured, stated, run.note, asked.skip_output)
+            compared = judging.Compared(asked.skip_output, asked.grad_of_input)
+            judged = judging.check_modes(captured, stated, run.note, compared)
             checked = judged[-1]
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
@@ -82,8 +59,8 @@ def run_check(run: Run, asked: Asked) -> Outcome:
     verdict = checked.verdict
     if isinstance(verdict, Proof):
         more = [*modes_told(captured), *(a for c in judged for a in assumptions(c.captured))]
-        if asked.skip_output:
-            more.append(f"Not compared: {', '.join(asked.skip_output)}.")
+        if checked.left:
+            more.append(f"Not compared: {', '.join(checked.left)}.")
         assumed = [a for c in judged if isinstance(c.verdict, Proof) for a in c.verdict.assumptions]
         scope = verdict.scope if len(captured) == 1 else (*verdict.scope, "; ".join(apart))
         verdict = replace(verdict, scope=scope, assumptions=tuple(dict.fromkeys([*assumed, *more])))
@@ -131,7 +108,7 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
 
         config = {**read_config_file(file), **config}
     names: list[tuple[str, str]] = []
-    for item in asked.params:
+    for item in asked.param:
         own, equals, theirs = (part.strip() for part in item.partition("="))
         if not equals or not own or not theirs:
             raise CaptureError(
@@ -139,9 +116,23 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
                 hint="write NAME=NAME: of the parallel module, of the model",
             )
         names.append((own, theirs))
+    library = asked.target.startswith("hf:")
+    if not asked.against and not library:
+        raise InputError(
+            "no model to check against",
+            where="--against",
+            expected="model.py:Name, the one-device model",
+        )
+    if asked.tp_plan and not library:
+        raise InputError(
+            "a plan of transformers is for its classes",
+            where=f"--tp-plan {asked.tp_plan}",
+            expected="a target such as hf:LlamaForCausalLM",
+            hint="let a function of yours apply the plan, and return the module",
+        )
     return RanksRequest(
         asked.target,
-        asked.against,
+        asked.against or asked.target,
         mesh,
         config,
         tuple(InputSpec.parse(text) for text in asked.inputs),
@@ -152,8 +143,24 @@ def _request(asked: Asked, mesh: Mesh, stated: Statements) -> RanksRequest:
         stated.inputs,
         tuple(asked.no_grad),
         asked.after_backward,
+        _tp_plan(asked.tp_plan or "auto") if library else "",
         _modes(asked.mode),
     )
+
+
+def _tp_plan(given: str) -> str | dict[str, str]:
+    """`auto`, or the rules in a file. Raises InputError for a file that holds none."""
+    if given == "auto":
+        return given
+    try:
+        rules = json.loads(Path(given).read_text(encoding="utf-8"))
+        return TypeAdapter(dict[str, str]).validate_python(rules, strict=True)
+    except (OSError, ValueError) as problem:
+        raise InputError(
+            f"no plan can be read from {given}: {str(problem).splitlines()[0]}",
+            where=f"--tp-plan {given}",
+            expected='auto, or a .json file such as {"model.layers.*.mlp.up_proj": "colwise"}',
+        ) from None
 
 
 def _modes(mode: str) -> tuple[str, ...]:
@@ -198,14 +205,14 @@ def warnings(captured: RanksCaptured) -> list[str]:
 def assumptions(captured: RanksCaptured) -> list[str]:
     """What tracing took for granted."""
     one = captured.one
-    inputs = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in captured.inputs)
+    inputs = ", ".join(f"{i.name}={i.dtype}{list(i.shape)}" for i in captured.one.inputs)
     out = [
         f"Shapes are those of the inputs {inputs}; no other shape is covered.",
         "Each parameter of a rank holds the piece of the model's that the contract says.",
         "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "
         "backend or the device goes the way of these.",
     ]
-    for item in captured.inputs:
+    for item in captured.one.inputs:
         if item.below:
             out.append(f"Integers of {item.name} are from 0 to {item.below - 1}.")
     buffers = sorted({*one.buffers, *(b for r in captured.ranks for b in r.buffers)})

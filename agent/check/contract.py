@@ -13,7 +13,8 @@ from agent.errors import InputError
 from synthesis.frontends.torch.ranks import LayoutLine, RanksCaptured, layout_for
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 
@@ -27,7 +28,7 @@ class Placed:
     name: str
     layout: Layout
     how: str
-    """`stated`; or `from its shape`; or `by default`."""
+    """`stated`, `from its placements`, `from its shape` or `by default`."""
 
     def says(self, mesh: Mesh) -> str:
         """`up.weight [16, 8]: S(0)@tp (from its shape)`."""
@@ -88,9 +89,10 @@ def agree(
     for item in one.inputs:
         if item.role != "param":
             continue
-        local = _local(captured, item.path)
+        kind, local = "parameter", _local(captured, item.path)
+        known = _known(captured, kind, item.path)
         placed.append(
-            _decide("parameter", item.path, item.type.shape, local, stated.params, mesh, "--layout")
+            _decide(kind, item.path, item.type.shape, local, known, stated.params, mesh, "--layout")
         )
     params = {p.name: p for p in placed}
     for item in one.inputs:
@@ -112,8 +114,9 @@ def agree(
             held = given[whole] if whole != out.path else params[out.path]
             outputs[key] = held.layout
             continue
+        kind, known = "output", _known(captured, "output", out.path)
         decided = _decide(
-            "output", out.path, shape, results[key], stated.outputs, mesh, "--output-layout"
+            kind, out.path, shape, results[key], known, stated.outputs, mesh, "--output-layout"
         )
         placed.append(decided)
         found[out.path], outputs[key] = decided, decided.layout
@@ -149,11 +152,25 @@ def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     return shapes.pop()
 
 
+def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
+    """What the placements of a DTensor say. Raises InputError where ranks place it differently."""
+    found = [r.layouts.get(f"{kind} {name}") for r in captured.ranks]
+    other = next((k for k, layout in enumerate(found) if layout != found[0]), None)
+    if other is not None:
+        raise InputError(
+            f"ranks place {kind} {name} in different ways",
+            expected=f"{found[0] or 'no DTensor'}, as on rank 0",
+            got=f"{found[other] or 'no DTensor'} on rank {other}",
+        )
+    return found[0]
+
+
 def _decide(
     kind: str,
     name: str,
     whole: tuple[int, ...],
     local: tuple[int, ...],
+    known: Layout | None,
     lines: Sequence[LayoutLine],
     mesh: Mesh,
     option: str,
@@ -168,7 +185,23 @@ def _decide(
                 expected=str(list(layout.local_shape)),
                 got=str(list(local)),
             )
+        if known not in (None, layout):
+            raise InputError(
+                f"{kind} {name} is a DTensor, which is placed in another way than is stated",
+                where=next(line.where for line in lines if line.fits(name)),
+                expected=placement(known, mesh),
+                got=placement(layout, mesh),
+                hint="its placements are taken where nothing is stated",
+            )
         return Placed(kind, name, layout, "stated")
+    if known is not None:
+        if known.global_shape != whole:
+            raise InputError(
+                f"{kind} {name} has shape {list(whole)} on one device and is a DTensor of shape "
+                f"{list(known.global_shape)} on the ranks",
+                hint="let both have the same",
+            )
+        return Placed(kind, name, known, "from its placements")
     options = possible(whole, local, mesh)
     if over and len(options) > 1:
         options = [o for o in options if {over[-1].over} == set(o.sharded)]

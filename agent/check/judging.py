@@ -13,15 +13,17 @@ from agent.repairing import told
 from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
 from synthesis.frontends.torch.ranks import RanksCaptured
 from synthesis.frontends.torch.ranks.bounds import outside
+from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.join import gathers_by_dim
+from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.repair import Edit
 from verifier.checker import Rejected
 from verifier.checker import check as replay
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import NOWHERE, Source
+from verifier.kernel.program.program import Node, Output, Program
+from verifier.kernel.program.types import NOWHERE, Attr, Mesh, Source
 from verifier.problem import Problem
 from verifier.text import source_note
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
@@ -50,10 +52,25 @@ class Checked:
     """None where no program stands for the ranks: some wait for ever, say."""
     captured: RanksCaptured
     """What it is about: the modes too."""
+    left: tuple[str, ...] = ()
+    """What is not compared, in words."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared, where it is not all."""
+
+    skipped: Sequence[str] = ()
+    """Outputs that are not."""
+    grads: Sequence[str] = ()
+    """Inputs of which the gradients are, although the model returns a loss."""
+
+
+ALL = Compared()
 
 
 def check_modes(
-    found: Sequence[RanksCaptured], stated: Statements, tell: Tell, skipped: Sequence[str] = ()
+    found: Sequence[RanksCaptured], stated: Statements, tell: Tell, compared: Compared = ALL
 ) -> tuple[Checked, ...]:
     """Judge each that was captured, up to the first that is not proved.
 
@@ -62,23 +79,25 @@ def check_modes(
     """
     out: list[Checked] = []
     for captured in found:
-        out.append(check(captured, stated, tell, skipped))
+        out.append(check(captured, stated, tell, compared))
         if not isinstance(out[-1].verdict, Proof):
             break
     return tuple(out)
 
 
 def check(
-    captured: RanksCaptured, stated: Statements, tell: Tell, skipped: Sequence[str] = ()
+    captured: RanksCaptured, stated: Statements, tell: Tell, compared: Compared = ALL
 ) -> Checked:
-    """Read the texts of all ranks, make the contract, and decide. Outputs `skipped` are not
-    compared.
+    """Read the texts of all ranks, make the contract, and decide.
+
+    Where inputs are split and the loss of a rank is not the model's, the loss that is compared is
+    the mean over the mesh dims that they are split over, unless its layout is stated.
 
     Raises:
         InputError, CaptureError: layouts that are not clear or do not fit; values that only ranks
             have.
     """
-    one = _compared(captured.one.program, skipped)
+    one, left = _compared(captured.one.program, compared)
     captured = replace(captured, one=replace(captured.one, program=one))
     tables = same_tables(captured)
     read = read_ranks(captured.texts, tell)
@@ -93,12 +112,71 @@ def check(
         return Checked(strays, (), read, None, captured)
     program = _plain_gathers(_sourced(program, captured.texts))
     program = _same_outputs(one, program)
+    found = _decided(captured, one, replace(read, program=program), stated, tables, strays, tell)
+    over = _averaged(one, found.placed, stated, program.mesh)
+    if over and not isinstance(found.verdict, Proof):
+        program = _mean_loss(program, over)
+        found = _decided(
+            captured, one, replace(read, program=program), stated, tables, strays, tell
+        )
+        mean = f"its mean over {' and '.join(over)}"
+        said = [
+            replace(p, how=mean) if p.kind == "output" and p.name in _losses(one) else p
+            for p in found.placed
+        ]
+        found = replace(found, placed=tuple(said))
+    return replace(found, left=left)
+
+
+def _losses(one: Program) -> set[str]:
+    return {o.path for o in one.outputs if o.role == "loss"}
+
+
+def _averaged(
+    one: Program, placed: Sequence[Placed], stated: Statements, mesh: Mesh
+) -> tuple[str, ...]:
+    """The mesh dims that inputs are split over, where the model returns a loss of no stated
+    layout."""
+    losses = _losses(one)
+    if not losses or any(line.fits(name) for line in stated.outputs for name in losses):
+        return ()
+    split = {d for p in placed if p.kind == "input" for d in p.layout.sharded}
+    return tuple(n for n, size in mesh.dims if n in split and size > 1)
+
+
+def _mean_loss(program: Program, over: Sequence[str]) -> Program:
+    """The ranks' program with the mean of their losses in place of the loss of each."""
+    nodes, types = list(program.nodes), dict(program.types)
+    outputs: list[Output] = []
+    for out in program.outputs:
+        value = out.value
+        for name in over if out.role == "loss" else ():
+            made = f"{out.value}.mean.{name}"
+            attrs: dict[str, Attr] = {"mesh_dim": name, "reduce": "avg"}
+            nodes.append(Node("all_reduce", (value,), (made,), attrs))
+            types[made] = types[value]
+            value = made
+        outputs.append(replace(out, value=value))
+    return replace(program, nodes=tuple(nodes), outputs=tuple(outputs), types=types)
+
+
+def _decided(
+    captured: RanksCaptured,
+    one: Program,
+    read: Ingested,
+    stated: Statements,
+    tables: Mapping[str, str],
+    strays: tuple[str, ...],
+    tell: Tell,
+) -> Checked:
+    """The verdict on the programs, under the first layouts of dropout's masks that prove it."""
+    program = read.program
+    assert program is not None
     first: Checked | None = None
     for masks in dropout.choices(captured, program.mesh, stated):
         contract, placed = agree(captured, program, stated, tables, masks)
         question = Question(one, program, contract, captured.one.consts)
-        joined = replace(read, program=program)
-        verdict = judged(one, joined, contract, captured.one.consts, tell)
+        verdict = judged(one, read, contract, captured.one.consts, tell)
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
             verdict = _replayed(verdict, question, (*strays, *assumed))
@@ -127,7 +205,7 @@ def _outside(captured: RanksCaptured) -> Counterexample | Unknown | tuple[str, .
     Raises:
         InputError: the model on one device looks outside of its own tables.
     """
-    for found in outside(captured.one.program, captured.inputs):
+    for found in outside(captured.one.program, captured.one.inputs):
         if found.index is not None and found.index >= found.size:
             raise InputError(
                 f"the model looks up entry {found.index} of {found.size}: {found.given}",
@@ -137,7 +215,7 @@ def _outside(captured: RanksCaptured) -> Counterexample | Unknown | tuple[str, .
     assumed: list[str] = []
     below: Unknown | None = None
     for rank, side in enumerate(captured.ranks):
-        for found in outside(side.program, captured.inputs):
+        for found in outside(side.program, captured.one.inputs):
             if found.index is not None and found.index < 0:
                 said = f"rank {rank} looks up entry {found.index}, for {found.given}"
                 place = Location(found.op, found.source.text, said, found.source)
@@ -164,27 +242,47 @@ def _sourced(program: Program, texts: Path) -> Program:
     return replace(program, nodes=nodes)
 
 
-def _compared(one: Program, skipped: Sequence[str]) -> Program:
-    """The model without outputs that are not compared. Raises InputError for a name of none."""
+def _compared(one: Program, compared: Compared) -> tuple[Program, tuple[str, ...]]:
+    """The model with the outputs that are compared, and what is not in words. Of a model that
+    returns its loss, the inputs are data: of their gradients, those that are asked for.
+
+    Raises:
+        InputError: a name of no output, of no input with a gradient.
+    """
     named = [o.path for o in one.outputs if o.role != "grad"]
-    for name in skipped:
-        if name not in named:
-            raise InputError(
-                f"the model returns no {name}",
-                where=f"--skip-output {name}",
-                expected=f"one of {', '.join(named)}",
-            )
-    kept = tuple(o for o in one.outputs if o.role == "grad" or o.path not in skipped)
+    inputs = [
+        o.path.removeprefix(GRAD_OF_INPUT)
+        for o in one.outputs
+        if o.role == "grad" and o.path.startswith(GRAD_OF_INPUT)
+    ]
+    for option, names, known in (
+        ("--skip-output", compared.skipped, named),
+        ("--grad-of-input", compared.grads, inputs),
+    ):
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f"the model has no {'output' if known is named else 'float input'} {name}",
+                    where=f"{option} {name}",
+                    expected=f"one of {', '.join(known)}" if known else "none: it has none",
+                )
+    data = inputs if _losses(one) else []
+    out = {GRAD_OF_INPUT + n for n in data if n not in compared.grads}
+    kept = tuple(
+        o for o in one.outputs if o.path not in (out if o.role == "grad" else compared.skipped)
+    )
     if not kept:
         raise InputError("no output is compared", where="--skip-output")
-    return replace(one, outputs=kept)
+    left = [f"the gradient of {n}" for n in data if n not in compared.grads]
+    return replace(one, outputs=kept), (*compared.skipped, *left)
 
 
 def _plain_gathers(program: Program) -> Program:
-    """Gathers along other dims than the first are one op, where all ranks do all of it."""
+    """Gathers along other dims than the first are one op, and what is sent in one piece is sent
+    one by one, where all ranks do all of it."""
     if any(i.where for i in program.inputs) or any(n.where for n in program.nodes):
         return program
-    return gathers_by_dim(program)
+    return gathers_by_dim(one_by_one(program))
 
 
 def _same_outputs(one: Program, many: Program) -> Program:

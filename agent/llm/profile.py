@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from agent.files import write_whole
 from agent.llm.answers import Failed
 from agent.llm.endpoint import Endpoint
 from agent.llm.format_tiers import RUNGS
@@ -92,12 +92,7 @@ class Profiles:
             },
         }
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", dir=self.path.parent, delete=False, encoding="utf-8"
-            ) as file:
-                json.dump(data, file, indent=1)
-            Path(file.name).replace(self.path)
+            write_whole(self.path, json.dumps(data, indent=1).encode())
         except OSError:
             return
 

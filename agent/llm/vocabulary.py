@@ -4,7 +4,8 @@ from fractions import Fraction
 from typing import cast
 
 from synthesis.repair import KINDS
-from verifier.kernel.ops import REGISTRY, REQUIRED, Op
+from verifier.kernel.ops import REQUIRED, Op
+from verifier.ops import REGISTRY, facets
 
 Entry = dict[str, str]
 ONE_DEVICE = frozenset({"map", "einsum", "reduce", "view", "index", "create", "rows", "composite"})
@@ -47,7 +48,7 @@ def _entry(op: Op) -> Entry:
         name if default is REQUIRED else f"{name}={_shown(default)}"
         for name, default in op.attrs.items()
     )
-    meaning = " ".join(op.doc.split("\n\n")[0].split())
+    meaning = " ".join(facets(op.name).doc.split("\n\n")[0].split())
     return {"name": op.name, "signature": op.signature, "attrs": attrs, "meaning": meaning}
 
 

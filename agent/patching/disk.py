@@ -136,23 +136,3 @@ def stage(temp: Path, content: Content, like: Path) -> None:
                 os.fchown(made, owner.st_uid, owner.st_gid)
         os.fchmod(made, content.mode)
         os.fsync(made)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of our own so that it is there whole or not at all."""
-    temp = path.with_name(f".{path.name}.new")
-    with temp.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temp.replace(path)
-    sync(path.parent)
-
-
-def sync(folder: Path) -> None:
-    """Make renames in a folder last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

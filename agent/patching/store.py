@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from agent.errors import InputError
-from agent.patching.disk import Content, look, place, stage, sync, write_whole
+from agent.files import sync, write_whole
+from agent.patching.disk import Content, look, place, stage
 from agent.patching.facts import Recovered
 
 Doing = Literal["apply", "undo", "redo"]

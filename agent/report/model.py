@@ -9,7 +9,6 @@ from typing import Literal
 
 VerdictWord = Literal["proved", "refuted", "unknown"]
 Phase = Literal["forward", "backward"]
-Place = Literal["input", "output", "parameter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,6 @@ class Collective:
     """In one step."""
     bytes: int
     """Of the whole tensor, each time."""
-    at: Place | None = None
-    """The side of the module; `parameter` for gathers of weights and reductions of gradients."""
-    source: SourceLine | None = None
     reason: str = ""
 
     @property
@@ -139,7 +135,6 @@ class TimeEstimate:
 class ProofFacts:
     rules: dict[str, int] = field(default_factory=dict[str, int])
     """Rule to number of instances."""
-    side_conditions: int | None = None
     z3_queries: int | None = None
     z3_seconds: float | None = None
     seconds: float | None = None
@@ -159,10 +154,7 @@ class RefuterFacts:
     """The evaluation over a prime field that looks for a difference before anything is proved."""
 
     result: str
-    trials: int | None = None
     prime: str = ""
-    extents: str = ""
-    seed: int | None = None
     seconds: float | None = None
 
 
@@ -183,7 +175,6 @@ class Execution:
     world_size: int
     tolerance: float
     differences: tuple[Difference, ...] = ()
-    backend: str = "gloo"
     dtype: str = ""
     seconds: float | None = None
 
@@ -257,31 +248,17 @@ class Strategy:
 @dataclass(frozen=True, slots=True)
 class OperandRelation:
     name: str
-    shape: tuple[int, ...]
-    expected: str
     inferred: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorView:
-    """A small tensor of the counterexample, as one owner sees it."""
+    """A small input of the counterexample, on one device."""
 
     name: str
-    owner: str
-    """"one device", "rank 0 (tp 0)"."""
     shape: tuple[int, ...]
     values: tuple[float, ...]
     """Row-major."""
-    marked: tuple[tuple[int, ...], ...] = ()
-    """Indices of wrong elements."""
-    placement: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
-    text: str
-    verdict: VerdictWord = "proved"
-    diff: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +277,8 @@ class Counterexample:
     source: SourceLine | None = None
     relations: tuple[OperandRelation, ...] = ()
     tensors: tuple[TensorView, ...] = ()
-    fixes: tuple[Fix, ...] = ()
+    fixes: tuple[str, ...] = ()
+    """Edits after which every output is right."""
     coordinates: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -311,7 +289,6 @@ class Missing:
     reason: str
     op: str = ""
     source: SourceLine | None = None
-    tried: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
 
 
@@ -334,7 +311,6 @@ class Capture:
 class Reproduce:
     commands: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict[str, str])
-    seeds: dict[str, int] = field(default_factory=dict[str, int])
     hashes: dict[str, str] = field(default_factory=dict[str, str])
 
 

@@ -26,8 +26,9 @@ def legible(value: Any) -> Any:
     """The same data with every string in it made `visible`."""
     if isinstance(value, str):
         return visible(value)
-    if isinstance(value, tuple):
-        return tuple(legible(item) for item in cast("tuple[Any, ...]", value))
+    if isinstance(value, tuple | list):
+        items = cast("tuple[Any, ...] | list[Any]", value)
+        return type(items)(legible(item) for item in items)
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return {legible(key): legible(item) for key, item in items}

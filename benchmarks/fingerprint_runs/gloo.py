@@ -17,6 +17,7 @@ from torch import distributed
 
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
+from verifier.ops import facets
 
 untyped: Any = torch  # its stubs know few types
 dist: Any = distributed
@@ -64,7 +65,7 @@ class Rank:
             _array(p, shape, dtype) if int(h) else None for p, h in zip(pieces, held, strict=True)
         ]
         found = lookup(op)
-        return found.meaning(Floats(), given, **found.with_defaults(dict(attrs)))[me]
+        return facets(op).meaning(Floats(), given, **found.with_defaults(dict(attrs)))[me]
 
     def _add(
         self,

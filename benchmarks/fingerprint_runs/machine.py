@@ -23,6 +23,7 @@ from synthesis.guard.fingerprint.exact import ordered_sum
 from synthesis.guard.fingerprint.region import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
+from verifier.ops import facets
 
 Given = Sequence[Array | None]
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ class Simulated:
         if op == "all_reduce" and attrs.get("reduce", "sum") == "sum" and len(terms) == len(given):
             return [ordered_sum(terms)] * len(given)
         found = lookup(op)
-        return list(found.meaning(Floats(), list(given), **found.with_defaults(dict(attrs))))
+        return list(facets(op).meaning(Floats(), list(given), **found.with_defaults(dict(attrs))))
 
     def close(self) -> None:
         """Nothing to end."""

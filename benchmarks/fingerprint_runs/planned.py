@@ -21,9 +21,9 @@ from synthesis.guard.fingerprint.partition import GAY_SEED
 from synthesis.guard.fingerprint.reductions import verify_allreduce, verify_replicated
 from synthesis.guard.fingerprint.region import Array, raw_words
 from synthesis.guard.fingerprint.sums import sample
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
+from verifier.ops import REGISTRY
 from verifier.refute.evaluate import simulate
 from verifier.text.parser import parse_text
 

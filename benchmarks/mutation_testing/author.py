@@ -12,7 +12,8 @@ from fractions import Fraction
 
 from synthesis.autodiff import grad
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Atom, Layout, from_placements, normal, whole
+from verifier.kernel.layout import Atom, Layout, normal, whole
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Affine, Mesh, TensorType

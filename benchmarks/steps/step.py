@@ -12,7 +12,8 @@ from synthesis.training import optimizer
 from synthesis.training.optimizer import Optimizer
 from synthesis.training.step import Step
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where

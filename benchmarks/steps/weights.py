@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.steps.model import Degrees, Model
 from synthesis.training.step import TrainingError
-from verifier.kernel.layout import Layout, from_placements, split_leading
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements, split_leading
 
 
 @dataclass(frozen=True)

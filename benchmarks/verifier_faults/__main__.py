@@ -17,7 +17,7 @@ from benchmarks.verifier_faults.campaign import campaign
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.rules import FAULTS as RULES
 from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE
-from verifier.checker.steps import conclude
+from verifier.checker.conclusion import conclude
 from verifier.smt.discharge import discharge
 from verifier.smt.forms import form
 

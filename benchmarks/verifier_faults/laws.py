@@ -24,8 +24,9 @@ from verifier.checker.certificate import header, seal
 from verifier.checker.claims import NotShownError, fits, stands
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout, from_placements, normal
+from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.peeling import Peel, peeled
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.order.events import TimeProgram

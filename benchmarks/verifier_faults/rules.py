@@ -12,13 +12,14 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.verifier_faults.edits import Edit, made
-from verifier.checker import collectives, rules, steps
+from verifier.checker import collectives, conclusion, rules
 from verifier.checker.claims import Claim, Row
 from verifier.checker.step import Made, Step
+from verifier.kernel.instance import JOINED, Instance, Piece
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.types import Affine, Attr, Mesh
-from verifier.smt.instances import JOINED, Instance, Piece, normal_form
+from verifier.smt.instances import normal_form
 from verifier.terms import Ref, Terms
 
 MESH = Mesh.of(dp=4, tp=8)
@@ -282,7 +283,7 @@ FAULTS = [
             "4@dp 4",
             rule=f"{JOINED}:concat:dp:0",
         ),
-        steps,
+        conclusion,
         "join",
         joined_as_they_come,
     ),

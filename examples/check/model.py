@@ -16,6 +16,13 @@ class MLP(nn.Module):
         return x + self.down(F.relu(self.up(self.norm(x))))
 
 
+class Trained(MLP):
+    """The block with its loss."""
+
+    def forward(self, x):
+        return {"loss": super().forward(x).pow(2).mean()}
+
+
 class Embedding(nn.Module):
     def __init__(self, vocab: int = 12, hidden: int = 8) -> None:
         super().__init__()

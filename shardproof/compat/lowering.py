@@ -22,10 +22,11 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused
 from verifier.kernel.program import Builder, IRError, TensorType
 from verifier.kernel.program import Program as CoreProgram
+from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Node, Output
 from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import Source
-from verifier.kernel.program.where import EVERYWHERE, Where, common, members, ranks_where
+from verifier.kernel.program.where import EVERYWHERE, Where, common, ranks_where
 from verifier.kernel.rank_sets import Regions
 from verifier.provers.relate import Break, Fact, Related, Rules, describe, relate
 from verifier.provers.sequential import Sequential, as_terms

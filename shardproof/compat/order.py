@@ -16,8 +16,8 @@ from typing import Any
 from shardproof.compat.mesh import DeviceMesh
 from shardproof.compat.program import IROp, Program
 from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.types import NOWHERE, Source
-from verifier.kernel.program.where import process_groups
 from verifier.order.builder import TimeBuilder
 from verifier.order.events import (
     MAIN,

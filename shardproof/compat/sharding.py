@@ -10,7 +10,8 @@ import numpy as np
 
 from shardproof.compat.mesh import DeviceMesh
 from verifier.domains.floats import Floats
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.refute.scatter import scatter
 
 

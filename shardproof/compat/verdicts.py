@@ -14,11 +14,12 @@ from shardproof.compat.sharding import Placement, ShardingSpec
 from shardproof.compat.tensor import TensorState
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.layout import Layout, split_leading
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import split_leading
 from verifier.kernel.program import IRError
+from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Output
 from verifier.kernel.program.program import Program as CoreProgram
-from verifier.kernel.program.where import members
 from verifier.kernel.rank_sets import regions
 from verifier.problem import Problem
 from verifier.provers.relate import describe

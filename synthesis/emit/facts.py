@@ -1,12 +1,9 @@
 """What the emitter knows about a model: its modules as they were called, and their source."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
-
-from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +91,3 @@ class ModelFacts:
     def text_of(self, kind: str) -> str:
         fact = self.forwards.get(kind)
         return fact.text if fact else ""
-
-
-def to_json(facts: ModelFacts) -> str:
-    return json.dumps(asdict(facts), indent=1)
-
-
-def from_json(text: str) -> ModelFacts:
-    """Read what `to_json` wrote."""
-    return TypeAdapter(ModelFacts).validate_json(text)

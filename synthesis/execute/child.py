@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from synthesis.execute.job import Job, job_from_json
+from synthesis.execute.job import Job
+from synthesis.frontends.torch.captured import load
 from synthesis.frontends.torch.worker import explain
 
 
@@ -44,10 +45,11 @@ def wait(pids: list[int]) -> None:
 
 def facts(folder: Path) -> None:
     """One forward pass without data; leaves `facts.json`."""
-    from synthesis.emit.facts import to_json
+    from synthesis.emit.facts import ModelFacts
     from synthesis.execute.collect import collect
+    from synthesis.frontends.torch.captured import dump
 
-    (folder / "facts.json").write_text(to_json(collect(_job(folder).request)))
+    (folder / "facts.json").write_text(dump(ModelFacts, collect(_job(folder).request)))
 
 
 def read(folder: Path) -> None:
@@ -84,4 +86,4 @@ def run(folder: Path) -> None:
 
 def _job(folder: Path) -> Job:
     torch.set_num_threads(1)
-    return job_from_json((folder / "job.json").read_text())
+    return load(Job, (folder / "job.json").read_text())

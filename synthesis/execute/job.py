@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from synthesis import plan as plan_module
-from synthesis.emit import facts as facts_module
 from synthesis.emit.facts import ModelFacts
 from synthesis.emit.patch import Patch, git_apply, write_old
 from synthesis.frontends.torch import process
+from synthesis.frontends.torch.captured import dump, load
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.plan import Plan
 from verifier.kernel.program.types import Mesh
@@ -67,7 +66,7 @@ def run_child(mode: Mode, job: Job, folder: Path, timeout: float) -> None:
     Raises:
         ExecuteError: it failed or ran past `timeout` seconds; every process of it is then killed.
     """
-    (folder / "job.json").write_text(job_to_json(job))
+    (folder / "job.json").write_text(dump(Job, job))
     target = job.request.target
     asked = process.Job(
         f"synthesis.execute.child:{mode}",
@@ -98,7 +97,7 @@ def collect_facts(request: CaptureRequest, timeout: float = 300) -> ModelFacts:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         run_child("facts", Job(request, Plan(Mesh())), folder, timeout)
-        return facts_module.from_json((folder / "facts.json").read_text())
+        return load(ModelFacts, (folder / "facts.json").read_text())
 
 
 def execute(
@@ -136,22 +135,3 @@ def execute(
         plan.mesh.size,
         data["loss"],
     )
-
-
-def job_to_json(job: Job) -> str:
-    data = {
-        "request": job.request.to_json(),
-        "plan": plan_module.to_json(job.plan),
-        "dtype": job.dtype,
-        "patched_file": job.patched_file,
-        "parallelize": job.parallelize,
-        "seed": job.seed,
-    }
-    return json.dumps(data)
-
-
-def job_from_json(text: str) -> Job:
-    data = cast(dict[str, Any], json.loads(text))
-    data["request"] = CaptureRequest.from_json(data["request"])
-    data["plan"] = plan_module.from_json(data["plan"])
-    return Job(**data)

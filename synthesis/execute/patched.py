@@ -46,7 +46,7 @@ from synthesis.frontends.torch.ranks.lowering import lower_rank
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.placing import Placing
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
-from synthesis.frontends.torch.ranks.tables import pieces
+from synthesis.frontends.torch.ranks.tables import pieces, renamed
 from synthesis.frontends.torch.ranks.tracing import Order as Trace
 from synthesis.frontends.torch.ranks.tracing import cotangents, follow, known_groups
 from synthesis.frontends.torch.rolling.match import entry_of
@@ -56,7 +56,8 @@ from synthesis.frontends.torch.target import TORCH_DTYPES
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
 from synthesis.frontends.torch.worker import explain
 from verifier.kernel.contract import layout_to_json
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.text.jsonio import dumps
@@ -252,20 +253,7 @@ def _marked(program: Program, backward: frozenset[str]) -> Program:
     """The program with values of the backward named as such: what comes after the first is one."""
     known = next((i for i, n in enumerate(program.nodes) if set(n.outputs) & backward), None)
     nodes = program.nodes[known:] if known is not None else ()
-    names = {v: f"{BACKWARD}{v}" for n in nodes for v in n.outputs}
-
-    def named(value: str) -> str:
-        return names.get(value, value)
-
-    return replace(
-        program,
-        nodes=tuple(
-            replace(n, inputs=tuple(map(named, n.inputs)), outputs=tuple(map(named, n.outputs)))
-            for n in program.nodes
-        ),
-        outputs=tuple(replace(o, value=named(o.value)) for o in program.outputs),
-        types={named(v): t for v, t in program.types.items()},
-    )
+    return renamed(program, {v: f"{BACKWARD}{v}" for n in nodes for v in n.outputs})
 
 
 def _depth(order: Order) -> depths.Depth | None:

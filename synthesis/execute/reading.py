@@ -19,8 +19,9 @@ from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from synthesis.frontends.torch.rolling.paths import Group, members
 from synthesis.plan import Plan
 from verifier.kernel.contract import Contract, layout_from_json, output_key
-from verifier.kernel.inline import live
-from verifier.kernel.layout import Layout, from_placements, whole
+from verifier.kernel.layout import Layout, whole
+from verifier.kernel.live import live
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.program import Output, Program

@@ -29,9 +29,9 @@ class Body:
     """For each carry the layout it leaves in, where that is not the one it came in."""
 
 
-def run(state: State) -> None:
-    """Lower every node of a scope."""
-    for node in state.program.nodes:
+def run(state: State, nodes: Sequence[Node]) -> None:
+    """Lower nodes of a scope, in order."""
+    for node in nodes:
         if node.op == "scan":
             _scan(state, node)
         elif not waits(state, node):
@@ -212,7 +212,7 @@ def _body(
         computed = state.setting.choices.compute.get(outer)
         if computed is not None:
             compute(inner, item.name, Layout(computed.dims[1:], computed.partial))
-    run(inner)
+    run(inner, body.nodes)
     changed: list[Layout | None] = []
     results: list[Value] = []
     for k, out in enumerate(body.outputs):

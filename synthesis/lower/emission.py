@@ -6,8 +6,9 @@ from typing import Any
 
 from synthesis.localize import VIEWS, Reading, localize
 from synthesis.lower.state import ONE, State, Value
-from verifier.kernel.layout import Layout, split_leading, whole
+from verifier.kernel.layout import Layout, whole
 from verifier.kernel.ops import Refused, lookup
+from verifier.kernel.placements import split_leading
 from verifier.kernel.program.program import Node
 from verifier.provers.placement import Operands, Placed
 from verifier.provers.placement import place as placements

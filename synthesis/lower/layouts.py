@@ -2,16 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from verifier.kernel.layout import (
-    Atom,
-    Dim,
-    Layout,
-    bound,
-    global_extent,
-    normal,
-    split_leading,
-    whole,
-)
+from verifier.kernel.layout import Atom, Dim, Layout, bound, global_extent, normal, whole
+from verifier.kernel.placements import split_leading
 
 
 def without(layout: Layout, names: Collection[str]) -> Layout:

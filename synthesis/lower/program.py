@@ -5,6 +5,8 @@ layouts its rule accepts at the least cost, and collectives are inserted where a
 change. The result is a candidate: only the verifier decides whether it is right.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from synthesis.cost import Prices
@@ -19,6 +21,7 @@ from synthesis.lower.state import (
     LoweringError,
     Move,
     Setting,
+    State,
     Value,
     scope_state,
     sources,
@@ -37,11 +40,13 @@ def lower(
     prices: Prices,
     memo: dict[Any, Any] | None = None,
     paid: frozenset[Move] = frozenset(),
+    admit: Callable[[Lowered], None] | None = None,
 ) -> Lowered:
     """Lower a one-device program (primitives only).
 
     `memo` may be shared between lowerings of one program at the same prices. `paid` are the
     moves of an earlier lowering at the same choices: each op then reckons that they are made.
+    `admit` is shown the forward pass alone, and may raise to have no more of it lowered.
 
     Raises:
         LoweringError: an op for which no distribution was found.
@@ -69,7 +74,12 @@ def lower(
         if out.role == "grad" and _is_split(choices, output_key(out))
     }
     top.gradients = sources(program, split)
-    run(top)
+    places = (k for k, node in enumerate(program.nodes) if ("", node.outputs[0]) in forward)
+    end = 1 + max(places, default=-1)
+    run(top, program.nodes[:end])
+    if admit is not None:
+        admit(_forward(top))
+    run(top, program.nodes[end:])
     outputs: dict[str, Layout] = {}
     for out in program.outputs:
         key = output_key(out)
@@ -87,6 +97,17 @@ def lower(
     )
     contract = Contract(dict(choices.inputs), outputs, balanced)
     return Lowered(top.builder.build(), contract, tuple(setting.pairs), frozenset(setting.moved))
+
+
+def _forward(top: State) -> Lowered:
+    """What stands after the last op of the forward pass: its values as they were made."""
+    made = [
+        replace(out, value=top.values[out.value][0].name)
+        for out in top.program.outputs
+        if out.role in ("output", "loss") and out.value in top.values
+    ]
+    program = replace(top.builder.build(), outputs=tuple(made))
+    return Lowered(program, Contract({}, {}), tuple(top.setting.pairs))
 
 
 def _is_split(choices: Choices, key: str) -> bool:

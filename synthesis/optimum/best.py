@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
-from synthesis.assign import Point, choices, options, split, split_states
-from synthesis.cost import Estimate, estimate
-from synthesis.lower import Lowered, Placed, lower
-from synthesis.optimum.linear import bound, solve, useful, within
+from synthesis.assign import Point, options, split
+from synthesis.lower import Placed
+from synthesis.optimum.linear import bound, solve, within
 from synthesis.optimum.space import PICO, Restriction, Space, SpaceError
 from synthesis.roles import Module
 from synthesis.scoring import Search
-from verifier.kernel.layout import Layout, whole
+from verifier.kernel.layout import Layout
 from verifier.kernel.layout import bound as bound_dims
 
 SECONDS = 20.0
@@ -57,49 +56,6 @@ def lower_bound(state: Search, restriction: Restriction) -> Bound | None:
         return None
     seconds = float(bound(space.linear, solved.duals) / Fraction(PICO))
     return Bound(seconds, solved.duals, solved.values, space)
-
-
-def cheapest(found: Bound, below: float) -> Placed | None:
-    """The placements of the cheapest whole solution of less than `below` seconds a step; None where
-    none was found in time."""
-    linear = found.space.linear
-    open_ = useful(linear, found.duals, below * PICO)
-    solved = solve(linear, SECONDS, whole=True, open_=open_)
-    if solved is None or linear.value(solved.values) > below * PICO:
-        return None
-    return found.space.decided(solved.values)
-
-
-def lowered(state: Search, placed: Placed) -> tuple[Lowered, Estimate]:
-    """The program of the ranks for these placements, and its price.
-
-    Raises:
-        LoweringError: an op whose placement cannot be written.
-    """
-    point = Point(tuple((m.path, "replicate") for m in state.modules))
-    base = choices(
-        state.program, state.owners, point, state.mesh, state.tp, state.dp, state.loss_parallel
-    )
-    inputs, compute, outputs = dict(base.inputs), dict(base.compute), dict(base.outputs)
-    for item in state.program.inputs:
-        if item.role == "param":
-            layout = placed.inputs["", item.name]
-            compute[item.name] = layout
-            inputs[item.name] = outputs[f"grad:{item.path}"] = _stored(state, item.name, layout)
-    picked = replace(base, inputs=inputs, compute=compute, outputs=outputs, placed=placed)
-    made = lower(state.program, state.mesh, picked, state.prices, state.memo)
-    return made, estimate(made.program, state.prices, made.stands_for)
-
-
-def _stored(state: Search, name: str, layout: Layout) -> Layout:
-    if not state.dp:
-        return layout
-    size = state.mesh[state.dp]
-    if not state.owners[name][1].stacked:
-        return split_states(layout, state.dp, size)
-    length = state.program.types[name].shape[0]
-    inner = split_states(Layout(layout.dims[1:], layout.partial), state.dp, size)
-    return Layout((whole(length), *inner.dims), inner.partial)
 
 
 def suggested(found: Bound) -> Point:

@@ -72,20 +72,12 @@ def bound(program: Linear, duals: Sequence[int]) -> Fraction:
     on the side of y's sign, the second at least the negative reduced costs times the tops. A dual
     on a side without a bound counts as 0.
     """
-    total, reduced = _reduced(program, duals)
+    total, reduced = reduced_costs(program, duals)
     total += sum(r * top for r, top in zip(reduced, program.top, strict=True) if r < 0)
     return Fraction(total, SCALE)
 
 
-def useful(program: Linear, duals: Sequence[int], below: float) -> list[bool]:
-    """Which variables may be 1 in a solution that costs less than `below`: for the others the
-    bound and their reduced cost already come to more."""
-    room = (Fraction(below) - bound(program, duals)) * SCALE
-    _, reduced = _reduced(program, duals)
-    return [top != 1 or r <= room for r, top in zip(reduced, program.top, strict=True)]
-
-
-def _reduced(program: Linear, duals: Sequence[int]) -> tuple[int, list[int]]:
+def reduced_costs(program: Linear, duals: Sequence[int]) -> tuple[int, list[int]]:
     """What the rows give, and what each variable costs beside, in multiples of 1 / SCALE."""
     if len(duals) != len(program.rows):
         raise ValueError(f"{len(duals)} duals for {len(program.rows)} rows")

@@ -20,9 +20,9 @@ from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.explain import place, show
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import leading_to
+from verifier.kernel.live import leading_to
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.where import process_groups
 from verifier.refute.compare import compare
 from verifier.refute.evaluate import Ranks, Values, elements, simulate
 from verifier.refute.premises import Premises

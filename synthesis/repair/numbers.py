@@ -18,10 +18,11 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Node, Output, Program
 from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import Mesh, TensorType
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, members
+from verifier.kernel.program.where import EVERYWHERE, Where, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.refute.evaluate import Ranks, evaluate, run_node
 from verifier.refute.premises import Premises

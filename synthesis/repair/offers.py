@@ -10,8 +10,8 @@ from fractions import Fraction
 
 from synthesis.repair.edits import Edit, apply
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import leading_to
 from verifier.kernel.layout import Layout, bound
+from verifier.kernel.live import leading_to
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr

@@ -7,13 +7,13 @@ text that comes out is read again and must be the repaired program.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.repair.spans import Scope, Span, Statement, spans
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import NOWHERE
 from verifier.text import source_note
-from verifier.text.parser import parse_text, to_text
+from verifier.text.parser import parse_spans, parse_text, to_text
 from verifier.text.printing import node_text, show_attr, show_where
+from verifier.text.spans import Scope, Span, Statement
 from verifier.text.tokens import quote, value
 
 
@@ -42,7 +42,7 @@ def rewritten(text: str, before: Program, after: Program) -> str | None:
     None where the text of one does not say the other; then it has to be printed anew.
     """
     try:
-        changes = list(_Scoped(text, before, after, spans(text)).changes())
+        changes = list(_Scoped(text, before, after, parse_spans(text)[1]).changes())
         out = _applied(text, changes)
         if out is not None and "\n" in text and text.count("\n") == text.count("\r\n"):
             out = out.replace("\r\n", "\n").replace("\n", "\r\n")

@@ -13,7 +13,7 @@ from synthesis.repair.claims import Claim, Index
 from synthesis.repair.numbers import Machine, Numbers, State, first_step, primitive
 from verifier.domains.base import Array
 from verifier.kernel.contract import output_key
-from verifier.kernel.inline import leading_to
+from verifier.kernel.live import leading_to
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.refute.evaluate import simulate

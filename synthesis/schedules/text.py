@@ -19,9 +19,9 @@ import re
 from typing import Any, cast
 
 from synthesis.schedules.slots import KINDS, MESSAGES, SENDS, Schedule, Slot
-from verifier.kernel.program import jsondata
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Source
+from verifier.text.jsontext import parse as parse_json
 
 _SLOT = re.compile(r"([FBW])(\d{1,9})(?:\.(\d{1,9}))?|R")
 _STAGE = re.compile(r"\s*(?:stage\s+)?(\d{1,9})\s*:(.*)")
@@ -143,7 +143,7 @@ def _schedule(
 
 
 def _from_json(text: str, filename: str) -> Schedule:
-    said = cast("dict[str, Any]", jsondata.parse(text, filename))
+    said = cast("dict[str, Any]", parse_json(text, filename))
     lists = said.pop("stages", None)
     if "name" in said:
         said["schedule"] = said.pop("name")

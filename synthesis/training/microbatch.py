@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 from verifier.kernel.contract import output_key
-from verifier.kernel.inline import leading_to
+from verifier.kernel.live import leading_to
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr, TensorType

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from synthesis.training.layers import Layers, Run, layers
 from synthesis.training.step import TrainingError
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import live
 from verifier.kernel.layout import Layout, whole
+from verifier.kernel.live import live
 from verifier.kernel.peeling import Peel, peeled
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node, Program, Timing

@@ -17,6 +17,7 @@ from agent import events
 from agent.chat import journal
 from agent.chat.engine import Session
 from agent.chat.state import State
+from agent.chat.workspace import unpacked
 from agent.errors import Exit, InputError
 from tests.chat.conftest import LOAD, Begin, Talk, environment
 
@@ -188,3 +189,8 @@ def test_kill_9_at_any_time_leaves_a_session_that_goes_on(home: Path) -> None:
         session = Session.resumed(newest, [])
         assert session.do("/pin").outcome.exit is Exit.PROVED
         session.close()
+
+
+def test_a_captured_model_of_another_version_is_refused_in_words() -> None:
+    with pytest.raises(InputError, match="another version"):
+        unpacked('{"captured": {}, "consts": ""}')

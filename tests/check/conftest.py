@@ -13,7 +13,7 @@ from agent.check import judging
 from agent.check.contract import Statements
 from agent.check.judging import Checked
 from synthesis.frontends.torch.ranks import RanksRequest, read_lines
-from synthesis.frontends.torch.ranks.request import MODES
+from synthesis.frontends.torch.ranks.request import TRAIN
 from synthesis.frontends.torch.ranks.result import load
 from synthesis.frontends.torch.request import InputSpec
 from verifier.kernel.program.types import Mesh
@@ -39,8 +39,10 @@ class Case:
     gradients: bool = True
     config: dict[str, object] = field(default_factory=dict)
     no_grad: Sequence[str] = ()
+    grad_of_input: Sequence[str] = ()
     skip: Sequence[str] = ()
-    modes: Sequence[str] = MODES
+    modes: Sequence[str] = (TRAIN,)
+    """Where modes are no matter, one is traced; `test_modes.py` asks for all."""
 
     def edit(self, old: str, new: str, file: str = "parallel.py") -> Case:
         path = self.folder / file
@@ -98,7 +100,9 @@ class Case:
         )
         save_ranks(request.to_json(), out, lambda _: None)
         found = load(out, self.mesh.size)
-        return judging.check_modes(found, stated, lambda _: None, self.skip)
+        return judging.check_modes(
+            found, stated, lambda _: None, judging.Compared(self.skip, self.grad_of_input)
+        )
 
     def proved(self) -> Checked:
         found = self.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from agent import events
@@ -9,7 +11,7 @@ from agent.check.command import Asked, modes_told, run_check
 from agent.errors import InputError
 from agent.run import Run
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, TRAIN
+from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, TRAIN
 from verifier.verdict import Counterexample, Proof
 
 pytestmark = pytest.mark.torch
@@ -33,6 +35,12 @@ class Wrong(ParallelMLP):
         y = {}
         return x + y + self.down.bias
 """
+
+
+@pytest.fixture
+def case(case):
+    """As everywhere in this folder, in all modes."""
+    return partial(case, modes=MODES)
 
 
 def judged(found):
@@ -156,7 +164,7 @@ def test_what_pytorch_fuses_for_inference_is_no_difference(case):
 
 
 def test_a_mode_that_there_is_not(case):
-    asked = Asked("a.py:A", "b.py:B", "tp=2", mode="trian")
+    asked = Asked("a.py:A", "tp=2", "b.py:B", mode="trian")
     with pytest.raises(InputError, match="there is no mode trian"):
         run_check(Run([]), asked)
 
@@ -167,13 +175,13 @@ def test_the_verdict_says_which_mode_is_which(case, tmp_path):
     asked = case().forward(BODY.format(line))
     run, kept = Run([]), tmp_path / "kept"
     model, rank = f"{asked.folder}/{asked.against}", f"{asked.folder}/{asked.target}"
-    assert run_check(run, Asked(rank, model, "tp=2", repair=0, keep=kept)).answer == "refuted"
+    assert run_check(run, Asked(rank, "tp=2", model, repair=0, keep=kept)).answer == "refuted"
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert verdict.message.endswith(
         "eval mode and eval mode under torch.no_grad(): proved; train mode: refuted"
     )
     assert sorted(p.name for p in kept.iterdir()) == ["eval", "train"]
     run = Run([])
-    assert run_check(run, Asked(rank, model, "tp=2", mode="eval")).answer == "proved"
+    assert run_check(run, Asked(rank, "tp=2", model, mode="eval")).answer == "proved"
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert "Nothing is said of training: train mode was not asked for." in verdict.assumptions

@@ -37,6 +37,11 @@ REFUSED = {
         "dist.all_reduce(y.clone(), group=self.group, async_op=True)  # here",
         "never waited for",
     ),
+    "waited for without its handle": (
+        "dist.all_reduce(y, group=self.group, async_op=True)  # here\n"
+        "y = torch.ops._c10d_functional.wait_tensor(y)",
+        "never waited for",
+    ),
     "asked whether it is done": (
         "w = dist.all_reduce(y, group=self.group, async_op=True)\nw.is_completed()  # here",
         "more than wait()",

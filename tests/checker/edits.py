@@ -198,7 +198,7 @@ def _makers(document: Document) -> dict[str, Callable[[Document, random.Random, 
             "body": _body,
             "term and layout": _both,
         }
-    for key, make in (("laws", _laws), ("order", _order), ("peels", _peels)):
+    for key, make in (("order", _order), ("peels", _peels)):
         if document.get(key):
             found[key] = make
     return found
@@ -422,25 +422,7 @@ def _header(document: Document, rng: random.Random, names: list[str]) -> None:
             layout = document["contract"]["outputs"][key]
             document["contract"]["outputs"][key] = _other_layout(layout, document, rng)
         case _:
-            document[rng.choice(["opened", "more", "peels", "laws", "kind"])] = {}
-
-
-def _laws(document: Document, rng: random.Random, names: list[str]) -> None:
-    laws = document["laws"]
-    key = rng.choice([*laws])
-    steps = laws[key]
-    match rng.randrange(5):
-        case 0:
-            del laws[key]
-        case 1:
-            steps.pop(rng.randrange(len(steps)))
-        case 2:
-            steps.insert(rng.randrange(len(steps) + 1), copy.deepcopy(rng.choice(steps)))
-        case 3:
-            rng.choice(steps)[0] = rng.choice(steps)[0]
-        case _:
-            step = rng.choice(steps)
-            step[rng.randrange(1, len(step))] += rng.choice([-1, 1])
+            document[rng.choice(["opened", "more", "peels", "kind"])] = {}
 
 
 def _order(document: Document, rng: random.Random, names: list[str]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
 from verifier.problem import Problem
 from verifier.verdict import Proof

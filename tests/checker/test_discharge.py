@@ -12,8 +12,9 @@ from benchmarks.mutation_testing.corpus import cases
 from benchmarks.verifier_faults.edits import Edit
 from benchmarks.verifier_faults.rules import FAULTS, Fault, instance, piece
 from tests.checker.pairs import PAIRS
-from verifier.checker import Accepted, Rejected, check, replay
-from verifier.checker.steps import conclude
+from verifier.checker import Accepted, Rejected, check, conclusion
+from verifier.checker.conclusion import conclude
+from verifier.kernel.instance import JOINED, Instance
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import Affine
 from verifier.problem import Problem
@@ -23,7 +24,6 @@ from verifier.smt.discharge import discharge
 from verifier.smt.forms import form
 from verifier.smt.index_maps import NotStatedError, shown, statements
 from verifier.smt.instance_json import from_json, to_json
-from verifier.smt.instances import JOINED, Instance
 from verifier.terms import Ref, Terms
 from verifier.verdict import Proof
 from verifier.verification import verify
@@ -53,7 +53,7 @@ def test_a_fault_of_a_rule_rejects_a_certificate(monkeypatch: pytest.MonkeyPatch
         ref = conclude(given, refs, terms)
         return Ref(2 * ref.coef, ref.id)
 
-    monkeypatch.setattr(replay, "conclude", doubled)
+    monkeypatch.setattr(conclusion, "conclude", doubled)
     rejected = check(proof.certificate, problem, Answers())
     assert isinstance(rejected, Rejected)
     assert rejected.reason.startswith("Z3 refutes a rule")

@@ -29,11 +29,11 @@ from verifier.checker.scalars import certify
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.jsondata import Cursor
+from verifier.kernel.program.program import in_order
 from verifier.order.context import Context
 from verifier.order.events import TimeProgram
 from verifier.order.from_program import from_program
 from verifier.order.machine import replay
-from verifier.order.meetings import in_order
 from verifier.order.paths import paths
 from verifier.order.text import parse_text
 from verifier.order.verify import verify_time

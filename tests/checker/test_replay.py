@@ -26,9 +26,9 @@ from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.jsondata import parse
 from verifier.problem import Problem
 from verifier.text.digest import digest
+from verifier.text.jsontext import parse
 from verifier.text.parser import parse_text
 from verifier.verdict import Proof
 

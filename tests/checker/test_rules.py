@@ -14,13 +14,13 @@ from verifier.checker.claims import NotShownError, fits
 from verifier.checker.rules import covered, derive
 from verifier.checker.step import Step
 from verifier.domains.floats import Floats
+from verifier.kernel.instance import Piece
 from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import ShapeError
 from verifier.kernel.program.registry import infer_types
 from verifier.kernel.program.types import Mesh, TensorType
+from verifier.ops import REGISTRY
 from verifier.provers.placement import Placed
-from verifier.smt.instances import Piece
 from verifier.terms import ONE, Ref, Terms
 
 PRIMITIVE = sorted(

@@ -48,7 +48,6 @@ def test_certificates_of_training_steps_agree_with_the_schema(name: str) -> None
         {"claims": {"values": {"y": [{"of": "y"}]}, "bodies": {}}},
         {"claims": {"values": {}}},
         {"order": [{"numbers": [0, [1]], "paths": []}]},
-        {"laws": {"output:y": [["commutes"]]}},
         {"peels": [["h", [[0]]]]},
     ],
     ids=str,

@@ -19,7 +19,8 @@ from synthesis.repair.diagnosis import verify
 from tests.training.test_staged import model
 from tests.verifier.test_balanced import ranks, whole
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
 from verifier.text.jsonio import dumps

@@ -15,8 +15,8 @@ from tests.cli.conftest import Command, environment
 from verifier.checker.certificate import seal
 
 CASES = ("MC-01", "MC-09", "OR-07-values", "SG-41", "DS-22")
-"""By relations, in stages, with events, with laws, by single elements."""
-SEARCH = ("verifier.verification", "verifier.provers.relate", "verifier.provers.rewrite.search")
+"""By relations, in stages, with events, in index notation, by single elements."""
+SEARCH = ("verifier.verification", "verifier.provers.relate")
 RUN = """
 import sys
 from agent.cli import main

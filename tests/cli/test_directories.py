@@ -31,7 +31,7 @@ from verifier.certify import certificate
 from verifier.checker import prepare
 from verifier.checker.certificate import sealed as sealed_certificate
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import from_placements
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Program
 from verifier.kernel.program.types import Affine, Mesh, TensorType
 

@@ -6,7 +6,8 @@ import pytest
 
 from synthesis.emit import guarding
 from synthesis.emit.patch import EmitError
-from verifier.kernel.layout import Atom, Layout, from_placements
+from verifier.kernel.layout import Atom, Layout
+from verifier.kernel.placements import from_placements
 
 
 @pytest.mark.parametrize(

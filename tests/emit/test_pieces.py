@@ -14,6 +14,7 @@ from synthesis.emit.imports import import_lines
 from synthesis.emit.library_file import file_stem, literal
 from synthesis.emit.patch import EmitError, check_applies, patch, unified
 from synthesis.emit.styles import style_of
+from synthesis.frontends.torch.captured import dump, load
 from synthesis.plan import ModulePlan
 
 FEEDS = """
@@ -92,7 +93,7 @@ def test_facts_survive_json() -> None:
     whole = facts.ModelFacts(
         "m.py:M", "M", {"n": 1}, "", (module,), forwards, "Loss", (("a", "b"),)
     )
-    assert facts.from_json(facts.to_json(whole)) == whole
+    assert load(facts.ModelFacts, dump(facts.ModelFacts, whole)) == whole
     assert whole.find("a.*.b") == module
     assert whole.find("a.b") is None
 

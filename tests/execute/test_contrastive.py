@@ -17,8 +17,9 @@ from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.plan import Plan
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline, live
-from verifier.kernel.layout import from_placements
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem

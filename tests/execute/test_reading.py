@@ -30,8 +30,10 @@ from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from synthesis.plan import ModulePlan, Plan
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.inline import inline, live
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.inline import inline
+from verifier.kernel.layout import Layout
+from verifier.kernel.live import live
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem

@@ -17,7 +17,8 @@ from verifier import (
     verify_temporal,
 )
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout, from_placements
+from verifier.kernel.layout import Atom, Layout
+from verifier.kernel.placements import from_placements
 from verifier.problem import Problem
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Verdict

@@ -15,6 +15,7 @@ import numpy as np
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
+from verifier.ops import facets
 
 Values = dict[str, Array]
 Call = tuple[str, tuple[int, ...], Array, dict[str, Any]]
@@ -52,7 +53,7 @@ def run(texts: Sequence[str], inputs: Sequence[Mapping[str, Array]]) -> list[Val
         op, _, _, attrs = calls[group[0]]
         given = [calls.pop(r)[2] for r in group]
         try:
-            made = list(lookup(op).meaning(Floats(), given, **attrs))
+            made = list(facets(op).meaning(Floats(), given, **attrs))
         except Exception as error:
             raise WrongError(f"{op}: {error!r}") from error
         for rank, value in zip(group, made, strict=True):
@@ -105,7 +106,7 @@ def _block(
             (values[outs[0]],) = ins
         else:
             full = lookup(op).with_defaults(attrs)
-            values[outs[0]] = np.asarray(lookup(op).meaning(Floats(), *ins, **full))
+            values[outs[0]] = np.asarray(facets(op).meaning(Floats(), *ins, **full))
         _fits(line, values[outs[0]])
     raise ValueError("no return")
 

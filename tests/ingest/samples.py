@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from synthesis.frontends.rank_programs import write_ranks
+from tests.ingest.writing import write_ranks
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.text.parser import parse_text
 

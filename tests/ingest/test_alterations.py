@@ -10,7 +10,8 @@ import pytest
 from synthesis.frontends.rank_programs import read_ranks, verify_ranks
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Trace, Witness
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
+from tests.ingest.writing import write_ranks
 from verifier.verdict import Unknown
 
 

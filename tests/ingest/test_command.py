@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.cli import main
-from synthesis.frontends.rank_programs import write_ranks
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, edit, file, written
+from tests.ingest.writing import write_ranks
 from verifier.text.parser import to_text
 
 

@@ -13,7 +13,7 @@ from synthesis.frontends.rank_programs.form import header
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
-from verifier.kernel.layout import from_placements
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.refute.compare import compare
 from verifier.refute.dedup import run_once

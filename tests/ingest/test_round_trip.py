@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import MODELS, Degrees
 from benchmarks.steps.step import training_step
-from synthesis.frontends.rank_programs import read_ranks, verify_ranks, write_ranks
+from synthesis.frontends.rank_programs import read_ranks, verify_ranks
 from synthesis.repair.diagnosis import verify
 from tests.ingest.graphs import graph, results
 from tests.ingest.samples import DISTRIBUTED, SEQUENTIAL, contract, written
+from tests.ingest.writing import write_ranks
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Affine, Mesh, TensorType

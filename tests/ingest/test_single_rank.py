@@ -17,7 +17,8 @@ from synthesis.frontends.rank_programs.form import header
 from tests.ingest.running import Values, WrongError, run
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.refute.evaluate import evaluate
 from verifier.refute.scatter import piece

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 
 from benchmarks.program_schema import PUBLISHED, published, schema
 from tests.ir.strategies import programs
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Program
 from verifier.kernel.program.attrs import KINDS
+from verifier.ops import REGISTRY
 from verifier.text.digest import to_json
 
 SCHEMA = schema()

@@ -21,14 +21,14 @@ from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic
+from verifier.kernel.instance import Instance, Piece
 from verifier.kernel.layout import Layout
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program.registry import Op, Refused
 from verifier.kernel.program.types import FLOATS
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
+from verifier.ops import REGISTRY, facets
 from verifier.provers.placement import Placed, place
 from verifier.smt import solver as smt
-from verifier.smt.instances import Instance, Piece
 from verifier.smt.pieces import broken, zeros
 
 
@@ -82,7 +82,7 @@ def draw(case: Case, domain: Domain, rng: np.random.Generator) -> list[Array]:
 
 def starts(case: Case) -> Where:
     """The ranks that hold the operands: one coordinate alone where the op reads no other."""
-    key = case.op.traits.source
+    key = facets(case.op.name).source
     if not key:
         return EVERYWHERE
     name, at = str(case.operands.attr("mesh_dim")), case.operands.number(key)
@@ -114,7 +114,7 @@ def expected(case: Case, placed: Placed, wholes: list[Array], domain: Domain) ->
         value = wholes[0]
     else:
         attrs = case.op.with_defaults(dict(placed.attrs))
-        value = np.asarray(case.op.meaning(domain, *wholes, **attrs))
+        value = np.asarray(facets(case.op.name).meaning(domain, *wholes, **attrs))
     if placed.scale == 1:
         return value
     return domain.mul(domain.lift(value), domain.const(placed.scale))
@@ -158,7 +158,7 @@ def _domains(case: Case, seed: int) -> list[Domain]:
         for i, (layout, dtype) in enumerate(zip(case.layouts, case.dtypes, strict=True))
         if any(fold != "sum" for _, fold in layout.partial)
     ]
-    ordered = any(dtype not in FLOATS or i in case.op.traits.rises for i, dtype in folded)
+    ordered = any(dtype not in FLOATS or i in facets(case.op.name).rises for i, dtype in folded)
     if not ordered:
         return [Floats(), Field(seed), Symbolic(("max",))]
     return [Floats(), Symbolic(("max", "rising"))]

@@ -11,9 +11,11 @@ import pytest
 from tests.laws.laws import check, survey
 from tests.laws.samples import Case, cases, forms
 from verifier.domains import Field, Floats
-from verifier.kernel.layout import Layout, from_placements
-from verifier.kernel.ops import REGISTRY, Refused
+from verifier.kernel.layout import Layout
+from verifier.kernel.ops import Refused
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Affine, IRError, Mesh
+from verifier.ops import REGISTRY
 from verifier.provers.placement import Operands, Placed, place
 
 TP = Mesh.of(tp=2)

@@ -18,10 +18,10 @@ from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.domains.functions import FUNCTIONS
 from verifier.kernel.layout import FOLDS
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Affine, Mesh
 from verifier.kernel.program.registry import Op
-from verifier.kernel.program.traits import Bounded
+from verifier.ops import REGISTRY, facets
+from verifier.ops.bounds import Bounded
 
 MESH = Mesh.of(tp=2)
 LOCAL = sorted(
@@ -58,11 +58,16 @@ def draw(
 
 
 def result(op: Op, operands: list[Array], attrs: dict[str, Any]) -> Array:
-    return np.asarray(op.meaning(Floats(), *operands, **attrs))
+    return np.asarray(facets(op.name).meaning(Floats(), *operands, **attrs))
 
 
 def claiming(claim: str) -> list[str]:
-    return [n for n in LOCAL if getattr(REGISTRY[n].traits, claim) not in (None, "", (), False)]
+    return [n for n in LOCAL if _claim(n, claim) not in (None, "", (), False)]
+
+
+def _claim(name: str, claim: str) -> object:
+    known = REGISTRY[name].traits
+    return getattr(known if hasattr(known, claim) else facets(name), claim)
 
 
 @pytest.mark.parametrize("name", claiming("sign"))
@@ -86,7 +91,7 @@ def test_the_least_sign_of_operands_is_kept(name: str) -> None:
 @pytest.mark.parametrize("name", claiming("rises"))
 def test_results_rise_with_operands(name: str) -> None:
     op, rng = REGISTRY[name], np.random.default_rng(0)
-    for (form, attrs), k in [(a, k) for a in applications(op) for k in op.traits.rises]:
+    for (form, attrs), k in [(a, k) for a in applications(op) for k in facets(op.name).rises]:
         operands = draw(op, form, rng)
         more = list(operands)
         more[k] = operands[k] + abs(draw(op, form, rng)[k])
@@ -106,7 +111,7 @@ def test_folds_are_passed_through(name: str) -> None:
     op, rng = REGISTRY[name], np.random.default_rng(0)
     take = {"max": np.maximum, "min": np.minimum, "sum": np.add}
     assert set(take) == set(FOLDS)
-    for (form, attrs), fold in [(a, f) for a in applications(op) for f in op.traits.folds]:
+    for (form, attrs), fold in [(a, f) for a in applications(op) for f in facets(op.name).folds]:
         a, b = draw(op, form, rng), draw(op, form, rng)
         both = [take[fold](x, y) for x, y in zip(a, b, strict=True)]
         assert np.array_equal(
@@ -117,7 +122,8 @@ def test_folds_are_passed_through(name: str) -> None:
 @pytest.mark.parametrize("name", claiming("bounds"))
 def test_results_lie_within_bounds(name: str) -> None:
     op, rng = REGISTRY[name], np.random.default_rng(0)
-    assert op.traits.bounds is not None
+    bounds = facets(op.name).bounds
+    assert bounds is not None
     for form, attrs in applications(op):
         for low, high in ((-3.0, 3.0), (0.5, 2.0), (-2.0, -1.0)):
             if op.traits.needs and high < 0:
@@ -126,14 +132,14 @@ def test_results_lie_within_bounds(name: str) -> None:
             held = [(float(x.min()), float(x.max())) for x in operands]
             made = result(op, operands, attrs)
             given = Bounded(held, attrs, form.shapes, 1, False, made.dtype.kind == "f")
-            least, most = op.traits.bounds(given)
+            least, most = bounds(given)
             assert least - 1e-9 <= made.min() <= made.max() <= most + 1e-9
 
 
-@pytest.mark.parametrize("name", [n for n, op in REGISTRY.items() if op.traits.nothing is not None])
+@pytest.mark.parametrize("name", [n for n in REGISTRY if facets(n).nothing is not None])
 def test_the_number_that_changes_nothing(name: str) -> None:
     op, x = REGISTRY[name], np.random.default_rng(0).uniform(0.1, 2, size=(3, 2))
-    assert np.array_equal(result(op, [x], {op.traits.literal: op.traits.nothing}), x)
+    assert np.array_equal(result(op, [x], {facets(op.name).literal: facets(op.name).nothing}), x)
 
 
 class OnFloats:
@@ -160,7 +166,7 @@ def test_a_function_is_as_it_is_defined(name: str) -> None:
 # names
 
 ROOT = Path(__file__).parents[2] / "verifier"
-APART = ("kernel/ops", "checker")
+APART = ("kernel/composites", "kernel/movements", "kernel/ops", "ops/", "checker")
 """The declarations; and the checker, whose tables are its own on purpose."""
 WORDS = frozenset(
     {*FOLDS, "reshape", "slice", "concat", "scan", "only", "full", "expand", "permute"}
@@ -187,9 +193,11 @@ ALLOWED: dict[str, str] = {
     "domains/symbolic.py": "exp reciprocal rsqrt",
     # the activations that an attribute may name
     "kernel/program/attrs.py": "gelu gelu_tanh relu sigmoid silu tanh",
+    # messages, which may be waited for
+    "kernel/program/program.py": "recv",
     # messages along a ring
     "order/from_program.py": "reduce_to ring_shift",
-    # laws about these very ops, on terms and in index notation
+    # laws about these very ops, in index notation
     "provers/canonical/entries.py": (
         "amax cumsum index_add le lt pad put_along sqrt take take_along where"
     ),
@@ -204,11 +212,6 @@ ALLOWED: dict[str, str] = {
     "provers/relate/relayout.py": "all_reduce reduce_scatter",
     "provers/relate/scans.py": "add",
     "provers/relate/strategies.py": "all_gather all_to_all broadcast pad ring_shift scatter send",
-    "provers/rewrite/blocks.py": "reciprocal where",
-    "provers/rewrite/edges.py": "eq le lt ne pad where",
-    "provers/rewrite/runs.py": "flip take_along",
-    "provers/rewrite/steps.py": "amax",
-    "provers/rewrite/sums.py": "amax exp log",
     "provers/scalars/cases.py": "dropout_mask",
     "smt/equalities.py": "amax cast dropout_mask index_add put_along",
     # how these very ops follow extents, literals and coordinates

@@ -11,9 +11,9 @@ from tests.laws.samples import forms
 from verifier.domains import Field, Floats
 from verifier.domains.base import Array, Domain
 from verifier.kernel.inline import inline
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
 from verifier.kernel.program.registry import Op
+from verifier.ops import REGISTRY, facets
 from verifier.refute.evaluate import evaluate
 
 STEP = 1e-6
@@ -42,8 +42,9 @@ def applications(op: Op) -> list[tuple[Program, Program]]:
             b.output(out_name)
             back.input("y", b.types[out_name])
             back.input("ct", b.types[out_name])
-            assert op.vjp_rule is not None
-            cts = op.vjp_rule(back, names, ["y"], ["ct"], op.with_defaults(dict(attrs)))
+            rule = facets(op.name).vjp_rule
+            assert rule is not None
+            cts = rule(back, names, ["y"], ["ct"], op.with_defaults(dict(attrs)))
             for i, ct in enumerate(cts):
                 if ct is not None and form.dtypes[i] == "f32":
                     back.output(ct, "grad", f"i{i}")
@@ -74,7 +75,9 @@ def run(program: Program, values: dict[str, Array], domain: Domain) -> list[Arra
 APART = ("collective", "movement", "create")
 """Kinds whose vjp moves a cotangent between ranks, or that have no float operand."""
 DIFFERENTIABLE = sorted(
-    n for n, op in REGISTRY.items() if op.vjp_rule and op.kind not in APART and n not in STRAIGHT
+    n
+    for n, op in REGISTRY.items()
+    if facets(op.name).vjp_rule and op.kind not in APART and n not in STRAIGHT
 )
 
 
@@ -129,7 +132,7 @@ def _dot(field: Field, a: Array, b: Array) -> Array:
 def test_every_op_with_float_operands_has_a_vjp_or_a_reason() -> None:
     mesh = Mesh.of(tp=3)
     for name, op in REGISTRY.items():
-        if op.vjp_rule is not None or op.kind in ("control", "create", "movement"):
+        if facets(op.name).vjp_rule is not None or op.kind in ("control", "create", "movement"):
             continue
         if op.expand is not None:
             continue  # expanded, or the backward of another composite

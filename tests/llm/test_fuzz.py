@@ -19,7 +19,7 @@ from agent.llm.source import CUT, LONGEST_STRING, prepared
 from synthesis.repair import KINDS
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
-from verifier.kernel.ops import REGISTRY
+from verifier.ops import REGISTRY
 from verifier.text.parser import parse_text, to_text
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from synthesis.assign import options
 from synthesis.repair import KINDS
 from synthesis.roles import Module, Param
 from synthesis.tactics import TACTICS
-from verifier.kernel.ops import REGISTRY
+from verifier.ops import REGISTRY
 from verifier.order.checks import CHECKS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -13,10 +13,11 @@ from torch.nn import functional
 from tests.ops.clipping import clip_by_global_norm
 from tests.ops.running import run
 from verifier.domains.base import Array
-from verifier.domains.rounding import FORMATS, round_to
+from verifier.kernel.composites.formats import FORMATS
 from verifier.kernel.inline import inline
 from verifier.kernel.program import Attr, Builder, TensorType
 from verifier.kernel.program import attrs as kinds
+from verifier.ops.precision import rounded as round_to
 from verifier.refute.evaluate import evaluate
 
 pytestmark = pytest.mark.torch

@@ -10,8 +10,8 @@ from tests.laws.samples import forms
 from tests.ops.running import program
 from verifier.domains.base import Array
 from verifier.kernel.inline import inline
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import IRError, Mesh, Program
+from verifier.ops import REGISTRY
 from verifier.refute.evaluate import evaluate
 
 STEP = 1e-6

@@ -9,7 +9,8 @@ import pytest
 from synthesis.autodiff import grad
 from tests.ops.running import judged
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
 from verifier.verdict import Proof, Unknown
 

@@ -31,7 +31,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, out / name, ignore=skip)
     shutil.copy(ROOT / "pyproject.toml", out)
     for name in OPS:
-        shutil.copy(HERE / f"{name}.py", out / "verifier" / "kernel" / "ops")
+        shutil.copy(HERE / f"{name}.py", out / "verifier" / "ops")
     with (out / "synthesis/frontends/torch/aten/views.py").open("a", encoding="utf-8") as file:
         file.write(CAPTURE)
     return out

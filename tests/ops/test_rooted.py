@@ -8,8 +8,8 @@ import pytest
 from synthesis.autodiff import grad
 from tests.ops.running import judged
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import from_placements
 from verifier.kernel.ops import Refused
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.kernel.rank_sets import regions
 from verifier.refute.evaluate import simulate
@@ -87,7 +87,7 @@ def test_they_are_adjoint() -> None:
 
 
 def test_a_pending_sum_does_not_split_over_its_own_ranks() -> None:
-    from verifier.kernel.ops import REGISTRY
+    from verifier.ops import REGISTRY
     from verifier.provers.placement import Operands, place
 
     op = REGISTRY["scatter"]

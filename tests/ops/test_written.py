@@ -7,8 +7,8 @@ from itertools import islice
 import pytest
 
 from tests.laws.samples import forms
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program import Builder, Mesh, TensorType
+from verifier.ops import REGISTRY
 from verifier.text.digest import to_json
 from verifier.text.jsonio import from_json
 from verifier.text.parser import parse_text

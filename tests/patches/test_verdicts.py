@@ -24,7 +24,7 @@ FIRST = 100_000
 """Seeds far from those of `make patches`."""
 RANDOM = 12
 """Models drawn."""
-EVERY = 9
+EVERY = 12
 """Of how many attacks, of their twins and of the models drawn, one is no campaign."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from agent.report.model import Collective, ModuleRow, Parameter, Phase, Place, SourceLine
+from agent.report.model import Collective, ModuleRow, Parameter, Phase, SourceLine
 
 FILE = "transformers/models/llama/modeling_llama.py"
 HIDDEN, FFN, VOCAB, LAYERS, KV = 64, 176, 512, 4, 32
@@ -48,26 +48,26 @@ DUAL = "Dual of the forward collective."
 WHOLE = 2 * 32 * HIDDEN * 4
 WEIGHTS = 4 * (2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * HIDDEN * FFN) // 2
 
-# operation | mesh dim | pass | module | times | bytes | side | reason
+# operation | mesh dim | pass | module | times | bytes | reason
 COLLECTIVES = f"""
-reduce_scatter|tp|forward|model.embed_tokens|1|{WHOLE}|output|{PENDING}
-all_gather|tp|forward|{BLOCK}self_attn|{LAYERS}|{WHOLE}|input|One gather serves q, k and v.
-reduce_scatter|tp|forward|{BLOCK}self_attn.o_proj|{LAYERS}|{WHOLE}|output|{PENDING}
-all_gather|tp|forward|{BLOCK}mlp|{LAYERS}|{WHOLE}|input|gate and up need the whole sequence.
-reduce_scatter|tp|forward|{BLOCK}mlp.down_proj|{LAYERS}|{WHOLE}|output|{PENDING}
-all_gather|tp|forward|lm_head|1|{WHOLE}|input|The logits need every position.
-all_reduce|tp|forward|lm_head|2|512|output|Largest logit and sum of exponentials of each row.
-reduce_scatter|tp|backward|lm_head|1|{WHOLE}|input|{DUAL}
-all_gather|tp|backward|{BLOCK}mlp.down_proj|{LAYERS}|{WHOLE}|output|{DUAL}
-reduce_scatter|tp|backward|{BLOCK}mlp|{LAYERS}|{WHOLE}|input|{DUAL}
-all_gather|tp|backward|{BLOCK}self_attn.o_proj|{LAYERS}|{WHOLE}|output|{DUAL}
-reduce_scatter|tp|backward|{BLOCK}self_attn|{LAYERS}|{WHOLE}|input|{DUAL}
-all_gather|tp|backward|model.embed_tokens|1|{WHOLE}|output|{DUAL}
-all_gather|dp|forward|model.layers.*|{LAYERS}|{WEIGHTS}|parameter|fsdp gathers the block.
-reduce_scatter|dp|backward|model.layers.*|{LAYERS}|{WEIGHTS}|parameter|fsdp sums the gradients.
-all_reduce|tp|backward|model.layers.*|{LAYERS}|{8 * HIDDEN}|parameter|Norm weights see a slice each.
-all_gather|dp|forward|model|1|{4 * VOCAB * HIDDEN}|parameter|fsdp gathers embedding, norm and head.
-reduce_scatter|dp|backward|model|1|{4 * VOCAB * HIDDEN}|parameter|fsdp sums their gradients.
+reduce_scatter|tp|forward|model.embed_tokens|1|{WHOLE}|{PENDING}
+all_gather|tp|forward|{BLOCK}self_attn|{LAYERS}|{WHOLE}|One gather serves q, k and v.
+reduce_scatter|tp|forward|{BLOCK}self_attn.o_proj|{LAYERS}|{WHOLE}|{PENDING}
+all_gather|tp|forward|{BLOCK}mlp|{LAYERS}|{WHOLE}|gate and up need the whole sequence.
+reduce_scatter|tp|forward|{BLOCK}mlp.down_proj|{LAYERS}|{WHOLE}|{PENDING}
+all_gather|tp|forward|lm_head|1|{WHOLE}|The logits need every position.
+all_reduce|tp|forward|lm_head|2|512|Largest logit and sum of exponentials of each row.
+reduce_scatter|tp|backward|lm_head|1|{WHOLE}|{DUAL}
+all_gather|tp|backward|{BLOCK}mlp.down_proj|{LAYERS}|{WHOLE}|{DUAL}
+reduce_scatter|tp|backward|{BLOCK}mlp|{LAYERS}|{WHOLE}|{DUAL}
+all_gather|tp|backward|{BLOCK}self_attn.o_proj|{LAYERS}|{WHOLE}|{DUAL}
+reduce_scatter|tp|backward|{BLOCK}self_attn|{LAYERS}|{WHOLE}|{DUAL}
+all_gather|tp|backward|model.embed_tokens|1|{WHOLE}|{DUAL}
+all_gather|dp|forward|model.layers.*|{LAYERS}|{WEIGHTS}|fsdp gathers the block.
+reduce_scatter|dp|backward|model.layers.*|{LAYERS}|{WEIGHTS}|fsdp sums the gradients.
+all_reduce|tp|backward|model.layers.*|{LAYERS}|{8 * HIDDEN}|Norm weights see a slice each.
+all_gather|dp|forward|model|1|{4 * VOCAB * HIDDEN}|fsdp gathers embedding, norm and head.
+reduce_scatter|dp|backward|model|1|{4 * VOCAB * HIDDEN}|fsdp sums their gradients.
 """
 
 
@@ -99,7 +99,7 @@ def collectives() -> tuple[Collective, ...]:
 
 
 def _collective(line: str) -> Collective:
-    op, mesh_dim, phase, where, count, size, at, reason = line.split("|")
+    op, mesh_dim, phase, where, count, size, reason = line.split("|")
     return Collective(
         op=op,
         mesh_dim=mesh_dim,
@@ -107,6 +107,5 @@ def _collective(line: str) -> Collective:
         where=where,
         count=int(count),
         bytes=int(size),
-        at=cast("Place", at),
         reason=reason,
     )

@@ -138,7 +138,6 @@ def proved() -> Report:
                 "scan.induction": 2,
                 "take.window": 2,
             },
-            side_conditions=87,
             z3_queries=31,
             z3_seconds=0.184,
             seconds=0.912,
@@ -150,10 +149,7 @@ def proved() -> Report:
         ),
         refuter=RefuterFacts(
             result="no difference",
-            trials=3,
             prime="2^61 − 1",
-            extents="batch 2, sequence 4, hidden 16",
-            seed=0,
             seconds=0.143,
         ),
         execution=Execution(
@@ -230,7 +226,6 @@ def proved() -> Report:
                 "z3-solver": "4.15.4",
                 "numpy": "2.3.5",
             },
-            seeds={"refuter": 0, "execution": 1234},
             hashes={
                 "plan.json": "b1946ac92492d2347c6235b4d2611184",
                 "model source": "591785b794601e212b260e25925636fd",

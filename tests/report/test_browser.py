@@ -86,11 +86,11 @@ def test_everything_is_there_without_javascript(
     assert any("fully_shard" in line for line in seen["diff"])
 
 
-def test_wrong_element_is_marked(browser: Chromium, pages: dict[str, Path]) -> None:
+def test_inputs_of_the_smallest_case_are_drawn(browser: Chromium, pages: dict[str, Path]) -> None:
     browser.open(pages["refuted"], 800, script=False)
     assert browser.evaluate(SEEN)["badge"] == ["Refuted"]
-    marked = "[...document.querySelectorAll('.wide .wrong, .narrow .wrong')]"
-    assert browser.evaluate(f"{marked}.filter(e => e.checkVisibility()).length") == 2
+    drawn = "[...document.querySelectorAll('.wide .entry, .narrow .entry')]"
+    assert browser.evaluate(f"{drawn}.filter(e => e.checkVisibility()).length") == 8
     assert "y = h @ self.w2" in browser.evaluate("document.body.innerText")
 
 

@@ -82,7 +82,7 @@ def test_counterexample_names_place_values_and_fixes() -> None:
         "`examples/mlp.py:14`",
         "`y[0, 0]` is expected to be `2` and is `1`",
         "- proved: `all_reduce %5, axis=tp`",
-        "- refuted: `all_gather %5, axis=tp, dim=1`",
+        "- proved: `reduce_scatter %5, axis=tp, dim=0`",
     ):
         assert part in page
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Atom, Layout, from_placements
+from verifier.kernel.layout import Atom, Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
 
 Case = tuple[Program, Program, Contract]

@@ -3,7 +3,8 @@
 import pytest
 
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.refute.scale_down import Resized, resize
 from verifier.refute.scale_down.resized import smaller_mesh
 from verifier.refute.search import refute

@@ -6,7 +6,8 @@ import pytest
 
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Atom, Layout, from_placements, whole
+from verifier.kernel.layout import Atom, Layout, whole
+from verifier.kernel.placements import from_placements
 from verifier.problem import Problem
 from verifier.refute.scale_down import Resized, resize
 from verifier.text.parser import parse_text

@@ -9,7 +9,7 @@ from synthesis.repair.diagnosis import verify
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
-from verifier.kernel.layout import from_placements
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.refute.compare import compare

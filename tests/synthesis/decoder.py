@@ -11,7 +11,8 @@ from synthesis.hardware import Cluster, load
 from synthesis.lower import Lowered
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import output_key
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh, Source, TensorType

@@ -11,7 +11,8 @@ from synthesis.cost import estimate, prices
 from synthesis.kernels import kernels
 from synthesis.share import share
 from tests.synthesis import decoder
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from synthesis.localize import Reading, localize, regroup_whole, source_layout
-from verifier.kernel.layout import Atom, Layout, from_placements, normal
+from verifier.kernel.layout import Atom, Layout, normal
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Affine
 

@@ -8,15 +8,17 @@ from fractions import Fraction
 
 import pytest
 
+from benchmarks.placements import cheapest, lowered
 from synthesis.autodiff import grad
-from synthesis.optimum.best import Bound, cheapest, lower_bound, lowered
+from synthesis.optimum.best import Bound, lower_bound
 from synthesis.optimum.linear import Linear, bound, solve
 from synthesis.optimum.space import PICO, Restriction
 from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.scoring import Candidate
 from tests.synthesis import decoder
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from synthesis.redistribute import path, volumes
 from verifier.domains.floats import Floats
-from verifier.kernel.layout import Atom, Layout, from_placements, normal
+from verifier.kernel.layout import Atom, Layout, normal
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.refute.evaluate import simulate

@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from agent.translation.trial import Trial
-from synthesis.frontends.torch import observed
+from synthesis.frontends.torch import captured, observed
 from synthesis.frontends.torch.request import InputSpec
 
 HERE = Path(__file__).parent
@@ -52,7 +52,8 @@ def try_all(targets: Sequence[str], folder: Path) -> list[observed.Observed | st
     for number in range(len(targets)):
         report = json.loads((folder / str(number) / "report.json").read_text())
         error = report.get("error")
-        out.append(error["message"] if error else observed.load(folder / str(number)))
+        text = "" if error else (folder / str(number) / captured.RESULT).read_text()
+        out.append(error["message"] if error else captured.load(observed.Observed, text))
     return out
 
 

@@ -10,7 +10,8 @@ from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
 from verifier.kernel.program import Mesh
-from verifier.kernel.program.where import members
+from verifier.kernel.program.groups import members
+from verifier.ops import facets
 from verifier.provers.relate import Fact
 from verifier.refute.scatter import copies, gather, piece
 from verifier.terms import Ref, Terms
@@ -62,9 +63,9 @@ class Meaning:
                 return args[0].reshape(term.shape)
             case "cast":
                 kind = {"bool": "bool", "int": "i64", "u8": "u8"}[term.attrs[0]]
-                return lookup("cast").meaning(FLOATS, args[0], dtype=kind)
+                return facets("cast").meaning(FLOATS, args[0], dtype=kind)
             case "pow":
-                return lookup("pow").meaning(FLOATS, _float(args[0]), exponent=term.attrs[0])
+                return facets("pow").meaning(FLOATS, _float(args[0]), exponent=term.attrs[0])
             case _:
                 names = ATTRS.get(term.op, ())
                 attrs = dict(zip(names, term.attrs, strict=True))
@@ -72,7 +73,7 @@ class Meaning:
                     args[1] = args[1].astype(np.int64)
                 if term.op in ("index_add", "put_along"):
                     attrs["size"] = term.shape[attrs.get("dim", 0)]
-                return lookup(term.op).meaning(FLOATS, *args, **attrs)
+                return facets(term.op).meaning(FLOATS, *args, **attrs)
 
 
 ATTRS: dict[str, tuple[str, ...]] = {

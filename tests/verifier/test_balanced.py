@@ -3,7 +3,8 @@
 import pytest
 
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.provers.relate import Rules, initial, relate, satisfied
 from verifier.provers.sequential import as_terms

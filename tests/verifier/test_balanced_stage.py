@@ -7,7 +7,8 @@ import pytest
 from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.problem import Problem
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof

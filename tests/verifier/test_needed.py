@@ -8,7 +8,7 @@ import pytest
 from verifier.analysis.definedness import in_scope, needed
 from verifier.domains.floats import Floats
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.registry import REGISTRY
+from verifier.ops import REGISTRY
 from verifier.refute.evaluate import run_node
 from verifier.text.parser import parse_text
 

@@ -12,7 +12,8 @@ from verifier.checker import Accepted, check
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Balanced, Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.refute.premises import Premises

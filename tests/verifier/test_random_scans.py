@@ -14,7 +14,8 @@ from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Attr, Builder, IRError, Mesh, Program, TensorType
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import regions

@@ -13,7 +13,8 @@ from tests.verifier.meaning import Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements, whole
+from verifier.kernel.layout import Layout, whole
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Program, TensorType
 from verifier.kernel.program.types import NO_MESH, Mesh
 from verifier.problem import Problem

@@ -7,7 +7,7 @@ import pytest
 from synthesis.repair import Edit, apply
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import from_placements
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.problem import Problem
 from verifier.provers.relate import Rules, initial, relate, satisfied

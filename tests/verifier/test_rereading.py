@@ -12,8 +12,8 @@ from tests.laws.samples import layouts
 from verifier.checker import Accepted, check
 from verifier.checker.claims import Claim, NotShownError, Row
 from verifier.checker.parts import part
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import process_groups
 from verifier.problem import Problem
 from verifier.provers.relate import Fact
 from verifier.provers.relate.relayout import addends, home

@@ -12,7 +12,8 @@ from tests.verifier.meaning import FLOATS, Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, output_key
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, TensorType
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import ranks_where

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from verifier.kernel.inline import live
+from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr, TensorType

@@ -8,7 +8,7 @@ classes.
 from fractions import Fraction
 
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.registry import compares, traits
+from verifier.ops import compares, facets
 
 Marks = dict[str, set[int]]
 ASIDE, THERE = (-1, 0, 1), (0,)
@@ -36,7 +36,7 @@ def _visit(
             _visit(node.body, inner, {i.name: known[v] for i, v in passed if v in known}, found)
             continue
         if compares(node.op):
-            around = ASIDE if traits(node.op).rises else THERE
+            around = ASIDE if facets(node.op).rises else THERE
             for value, mark in (node.inputs, node.inputs[::-1]):
                 for name in origin.get(value, ()) if mark in known else ():
                     found.setdefault(name, set()).update(known[mark] + step for step in around)

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from verifier.analysis.replication import alike, positive
 from verifier.checker.claims import Claim, Row, need
+from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Atom, Dim, Layout, bound, normal
+from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
+from verifier.kernel.rank_sets import Regions
 from verifier.terms import Ref, Terms
 
 KINDS = frozenset({"addend", "piece", "share", "spread", "home", "digits"})
 """Claims that rest on one other claim about the same value."""
+
+
+Part = Callable[[Row, Sequence[Claim], str, Terms, Mesh], Ref]
+"""The term of a claim that rests on one other claim about a value of this name."""
+
+
+def known_part(program: Program, contract: Contract, places: Regions) -> Part:
+    """`part` with what is known of the values of a program."""
+    about, signs = alike(program, contract, places), positive(program)
+
+    def known(row: Row, parts: Sequence[Claim], value: str, terms: Terms, mesh: Mesh) -> Ref:
+        need(not KINDS.isdisjoint(row.rule.split(":")[1:2]), f"rule {row.rule}")
+        return part(row, parts, value, about[value], value in signs, terms, mesh)
+
+    return known
 
 
 def part(

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from verifier.kernel.inline import inline
+from verifier.kernel.ops import OWN
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.text.digest import digest
@@ -24,6 +25,8 @@ class Prepared:
     problem: Problem
     written: Program
     """The distributed program as given."""
+    others: frozenset[str]
+    """Ops of both programs that are not declared in `verifier/kernel/ops`."""
     renamed: dict[int, dict[str, str]] = field(default_factory=dict[int, dict[str, str]])
     """By the `id` of each program in `written`, what results of composite ops are called now."""
 
@@ -43,7 +46,9 @@ class Prepared:
 def prepare(problem: Problem) -> Prepared:
     """Raises IRError: a program that is not well formed."""
     sequential = well_formed(shared(problem.sequential))
-    out = Prepared(problem, well_formed(shared(problem.distributed)))
+    written = well_formed(shared(problem.distributed))
+    ops = frozenset(n.op for program in (sequential, written) for _, n in program.distinct())
+    out = Prepared(problem, written, ops - OWN)
     sequential, distributed = inline(sequential), inline(out.written, names=out.renamed)
     out.problem = replace(problem, sequential=sequential, distributed=distributed)
     return out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from verifier.checker.certificate import sealed
 from verifier.checker.prepared import Prepared
 from verifier.checker.replay import Rejected, Result, check
-from verifier.verdict import Acceptance, Proof
+from verifier.proof import Acceptance, Proof
 
 if TYPE_CHECKING:
     from verifier.provers.scalars.answers import Decision

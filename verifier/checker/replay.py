@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from verifier.analysis.garbage import no_collection
-from verifier.analysis.replication import alike, positive
 from verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal
 from verifier.checker.claims import (
     Claim,
@@ -22,34 +21,28 @@ from verifier.checker.claims import (
     stands,
 )
 from verifier.checker.induction import enters, follows, kept, likewise
-from verifier.checker.moves import join, move
-from verifier.checker.parts import KINDS, blocks, part
+from verifier.checker.joins import JOINS, join
 from verifier.checker.prepared import Prepared, prepare
 from verifier.checker.rules import real
-from verifier.checker.steps import Steps, conclude
+from verifier.checker.steps import Steps
 from verifier.kernel.contract import Contract, ContractError, output_key
 from verifier.kernel.contract import check as check_contract
-from verifier.kernel.inline import inline
+from verifier.kernel.instance import JOINED
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError, MalformedError
 from verifier.kernel.program.jsondata import Cursor
-from verifier.kernel.program.program import Node, Program
+from verifier.kernel.program.program import Node, Program, in_order
 from verifier.kernel.program.types import mesh_dims
 from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
-from verifier.order.meetings import in_order
 from verifier.problem import Problem
 from verifier.provers.sequential import Scan, Sequential, as_terms
 from verifier.scope import scope_of
-from verifier.smt.instances import JOINED
 from verifier.terms import Ref, Terms
-from verifier.terms.told import Told
-from verifier.text.digest import digest
-from verifier.text.wellformed import shared, well_formed
 
 if TYPE_CHECKING:
-    from verifier.provers.rewrite.steps import Path
+    from verifier.checker.parts import Part
     from verifier.provers.scalars.answers import Decision
     from verifier.smt.answers import Answers, Summary
 
@@ -95,14 +88,18 @@ Stated = tuple[list[tuple[Row, Claim, str]], list[Claim]]
 
 
 PARTS = {
-    "laws of terms": "verifier.provers.rewrite",
+    "composite ops": "verifier.kernel.composites",
+    "further ops": "verifier.ops",
     "index notation": "verifier.provers.canonical",
     "cross entropies opened": "verifier.provers.cross_entropy",
     "loop peeling": "verifier.kernel.peeling",
+    "further relations": "verifier.checker.parts",
+    "values that change ranks": "verifier.kernel.movements",
     "order in time": "verifier.checker.order",
     "single elements": "verifier.checker.scalars",
 }
-"""What a certificate may ask for besides rules for claims, and the room that is loaded for it."""
+"""What programs or a certificate may ask for besides rules for claims, and the room that is loaded
+for it."""
 
 
 OTHER_VERSION = (
@@ -111,7 +108,9 @@ OTHER_VERSION = (
 )
 
 
-class _BrokenError(Exception):
+class BrokenError(Exception):
+    """What is rejected, and where."""
+
     def __init__(self, reason: str, where: str) -> None:
         super().__init__(reason)
         self.rejected = Rejected(reason, where)
@@ -138,31 +137,33 @@ def check(
         contract = given.problem.contract
         _readable(given.problem)
         if discharge is not None and (why := discharge.differ(given.problem)):
-            raise _BrokenError("the programs differ on numbers", why)
+            raise BrokenError("the programs differ on numbers", why)
         at = Cursor(certificate, "certificate")
         if at["version"].value != VERSION:
-            raise _BrokenError(OTHER_VERSION.format(at["version"].value), "version")
+            raise BrokenError(OTHER_VERSION.format(at["version"].value), "version")
         if _by_elements(certificate):
             _timely(at["order"], given)
-            return _again(certificate, given, evaluated)
+            from verifier.checker.scalars import again
+
+            _runnable(regions(distributed))
+            need(not contract.balanced, "what the contract assumes has no part in a comparison")
+            return again(certificate, given, evaluated, _assumed(contract), _used(at, given, None))
         _header(at, given)
         _timely(at["order"], given)
-        opened, labels = _opened(at, sequential)
-        one = as_terms(_cut(at, opened), Terms() if discharge is None else Told())
+        opened, labels = _rewritten(at, sequential)
+        one = as_terms(opened, Terms() if discharge is None else discharge.table())
         walk = _Walk(distributed, contract, at)
         known = walk.top(one, at["claims"])
-        laws = dict(at["laws"].entries()) if "laws" in at else {}
-        _outputs(at["outputs"], one, distributed, contract, known, laws)
+        _outputs(at["outputs"], one, distributed, contract, known)
         assumed = *_assumed(contract), *labels
-        walk.told.tables = list(_tables(one))
-        steps = discharge.settle(walk.told, conclude) if discharge is not None else None
+        steps = _settled(discharge, walk.told, one) if discharge is not None else None
         if steps is not None and steps.refuted:
             return Rejected(f"Z3 refutes a rule: {steps.refuted[0]}", "the rules of the checker")
         if steps is not None and steps.terms.wrong:
             return Rejected(f"numbers refute an equality: {steps.terms.wrong}", "the terms")
-        used = _used(at, one)
+        used = _used(at, given, one, walk.parts)
         return Accepted(walk.count, scope_of(sequential, distributed), assumed, steps, rests=used)
-    except _BrokenError as broken:
+    except BrokenError as broken:
         return broken.rejected
     except NotShownError as error:
         return Rejected(str(error), "the programs")
@@ -176,36 +177,23 @@ def check(
         return Rejected("nested too deeply", "certificate")
 
 
-def _again(certificate: Mapping[str, Any], given: Prepared, evaluated: Decision | None) -> Result:
-    """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
-    from verifier.checker.scalars import ENGINE, ReplayError, in_fields, replay
-
-    problem = given.problem
-    _runnable(regions(problem.distributed))
-    need(not problem.contract.balanced, "what the contract assumes has no part in a comparison")
-    if certificate.get("indices") != {}:
-        return Rejected("it is about some values of the integer inputs only", "indices")
-    try:
-        found = replay(certificate, given, evaluated)
-        engine = ENGINE + in_fields(given)
-    except ReplayError as error:
-        return Rejected(str(error), "the comparison")
-    assumed = (*_assumed(problem.contract), *found.assumptions)
-    used = _used(Cursor(certificate, "certificate"), None)
-    return Accepted(len(found.forms), found.scope, assumed, engine=engine, rests=used)
-
-
-def _used(at: Cursor, one: Sequential | None) -> tuple[str, ...]:
-    """Which of `PARTS` was needed."""
+def _used(
+    at: Cursor, given: Prepared, one: Sequential | None, parts: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Which of `PARTS` was needed, some of which the walk knows."""
+    rooms = {lookup(op).room for op in given.others}
+    declared = [PARTS[name] for name in ("composite ops", "values that change ranks")]
     said = {
-        "laws of terms": "laws" in at,
+        "composite ops": declared[0] in rooms,
+        "values that change ranks": declared[1] in rooms,
+        "further ops": not rooms.issubset(declared),
         "index notation": one is not None and _keyed(one),
         "cross entropies opened": "opened" in at,
         "loop peeling": "peels" in at,
         "order in time": bool(at["order"].items()),
         "single elements": one is None,
     }
-    return tuple(name for name in PARTS if said[name])
+    return tuple(name for name in PARTS if name in parts or said.get(name))
 
 
 def _keyed(one: Sequential) -> bool:
@@ -213,30 +201,32 @@ def _keyed(one: Sequential) -> bool:
     return "keys" in vars(one) or any(_keyed(scan.inner) for scan in one.scans)
 
 
-def _tables(one: Sequential) -> Iterator[Told]:
+def _settled(discharge: Answers, told: Steps, one: Sequential) -> Summary:
+    """What is answered about the steps that were told, and about equal terms."""
+    from verifier.checker.conclusion import conclude
+
+    told.tables = list(_tables(one))
+    return discharge.settle(told, conclude)
+
+
+def _tables(one: Sequential) -> Iterator[Terms]:
     """The terms of a program, and of the bodies of its repeated blocks."""
-    if isinstance(one.terms, Told):
-        yield one.terms
+    yield one.terms
     for inner in {id(scan.inner): scan.inner for scan in one.scans}.values():
         yield from _tables(inner)
-
-
-def _taken(terms: Terms, a: Ref, b: Ref) -> None:
-    if isinstance(terms, Told):
-        terms.same(a, b)
 
 
 def _timely(at: Cursor, given: Prepared) -> None:
     if in_order(given.problem.distributed):
         if at.items():
-            raise _BrokenError("events of a program that has none", "order")
+            raise BrokenError("events of a program that has none", "order")
         return
     from verifier.checker.order import in_time
 
     try:
         in_time(at, given)
     except NotShownError as error:
-        raise _BrokenError(str(error), "order") from None
+        raise BrokenError(str(error), "order") from None
 
 
 def _runnable(places: Regions) -> Regions:
@@ -254,11 +244,6 @@ def _by_elements(certificate: object) -> bool:
     if not isinstance(certificate, dict):
         return False
     return cast(dict[str, Any], certificate).get("kind") == ELEMENTWISE
-
-
-def _plain(program: Program) -> Program:
-    real(program := inline(well_formed(shared(program))))
-    return program
 
 
 def _readable(problem: Problem) -> None:
@@ -280,58 +265,22 @@ def _readable(problem: Problem) -> None:
 
 def _header(at: Cursor, given: Prepared) -> None:
     keys = ("sequential", "distributed", "mesh", "contract", "layouts", "ranks", "blocks", "claims")
-    at.only("version", *keys, "outputs", "peels", "laws", "opened", "order", "seal")
+    at.only("version", *keys, "outputs", "peels", "opened", "order", "seal")
     for key, value in header(given).items():
         if json.dumps(at[key].value, sort_keys=True) != json.dumps(value, sort_keys=True):
-            raise _BrokenError(f"the certificate is about another {key}", key)
+            raise BrokenError(f"the certificate is about another {key}", key)
     if at["seal"].value != seal(at.object()):
-        raise _BrokenError("the certificate was changed after it was written", "seal")
+        raise BrokenError("the certificate was changed after it was written", "seal")
 
 
-def _opened(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
-    """The one-device program, its cross entropies opened up where the certificate says so, and
-    what that assumes of the labels."""
-    if "opened" not in at:
+def _rewritten(at: Cursor, sequential: Program) -> tuple[Program, tuple[str, ...]]:
+    """The one-device program that the claims are about, and what that assumes of labels."""
+    if "opened" not in at and "peels" not in at:
         return sequential, ()
-    from verifier.provers.cross_entropy import open_entropy
+    from verifier.checker.rewritten import cut, opened
 
-    for bare in (False, True):
-        opened, labels = open_entropy(sequential, unmarked=True, bare=bare)
-        if at["opened"].text() == digest(opened):
-            return _plain(opened), labels
-    raise _BrokenError("the one-device program is opened up otherwise", "opened")
-
-
-def _cut(at: Cursor, sequential: Program) -> Program:
-    """The one-device program with those steps of repeated blocks written out that are named."""
-    if "peels" not in at:
-        return sequential
-    from verifier.kernel.peeling import Peel, PeelError, peeled
-
-    peels: list[Peel] = []
-    for item in at["peels"].items():
-        block, kept = _pair(item)
-        runs = [(a.integer(), b.integer()) for a, b in map(_pair, kept.items())]
-        peels.append(Peel(block.text(), tuple(runs)))
-    try:
-        return _plain(peeled(sequential, peels)) if peels else sequential
-    except PeelError as error:
-        raise _BrokenError(str(error), "peels") from None
-
-
-def _law(at: Cursor) -> tuple[str, Path]:
-    """A step of laws: its name, then where the term stands."""
-    found = at.items()
-    if not found:
-        raise at.fail("no step", '["law", ...]')
-    return found[0].text(), tuple(part.integer() for part in found[1:])
-
-
-def _pair(at: Cursor) -> tuple[Cursor, Cursor]:
-    found = at.items()
-    if len(found) != 2:
-        raise at.fail("not a pair", "[..., ...]")
-    return found[0], found[1]
+    found, labels = opened(at, sequential)
+    return cut(at, found), labels
 
 
 def _outputs(
@@ -340,43 +289,31 @@ def _outputs(
     program: Program,
     contract: Contract,
     known: Known,
-    laws: Mapping[str, Cursor],
 ) -> None:
-    """Each output of the one-device program is there, as the contract asks.
-
-    Those in `laws` may be another term, which the steps there take to the one asked for.
-    """
+    """Each output of the one-device program is there, as the contract asks."""
     keys = [output_key(o) for o in one.program.outputs]
     values = {output_key(o): o.value for o in program.outputs}
     at.only(*keys)
-    if unknown := laws.keys() - set(keys):
-        raise _BrokenError("laws of an output that is not there", min(unknown))
     for out in one.program.outputs:
         key, ref = output_key(out), one.values[out.value]
         layout = contract.outputs[key]
         where = f"output {key}"
         if keys.count(key) > 1:
-            raise _BrokenError("two outputs of the one-device program share a name", where)
+            raise BrokenError("two outputs of the one-device program share a name", where)
         claims, chosen = known.get(values[key], []), at[key].integer()
         if not 0 <= chosen < len(claims):
             raise at[key].fail("no such claim")
         claim = claims[chosen]
-        if key in laws:
-            from verifier.provers.rewrite.steps import follow
-
-            fault = follow(one.terms, claim.ref, ref, [_law(step) for step in laws[key].items()])
-            if fault:
-                other = f"%{values[key]} is another value than %{out.value}"
-                raise _BrokenError(f"{other}: {fault}", where)
-            _taken(one.terms, claim.ref, ref)
-        elif not same(one.terms, claim.ref, ref):
-            raise _BrokenError(f"%{values[key]} is another value than %{out.value}", where)
+        if not same(one.terms, claim.ref, ref):
+            if not one.keys.same(claim.ref, ref):
+                raise BrokenError(f"%{values[key]} is another value than %{out.value}", where)
+            one.terms.same(claim.ref, ref)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
         if not within(contract.wanted.get(key, EVERYWHERE), claim.where):
-            raise _BrokenError(f"%{values[key]} is shown on {show(claim.where)} only", where)
+            raise BrokenError(f"%{values[key]} is shown on {show(claim.where)} only", where)
         if claim.layout != layout and not zero:
             shown = f"laid out as {claim.layout}, the contract asks {layout}"
-            raise _BrokenError(shown, where)
+            raise BrokenError(shown, where)
 
 
 class _Walk:
@@ -392,8 +329,9 @@ class _Walk:
         """Claims inside repeated blocks that were shown once: by block, body, how many of its
         inputs are carries, ranks and place in `blocks`."""
         self.places = _runnable(regions(program))
-        self.alike = alike(program, contract, self.places)
-        self.positive = positive(program)
+        self.further: Part | None = None
+        self.parts: set[str] = set()
+        """Which of `PARTS` was needed."""
 
     def top(self, one: Sequential, at: Cursor) -> Known:
         """Claims about the inputs are the contract's; the rest follows from them."""
@@ -408,7 +346,7 @@ class _Walk:
         at.only("values", "bodies")
         self._body(one, self.program, at, known, self.places)
         if self.named.spare or {key[-1] for key in self.steps} != {*range(len(self.blocks))}:
-            raise _BrokenError("something is listed that no claim names", "layouts, ranks, blocks")
+            raise BrokenError("something is listed that no claim names", "layouts, ranks, blocks")
         return known
 
     def _rows(self, at: Cursor, name: str) -> list[Cursor]:
@@ -417,7 +355,7 @@ class _Walk:
 
     def _once(self, name: str, claims: list[Claim]) -> list[Claim]:
         if len(claims) > 1 and len(set(claims)) != len(claims):
-            raise _BrokenError("a claim is made twice", f"%{name}")
+            raise BrokenError("a claim is made twice", f"%{name}")
         self.count += len(claims)
         return claims
 
@@ -441,7 +379,7 @@ class _Walk:
                 fits(row.layout, self.mesh, program.types[name].shape)
                 need(one.terms.shape(ref) == row.layout.global_shape, "another whole shape")
             except NotShownError as error:
-                raise _BrokenError(str(error), f"%{name} ({item.path})") from None
+                raise BrokenError(str(error), f"%{name} ({item.path})") from None
             out.append(Claim(ref, row.layout, row.where))
             rows.append((row, out[-1], f"%{name} ({item.path})"))
         return rows, self._once(name, out)
@@ -452,7 +390,7 @@ class _Walk:
         for row, claim, place in rows:
             if not shown(row, claim.ref):
                 reason = f"nothing gives {row.factor} * %{row.of} as {row.layout}"
-                raise _BrokenError(reason, place)
+                raise BrokenError(reason, place)
         return claims
 
     def _body(
@@ -507,6 +445,9 @@ class _Walk:
             mesh_dim, layout = None, row.layout
             fits(layout, self.mesh, local)
             if row.rule == f"blocks:{node.op}":
+                from verifier.checker.parts import blocks
+
+                self.parts.add("further relations")
                 ref = blocks(node.op, attrs, args, row.layout, one.terms)
                 self.told.add(node.op, attrs, args, dtypes, row.rule, row)
                 return self._named(one, row, ref)
@@ -526,7 +467,7 @@ class _Walk:
                 ref = Ref(ref.coef / self.mesh[mesh_dim], ref.id)
             ref = self._meant(one, row, ref)
         except NotShownError as error:
-            raise _BrokenError(str(error), f"%{name} ({at.path})") from None
+            raise BrokenError(str(error), f"%{name} ({at.path})") from None
         return Claim(ref, row.layout, row.where)
 
     def _joined(
@@ -538,13 +479,20 @@ class _Walk:
             need(0 <= index < len(earlier), f"no earlier claim {index}")
             parts.append(earlier[index])
         fits(row.layout, self.mesh, program.types[name].shape)
-        if any(kind in KINDS for kind in row.rule.split(":")[1:2]):
-            need(program is self.program, "parts of a value inside a repeated block")
-            about = self.alike[name], name in self.positive
-            self.told.add(JOINED, {}, parts, (), row.rule, row)
-            return self._named(one, row, part(row, parts, name, *about, one.terms, self.mesh))
         self.told.add(JOINED, {}, parts, (), row.rule, row)
-        return self._named(one, row, join(row, parts, one.terms, self.mesh))
+        if not JOINS.isdisjoint(row.rule.split(":")[1:2]):
+            return self._named(one, row, join(row, parts, one.terms, self.mesh))
+        need(program is self.program, "parts of a value inside a repeated block")
+        return self._named(one, row, self._part()(row, parts, name, one.terms, self.mesh))
+
+    def _part(self) -> Part:
+        """What claims of further kinds come to."""
+        from verifier.checker.parts import known_part
+
+        self.parts.add("further relations")
+        if self.further is None:
+            self.further = known_part(self.program, self.contract, self.places)
+        return self.further
 
     def _moved(
         self, one: Sequential, program: Program, node: Node, row: Row, known: Known
@@ -559,6 +507,8 @@ class _Walk:
         attrs = lookup(node.op).with_defaults(node.attrs)
         given = known[value][index]
         self.told.add(node.op, attrs, [given], (), row.rule, row)
+        from verifier.checker.moves import move
+
         return self._named(one, row, move(node.op, attrs, row, given, one.terms, self.mesh))
 
     def _named(self, one: Sequential, row: Row, ref: Ref) -> Claim:
@@ -571,7 +521,7 @@ class _Walk:
         if named is None or same(one.terms, named, ref):
             return ref
         need(one.keys.same(named, ref), f"the value is not {row.factor} * %{row.of}")
-        _taken(one.terms, named, ref)
+        one.terms.same(named, ref)
         return named
 
     def _balanced(self, program: Program, node: Node, rule: str, args: list[Claim]) -> str:
@@ -599,7 +549,7 @@ class _Walk:
         known.update((name, []) for name in node.outputs)
         if label not in at["bodies"]:
             if any(self._rows(at, name) for name in node.outputs):
-                raise _BrokenError("claims about a scan without claims about its body", f"%{label}")
+                raise BrokenError("claims about a scan without claims about its body", f"%{label}")
             return
         said = at["bodies"][label]
         said.only("block", "claims")
@@ -610,7 +560,7 @@ class _Walk:
         inside.only("values", "bodies")
         scan = next((s for s in one.scans if s.node.outputs[0] == block), None)
         if scan is None or not likewise(scan.node, node):
-            raise _BrokenError(f"%{block} is no repeated block of this length", f"%{label}")
+            raise BrokenError(f"%{block} is no repeated block of this length", f"%{label}")
         held = places.inside(node)
         carries = scan_parts(node.attrs, len(node.inputs))[0].stop
         key = (id(scan.inner), id(body), carries, id(held), place)
@@ -637,5 +587,5 @@ class _Walk:
             body.inputs[:carries], body.outputs, entered, strict=False
         ):
             if not all(kept(scan, c, inner[end.value]) for c in claims):
-                raise _BrokenError("a step does not keep a claim about a carry", f"%{item.name}")
+                raise BrokenError("a step does not keep a claim about a carry", f"%{item.name}")
         return entered, inner

@@ -8,9 +8,9 @@ from typing import Any
 from verifier.checker import collectives
 from verifier.checker.claims import Claim, Row, need
 from verifier.checker.step import Step
+from verifier.kernel.instance import Piece
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import coordinates
-from verifier.smt.instances import Piece
 from verifier.terms import Ref, Terms
 
 

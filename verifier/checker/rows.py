@@ -5,7 +5,7 @@ from __future__ import annotations
 from verifier.checker.claims import need
 from verifier.checker.step import Made, Step, others, same_partial, sums
 from verifier.kernel.layout import Dim, bound, global_extent
-from verifier.kernel.ops.random import strides_of
+from verifier.kernel.ops.create import strides_of
 from verifier.kernel.program.types import Affine
 
 

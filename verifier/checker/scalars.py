@@ -15,6 +15,7 @@ import numpy as np
 
 from verifier.checker.certificate import ELEMENTWISE, VERSION, header, seal, sealed
 from verifier.checker.prepared import Prepared
+from verifier.checker.replay import Accepted, Rejected, Result
 from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
 from verifier.domains.rational import NotRationalError, Rational, primes
@@ -130,3 +131,22 @@ def in_fields(given: Prepared) -> str:
     except NotRationalError:
         return ""
     return f"; as rational functions in {FIELDS} prime fields too"
+
+
+def again(
+    certificate: Mapping[str, Any],
+    given: Prepared,
+    evaluated: Decision | None,
+    assumed: tuple[str, ...],
+    rests: tuple[str, ...],
+) -> Result:
+    """An element-wise proof has no steps: the comparison is made anew, for all integer inputs."""
+    if certificate.get("indices") != {}:
+        return Rejected("it is about some values of the integer inputs only", "indices")
+    try:
+        found = replay(certificate, given, evaluated)
+        engine = ENGINE + in_fields(given)
+    except ReplayError as error:
+        return Rejected(str(error), "the comparison")
+    assumed = (*assumed, *found.assumptions)
+    return Accepted(len(found.forms), found.scope, assumed, engine=engine, rests=rests)

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from verifier.checker.claims import need
+from verifier.kernel.instance import Piece
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.types import Mesh
-from verifier.smt.instances import Piece
 from verifier.terms import ONE, Ref, Terms, times
 
 

@@ -6,17 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from verifier.checker.claims import Claim, Row, fits, need
-from verifier.checker.moves import join, move
-from verifier.checker.parts import KINDS, blocks, part
+from verifier.checker.claims import Claim, Row
 from verifier.checker.rules import derive
 from verifier.checker.step import Made, Step
+from verifier.kernel.instance import JOINED, Instance, Piece
 from verifier.kernel.layout import Layout
-from verifier.kernel.ops import lookup
 from verifier.kernel.program.types import Mesh
-from verifier.smt.instances import JOINED, Instance, Piece, normal_form
-from verifier.terms import Ref, Terms
-from verifier.terms.told import Told
+from verifier.terms import Terms
 
 
 class Steps:
@@ -26,7 +22,7 @@ class Steps:
         self.mesh = mesh
         self.seen: dict[tuple[object, ...], Callable[[], Instance]] = {}
         self.made: dict[tuple[object, ...], Made] = {}
-        self.tables: list[Told] = []
+        self.tables: list[Terms] = []
 
     def derived(
         self,
@@ -75,8 +71,8 @@ class Steps:
         return key
 
     def instances(self) -> list[Instance]:
-        """The distinct ones, in the order in which they came up."""
-        return list(dict.fromkeys(normal_form(made()) for made in self.seen.values()))
+        """Those that came up, in their order."""
+        return [made() for made in self.seen.values()]
 
 
 def _pieces(given: Sequence[Claim], dtypes: tuple[str, ...]) -> tuple[Piece, ...]:
@@ -84,28 +80,3 @@ def _pieces(given: Sequence[Claim], dtypes: tuple[str, ...]) -> tuple[Piece, ...
     return tuple(
         Piece(c.layout, c.where, kind, c.is_zero) for c, kind in zip(given, kinds, strict=True)
     )
-
-
-def conclude(instance: Instance, refs: Sequence[Ref], terms: Terms) -> Ref:
-    """What the checker takes the result for, of operands that are these terms.
-
-    Raises NotShownError.
-    """
-    mesh, made = instance.mesh, instance.made
-    given = tuple(
-        Claim(ref, p.layout, p.where) for ref, p in zip(refs, instance.given, strict=True)
-    )
-    row = Row(None, None, made.layout, (), instance.rule, made.where)
-    fits(made.layout, mesh, made.layout.local_shape)
-    if instance.op == JOINED:
-        if any(kind in KINDS for kind in instance.rule.split(":")[1:2]):
-            everywhere = frozenset(mesh.names)
-            return part(row, given, "", everywhere, False, terms, mesh)
-        return join(row, given, terms, mesh)
-    attrs = lookup(instance.op).with_defaults(dict(instance.attrs))
-    if lookup(instance.op).kind == "movement":
-        need(len(given) == 1, "a movement rests on one claim")
-        return move(instance.op, attrs, row, given[0], terms, mesh)
-    if instance.rule.startswith("blocks:"):
-        return blocks(instance.op, attrs, given, made.layout, terms)
-    return derive(Step(instance.op, attrs, instance.given, made.layout, mesh)).of(refs, terms)

@@ -6,7 +6,7 @@ Index values (ints, bools) are plain numpy arrays in every domain; only float te
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,15 @@ LOGICAL: dict[str, Callable[..., Array]] = {
 def is_index(x: Array) -> bool:
     """Whether an array holds ints or bools rather than values of the domain."""
     return x.dtype.kind in "ib"
+
+
+def objects(value: Any) -> Array:
+    """Results of `frompyfunc` on 0-d arrays come back bare."""
+    if isinstance(value, np.ndarray):
+        return cast(Array, value)
+    out = np.empty((), dtype=object)
+    out[()] = value
+    return out
 
 
 def largest(order: Array, k: int, axis: int) -> Array:

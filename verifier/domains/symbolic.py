@@ -8,12 +8,12 @@ Entries of an array are `Fraction` where constant, Z3 terms elsewhere.
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import z3 as _z3
 
-from verifier.domains.base import Array, Domain, is_index
+from verifier.domains.base import Array, Domain, is_index, objects
 from verifier.domains.functions import FUNCTIONS
 
 z3: Any = _z3
@@ -87,15 +87,6 @@ _NUMBER = np.frompyfunc(_number, 1, 1)
 _CHOOSE = np.frompyfunc(_choose, 3, 1)
 
 
-def _objects(value: Any) -> Array:
-    """Results of `frompyfunc` on 0-d arrays come back bare."""
-    if isinstance(value, np.ndarray):
-        return cast(Array, value)
-    out = np.empty((), dtype=object)
-    out[()] = value
-    return out
-
-
 class Symbolic(Domain):
     """Entries are reals. `laws` names the functions whose laws are recorded in `facts`."""
 
@@ -133,10 +124,10 @@ class Symbolic(Domain):
         return self.symbols(f"r{self._fresh}", shape)
 
     def const(self, value: Fraction) -> Array:
-        return _objects(Fraction(value))
+        return objects(Fraction(value))
 
     def lift(self, a: Array) -> Array:
-        return _objects(_NUMBER(a.astype(object)))
+        return objects(_NUMBER(a.astype(object)))
 
     def truncate(self, a: Array) -> Array:
         """Of a truth value 1 or 0; of a number some function, the same everywhere."""
@@ -144,19 +135,19 @@ class Symbolic(Domain):
         def entry(x: Entry) -> Entry:
             return _number(x) if _is_bool(x) else self._apply("truncate", term(x))
 
-        return _objects(np.frompyfunc(entry, 1, 1)(a))
+        return objects(np.frompyfunc(entry, 1, 1)(a))
 
     def _add(self, a: Array, b: Array) -> Array:
-        return _objects(_PLUS(a, b))
+        return objects(_PLUS(a, b))
 
     def _mul(self, a: Array, b: Array) -> Array:
-        return _objects(_TIMES(a, b))
+        return objects(_TIMES(a, b))
 
     def _neg(self, a: Array) -> Array:
-        return _objects(_MINUS(a))
+        return objects(_MINUS(a))
 
     def reciprocal(self, a: Array) -> Array:
-        return _objects(np.frompyfunc(self._over, 1, 1)(a))
+        return objects(np.frompyfunc(self._over, 1, 1)(a))
 
     def _over(self, a: Entry) -> Entry:
         if isinstance(a, Fraction) and a != 0:
@@ -173,12 +164,12 @@ class Symbolic(Domain):
                 return bool(relation(x, y))
             return relation(term(x), term(y))
 
-        return _plain(_objects(np.frompyfunc(entry, 2, 1)(a, b)))
+        return _plain(objects(np.frompyfunc(entry, 2, 1)(a, b)))
 
     def where(self, cond: Array, a: Array, b: Array) -> Array:
         if is_index(cond) and is_index(a) and is_index(b):
             return np.where(cond, a, b)
-        return _objects(_CHOOSE(cond, self.lift(a), self.lift(b)))
+        return objects(_CHOOSE(cond, self.lift(a), self.lift(b)))
 
     def logical(self, name: str, *operands: Array) -> Array:
         if all(is_index(x) for x in operands):
@@ -189,7 +180,7 @@ class Symbolic(Domain):
             terms = [v if z3.is_bool(v) else z3.BoolVal(bool(v)) for v in values]
             return z3.simplify(build(*terms))
 
-        return _objects(np.frompyfunc(entry, len(operands), 1)(*operands))
+        return objects(np.frompyfunc(entry, len(operands), 1)(*operands))
 
     def unary(self, name: str, a: Array) -> Array:
         a = self.lift(a)
@@ -197,8 +188,8 @@ class Symbolic(Domain):
             return self._power(a, int(Fraction(name[4:])))
         apply = {"exp": self._exp, "rsqrt": self._rsqrt}.get(name)
         if apply is None:
-            return _objects(np.frompyfunc(lambda x: self._apply(name, term(x)), 1, 1)(a))
-        return _objects(np.frompyfunc(apply, 1, 1)(a))
+            return objects(np.frompyfunc(lambda x: self._apply(name, term(x)), 1, 1)(a))
+        return objects(np.frompyfunc(apply, 1, 1)(a))
 
     def _power(self, a: Array, exponent: int) -> Array:
         base = a if exponent >= 0 else self.reciprocal(a)
@@ -231,7 +222,7 @@ class Symbolic(Domain):
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         left = np.broadcast_to(a, (*batch, *a.shape[-2:]))[..., :, :, None]
         right = np.broadcast_to(b, (*batch, *b.shape[-2:]))[..., None, :, :]
-        return self.sum(_objects(_TIMES(left, right)), (len(batch) + 1,))
+        return self.sum(objects(_TIMES(left, right)), (len(batch) + 1,))
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         kept = [i for i in range(a.ndim) if i not in axes]
@@ -245,7 +236,7 @@ class Symbolic(Domain):
         return out
 
     def _maximum(self, a: Array, b: Array) -> Array:
-        return _objects(np.frompyfunc(self._larger, 2, 1)(a, b))
+        return objects(np.frompyfunc(self._larger, 2, 1)(a, b))
 
     def _larger(self, a: Entry, b: Entry) -> Entry:
         operands = self._operands(a) | self._operands(b)

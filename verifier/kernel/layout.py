@@ -10,7 +10,6 @@ partial: then the whole is the fold (sum, max, min) of the pieces along it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +26,6 @@ class Atom:
 
 Dim = tuple[Atom, ...]
 FOLDS = ("sum", "max", "min")
-_SHARD = re.compile(r"(?:S|Shard)\((-?[0-9]{1,9})\)")
-_PARTIAL = re.compile(rf"(?:P|Partial)(?:\(({'|'.join(FOLDS)})\))?")
 
 
 def normal(atoms: Iterable[Atom]) -> Dim:
@@ -132,54 +129,3 @@ class Layout:
         dims = ", ".join(" ".join(map(str, d)) or "1" for d in self.dims)
         folds = "".join(f" partial({fold})@{name}" for name, fold in self.partial)
         return f"[{dims}]{folds}"
-
-
-def split_leading(dim: Dim, size: int, mesh_dim: str) -> Dim | None:
-    """Chunk the local extent of `dim` into `size` parts, one per coordinate of `mesh_dim`.
-
-    The first free atom is split; `None` where `size` does not divide it.
-    """
-    for index, atom in enumerate(dim):
-        if atom.mesh_dim is None:
-            if atom.size % size:
-                return None
-            return normal(
-                (*dim[:index], Atom(size, mesh_dim), Atom(atom.size // size), *dim[index + 1 :])
-            )
-    return None
-
-
-def from_placements(shape: Iterable[int], placements: Iterable[tuple[str, int, str]]) -> Layout:
-    """The layout of a tensor from placements in mesh order.
-
-    Args:
-        shape: global shape.
-        placements: (mesh dim, its size, placement), a placement being `R`, `S(d)`, `P`, `P(max)`,
-            or the same spelled out, `Replicate`, `Shard(d)`, `Partial(max)`.
-
-    Raises:
-        ValueError: an unknown placement, or an extent that its mesh dims do not divide.
-    """
-    layout = Layout.replicate(shape)
-    for name, size, placement in placements:
-        shard, partial = _SHARD.fullmatch(placement), _PARTIAL.fullmatch(placement)
-        if shard:
-            index = int(shard[1])
-            if not -len(layout.dims) <= index < len(layout.dims):
-                raise ValueError(f"{placement} on a tensor of {len(layout.dims)} dims")
-            index %= len(layout.dims)
-            if size == 1:
-                continue
-            dim = split_leading(layout.dims[index], size, name)
-            if dim is None:
-                raise ValueError(
-                    f"dim {index} of shape {list(layout.global_shape)} is not divisible by "
-                    f"{name}={size}"
-                )
-            layout = layout.with_dim(index, dim)
-        elif partial:
-            if size > 1:
-                layout = layout.with_partial((*layout.partial, (name, partial[1] or "sum")))
-        elif placement not in ("R", "Replicate"):
-            raise ValueError(f"unknown placement {placement!r}; expected R, S(d), P or P(max)")
-    return layout

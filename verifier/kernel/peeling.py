@@ -40,23 +40,6 @@ class PeelError(ValueError):
     """A block, or steps of it, that the program does not have."""
 
 
-def one_step(program: Program, block: str, step: int) -> Peel:
-    """The peel that writes one step of a block out.
-
-    Raises:
-        PeelError: no such block or step.
-    """
-    *outer, label = block.split("/")
-    for name in outer:
-        body = _scan(program, name)[1].body
-        assert body is not None
-        program = body
-    length = _length(_scan(program, label)[1])
-    if not 0 <= step < length:
-        raise PeelError(f"%{block} has {length} steps, no step {step}")
-    return Peel(block, tuple((a, b) for a, b in ((0, step), (step + 1, length)) if a < b))
-
-
 def written(block: str, step: int, value: str) -> str:
     """What a value of the body is called where a step is written out, without outer labels."""
     return f"{block}.{step}.{value}"

@@ -16,10 +16,11 @@ from verifier.kernel.inline import inline
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import NOWHERE, Mesh, Source
-from verifier.kernel.program.where import Where, contains, process_groups
+from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.order.builder import TimeBuilder
 from verifier.order.events import (

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from verifier.explain import show
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import Program
+from verifier.kernel.program.program import Program, in_order
 from verifier.kernel.program.types import NOWHERE
 from verifier.kernel.program.where import EVERYWHERE, within
 from verifier.kernel.program.where import show as ranks
 from verifier.kernel.rank_sets import regions
-from verifier.order.meetings import in_order
 from verifier.verdict import Counterexample, Location, Trace, Unknown
 
 if TYPE_CHECKING:

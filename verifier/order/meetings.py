@@ -35,11 +35,6 @@ def is_quiet(program: Program) -> bool:
     )
 
 
-def in_order(program: Program) -> bool:
-    """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
-    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.distinct())
-
-
 def dims_of(node: Node) -> tuple[str, ...]:
     return mesh_dims(lookup(node.op).with_defaults(node.attrs)["mesh_dim"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,6 @@ from verifier.terms import Ref, Terms
 
 if TYPE_CHECKING:
     from verifier.provers.canonical import Keys
-
-MAX_VALUES = 4_000
-"""Programs of more values are not searched for one that a term equals."""
 
 
 @dataclass
@@ -43,7 +39,8 @@ class Sequential:
 
     def __post_init__(self) -> None:
         self.known = {ref.id: name for name, ref in reversed(self.values.items())}
-        self._named: dict[str, Ref] | None = None
+        self.named: dict[str, Ref] | None = None
+        """By what terms come to in index notation, where a prover has asked for it."""
         self.shapes = frozenset(self.terms.shape(ref) for ref in self.values.values())
 
     @cached_property
@@ -52,29 +49,6 @@ class Sequential:
         from verifier.provers.canonical import Keys
 
         return Keys(self.terms)
-
-    def recognised(self, ref: Ref) -> Ref:
-        """The value of the program that a term is known to equal, or the term itself.
-
-        A term that may have no value where the outputs of one device have theirs equals none.
-        """
-        if ref.id in self.known or not ref.coef or len(self.values) > MAX_VALUES:
-            return ref
-        if self.terms.loose(ref.id):
-            return ref
-        if self._named is None:
-            self._named = {}
-            for known in self.values.values():
-                if self.terms.loose(known.id):
-                    continue
-                factor, key = self.keys.key(known)
-                if factor:
-                    self._named.setdefault(key, Ref(known.coef / factor, known.id))
-        factor, key = self.keys.key(ref)
-        found = self._named.get(key)
-        if not factor:
-            return self.terms.full(self.terms.shape(ref), Fraction(0))
-        return Ref(factor * found.coef, found.id) if found is not None else ref
 
 
 def as_terms(

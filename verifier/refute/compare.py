@@ -14,8 +14,9 @@ from verifier.analysis.definedness import in_scope
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Output, Program
-from verifier.kernel.program.where import EVERYWHERE, members
+from verifier.kernel.program.where import EVERYWHERE
 from verifier.refute.evaluate import Ranks, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.scatter import copies, gather, piece, scatter

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.inline import leading_to
+from verifier.kernel.live import leading_to
 from verifier.kernel.ops import Op, lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
@@ -24,6 +24,7 @@ from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, mesh_dims
 from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.ops import facets
 from verifier.refute.evaluate import at
 
 Ids = NDArray[np.int64]
@@ -244,7 +245,7 @@ class _Run:
 
         def result(chosen: dict[str, Any], row: tuple[int, ...]) -> int:
             given = (arrays.arrays[k] for k in row)
-            made: Array = np.asarray(still.op.meaning(arrays.domain, *given, **chosen))
+            made: Array = np.asarray(facets(still.op.name).meaning(arrays.domain, *given, **chosen))
             return arrays.number(made)
 
         found: dict[Hashable, int] = {}
@@ -272,7 +273,9 @@ class _Run:
 
         def result(row: tuple[int, ...]) -> list[int]:
             parts = [None if k == ABSENT else arrays.arrays[k] for k in row]
-            made: list[Array | None] = still.op.meaning(arrays.domain, parts, **still.attrs)
+            made: list[Array | None] = facets(still.op.name).meaning(
+                arrays.domain, parts, **still.attrs
+            )
             return [ABSENT if x is None else arrays.number(np.asarray(x)) for x in made]
 
         for group, ids in zip(groups, given.tolist(), strict=True):

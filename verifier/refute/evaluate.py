@@ -14,14 +14,17 @@ import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.kernel.inline import inline, leading_to
+from verifier.kernel.inline import inline
+from verifier.kernel.live import leading_to
 from verifier.kernel.ops import Op, lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, process_groups
+from verifier.kernel.program.where import EVERYWHERE, Where, contains
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.ops import facets
 
 Values = dict[str, Array]
 Ranks = list[Values]
@@ -206,7 +209,7 @@ class _Maker:
                 if exchange is None:
                     key = tuple(map(id, given))
                     if key not in known:
-                        known[key] = op.meaning(domain, given, **attrs)
+                        known[key] = facets(op.name).meaning(domain, given, **attrs)
                     results = known[key]
                 else:
                     results = exchange(node, given, group, attrs)
@@ -223,7 +226,9 @@ class _Maker:
         def run(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
             for rank, mine in chosen:
                 local = state[rank]
-                local[out] = np.asarray(op.meaning(domain, *(local[v] for v in names), **mine))
+                local[out] = np.asarray(
+                    facets(op.name).meaning(domain, *(local[v] for v in names), **mine)
+                )
 
         return run
 
@@ -283,7 +288,7 @@ def _stack(name: str, value: str, made: Sequence[Ranks], state: Ranks) -> None:
 
 
 def _local(node: Node, op: Op, attrs: dict[str, Any], here: tuple[int, ...]) -> Run:
-    out, names, meaning = node.outputs[0], node.inputs, op.meaning
+    out, names, meaning = node.outputs[0], node.inputs, facets(op.name).meaning
 
     def alone(state: Ranks, domain: Domain, exchange: Exchange | None) -> None:
         local = state[here[0]]

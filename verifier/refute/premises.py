@@ -15,8 +15,9 @@ from verifier.analysis.sentinels import marks
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.types import Mesh
 from verifier.refute.evaluate import Values, evaluate

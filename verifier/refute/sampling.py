@@ -12,9 +12,10 @@ from verifier.domains.field import Field, P
 from verifier.domains.floats import Floats
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.registry import traits
+from verifier.ops import facets
 from verifier.refute.roots import under_roots
 
-ROOTED = ((1.0, True), (0.25, True), (0.03125, True), (0.25, False), (1.0, False))
+ROOTED = ((1.0, True), (0.03125, True), (0.25, True), (0.25, False), (1.0, False))
 """First inputs of a replay where one device takes roots of inputs, as of second moments, which are
 not negative then: their size, and whether what is shaped like a parameter, as moments are, starts
 from 0. Beside large moments and saturated functions, what a gradient adds is lost."""
@@ -148,8 +149,8 @@ def states(program: Program) -> set[str]:
 
 def edge_draws(*programs: Program) -> int:
     """How many inputs `to_edge` makes for programs: none where no choice can be a guard."""
-    ops = [traits(node.op) for program in programs for _, node in program.distinct()]
-    guarded = any(op.needs for op in ops) and any(op.picks for op in ops)
+    ops = {node.op for program in programs for _, node in program.distinct()}
+    guarded = any(traits(op).needs for op in ops) and any(facets(op).picks for op in ops)
     floats = sum(i.type.is_float for i in programs[0].inputs)
     return EDGES + min(floats, MAX_ALONE) if guarded else 0
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.kernel.layout import Layout
+from verifier.kernel.program.groups import first, members
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where, contains, first, members
+from verifier.kernel.program.where import EVERYWHERE, Where, contains
 
 Coords = Mapping[str, int]
 

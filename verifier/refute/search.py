@@ -18,9 +18,9 @@ from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.attrs import KINDS, RATIONAL
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.registry import compares, traits
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.ops import compares, facets
 from verifier.refute.compare import Difference, compare, differs, run_both
 from verifier.refute.evaluate import elements, evaluate
 from verifier.refute.premises import Premises
@@ -118,12 +118,12 @@ def refute(
     rng = np.random.default_rng(seed)
     premises = Premises(sequential, contract, distributed.mesh, consts)
     literals = _literals(sequential, distributed)
-    suspicious = any(traits(n.op).steps for p in (sequential, distributed) for _, n in p.distinct())
+    suspicious = any(facets(n.op).steps for p in (sequential, distributed) for _, n in p.distinct())
     fields = apart(_constants(sequential, distributed), 2)
     edges = edge_draws(sequential, distributed)
     asked = None if only is None else {only}
     compared = _compared(sequential, distributed)
-    suspicious |= bool(edges) and not all(traits(op).rises for op in compared)
+    suspicious |= bool(edges) and not all(facets(op).rises for op in compared)
     for trial in range(trials):
         domain = Field(seed + trial, fields[trial % len(fields)])
         drawn = sample(sequential, domain, rng, consts, True, literals)
@@ -137,17 +137,26 @@ def refute(
             break
     if not suspicious:
         return None
-    floats = Floats()
-    for drawn in rooted(sequential, consts, seed) if under_roots(sequential) else ():
+    floats, triple = Floats(), (sequential, distributed, contract)
+
+    def replayed(drawn: dict[str, Array]) -> tuple[dict[str, Array], Difference] | None:
         inputs = premises.met(drawn, floats, rng)
         if inputs is None:
-            continue
+            return None
         tried.samples += 1
         with np.errstate(all="ignore"):
-            found = compare(sequential, distributed, contract, inputs, only=only)
-        if found is not None and math.isfinite(found.witness.got):
-            simple = sequential, distributed, contract, inputs, found
-            return _shrink(*simple) if simpler else found
+            found = compare(*triple, inputs, only=only)
+        return None if found is None else (inputs, found)
+
+    def shown(at: tuple[dict[str, Array], Difference]) -> Difference:
+        return _shrink(*triple, *at) if simpler else at[1]
+
+    for drawn in rooted(sequential, consts, seed) if under_roots(sequential) else ():
+        at = replayed(drawn)
+        if at is not None and not math.isfinite(at[1].witness.got):
+            at = replayed(sized(drawn, 1.0, True, consts))
+        if at is not None and math.isfinite(at[1].witness.got):
+            return shown(at)
     limits = [abs(n) for n in literals if abs(n) < LARGE][:MAX_SIZES]
     sizes = [n / share for n in limits for share in (1, 1, 2, 2)]
     close = CLOSE if compared else 0
@@ -161,16 +170,9 @@ def refute(
             to_edge(drawn, consts, rng, len(draws) - 1 - count)
         elif count >= len(draws) - edges - close:
             bring_near(drawn, consts, rng)
-        inputs = premises.met(drawn, floats, rng)
-        if inputs is None:
-            continue
-        tried.samples += 1
-        with np.errstate(all="ignore"):
-            found = compare(sequential, distributed, contract, inputs, only=only)
-        if found is not None and (size <= 1 or math.isfinite(found.witness.got)):
-            if not simpler:
-                return found
-            return _shrink(sequential, distributed, contract, inputs, found)
+        at = replayed(drawn)
+        if at is not None and (size <= 1 or math.isfinite(at[1].witness.got)):
+            return shown(at)
     return None
 
 

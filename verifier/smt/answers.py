@@ -20,22 +20,32 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from verifier.kernel.instance import Instance
 from verifier.kernel.program.jsondata import Cursor
 from verifier.smt.equalities import Tried, equalities
 from verifier.smt.forms import Form, form
 from verifier.smt.instance_json import from_json, to_json
-from verifier.smt.instances import Instance
+from verifier.smt.instances import normal_form
+from verifier.terms.told import Told
 
 if TYPE_CHECKING:
     from verifier.problem import Problem
     from verifier.terms import Ref, Terms
-    from verifier.terms.told import Told
 
 Conclude = Callable[[Instance, "Sequence[Ref]", "Terms"], "Ref"]
 """What a rule takes the result for. Raises ValueError where it does not accept the step."""
 Extent = Literal["all sizes", "small sizes", "rule alone", "refuted"]
 EXTENTS: tuple[Extent, ...] = get_args(Extent)
-CODE = ("checker", "domains", "kernel", "smt", "terms", "refute/evaluate.py", "refute/scatter.py")
+CODE = (
+    "checker",
+    "domains",
+    "kernel",
+    "ops",
+    "smt",
+    "terms",
+    "refute/evaluate.py",
+    "refute/scatter.py",
+)
 """What an answer depends on."""
 
 
@@ -97,7 +107,7 @@ class Kept:
 class Collected(Protocol):
     """The steps of one proof."""
 
-    tables: list[Told]
+    tables: list[Terms]
     """Of terms."""
 
     def instances(self) -> list[Instance]: ...
@@ -114,6 +124,10 @@ class Answers:
         if self.path is not None:
             self.known |= _read(self.path)
 
+    def table(self) -> Terms:
+        """A table of terms that remembers what it is asked for."""
+        return Told()
+
     def differ(self, problem: Problem) -> str:
         """Where small programs differ on numbers."""
         from verifier.refute.agreement import differ
@@ -122,7 +136,7 @@ class Answers:
 
     def settle(self, steps: Collected, conclude: Conclude) -> Summary:
         """Answers of all instances; those that are not known are asked for, and kept."""
-        instances = steps.instances()
+        instances = list(dict.fromkeys(map(normal_form, steps.instances())))
         forms: dict[str, Form] = {}
         for instance in instances:
             found = form(instance)
@@ -146,7 +160,7 @@ class Answers:
             asked,
             len(new),
             wrong,
-            equalities(steps.tables),
+            equalities(table for table in steps.tables if isinstance(table, Told)),
         )
 
     def again(self, conclude: Conclude) -> list[Instance]:

@@ -14,15 +14,15 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic
+from verifier.kernel.instance import JOINED, Instance
 from verifier.kernel.layout import Layout
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.where import Where
+from verifier.ops import REGISTRY
 from verifier.refute.scatter import gather
 from verifier.smt.answers import Conclude, Discharged
 from verifier.smt.forms import CHOSEN, OTHER, Form, named_size, valued
 from verifier.smt.index_maps import NotStatedError, shown
-from verifier.smt.instances import JOINED, Instance
 from verifier.smt.pieces import Asked, broken, zeros
 from verifier.smt.sizes import size_of
 from verifier.smt.wholes import Wholes

@@ -18,6 +18,7 @@ from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import FLOATS
+from verifier.ops import facets
 from verifier.terms import Ref, Term, Terms
 from verifier.terms.told import Call, Told
 
@@ -195,7 +196,7 @@ def _as(a: Array, dtype: str) -> Array:
 
 def _meant(op: str, args: Iterable[Array], attrs: Mapping[str, Any]) -> Array:
     known = lookup(op)
-    return np.asarray(known.meaning(_D, *args, **known.with_defaults(attrs)))
+    return np.asarray(facets(op).meaning(_D, *args, **known.with_defaults(attrs)))
 
 
 class Numbers:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
+from verifier.kernel.instance import Instance, Piece
 from verifier.kernel.layout import Dim, Layout, bound, global_extent
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.types import Affine, Mesh
-from verifier.smt.instances import Instance, Piece
+from verifier.ops import REGISTRY, facets
 from verifier.smt.sizes import (
     ONE,
     ZERO,
@@ -270,7 +270,7 @@ def _named_coordinates(instance: Instance) -> dict[str, tuple[int, ...]]:
 
 def _flat(instance: Instance) -> bool:
     """Whether all elements are read as one row."""
-    if set(dict(instance.attrs)) != {"shape"} or REGISTRY[instance.op].tags:
+    if set(dict(instance.attrs)) != {"shape"} or facets(instance.op).spreads:
         return False
     pieces = (*instance.given, instance.made)
     return len({math.prod(p.layout.global_shape) for p in pieces}) == 1
@@ -330,7 +330,7 @@ def _labels(instance: Instance) -> Labels:
     op, attrs = REGISTRY.get(instance.op), dict(instance.attrs)
     if op is None:
         return plain
-    if op.kind == "map" or op.tags:
+    if op.kind == "map" or facets(op.name).spreads:
         return [[f"a{ranks[-1] - n + i}." for i in range(n)] for n in ranks]
     if op.kind == "einsum":
         operands, result = parse(op.signature)

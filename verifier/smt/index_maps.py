@@ -15,9 +15,9 @@ import numpy as np
 
 from verifier.domains.base import Array
 from verifier.domains.symbolic import Symbolic, equations
-from verifier.kernel.ops import REGISTRY
 from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.types import mesh_dims
+from verifier.ops import REGISTRY, facets
 from verifier.smt import solver as smt
 from verifier.smt.forms import Form, Offset
 from verifier.smt.sizes import Digit, Digits, Size, local_size, whole_size
@@ -243,7 +243,7 @@ def _joined(v: _View, i: int, at: int) -> Term:
 def _relation(form: Form) -> Relation:
     instance, attrs = form.instance, form.attrs
     op = REGISTRY[instance.op]
-    if op.kind == "map" or op.tags:
+    if op.kind == "map" or facets(op.name).spreads:
         return lambda v: [
             a == b
             for t, tensor in enumerate(form.given)
@@ -327,7 +327,7 @@ def _left(form: Form, name: str) -> tuple[str, Statement]:
         raise NotStatedError("a split dim is read as a whole")
     domain = Symbolic(("max",))
     entries = domain.symbols("x", (2,))
-    folded = np.asarray(op.meaning(domain, entries, dims=(0,), keepdim=False))
+    folded = np.asarray(facets(op.name).meaning(domain, entries, dims=(0,), keepdim=False))
     pair = entries[:1].reshape(()), entries[1:].reshape(())
     joined = domain.add(*pair) if fold == "sum" else _larger(domain, fold, *pair)
     return fold, (equations(folded, joined), list(domain.facts))
@@ -395,7 +395,9 @@ def _shares(form: Form, folds: Sequence[str | None], fold: str) -> Statement:
             y = together = x
         for row, value in ((first, x), (second, y), (both, together)):
             row.append(value)
-    a, b, c = (np.asarray(op.meaning(domain, *row, **attrs)) for row in (first, second, both))
+    a, b, c = (
+        np.asarray(facets(op.name).meaning(domain, *row, **attrs)) for row in (first, second, both)
+    )
     joined = domain.add(a, b) if fold == "sum" else _larger(domain, fold, a, b)
     return equations(joined, c), list(domain.facts)
 

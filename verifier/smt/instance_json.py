@@ -3,9 +3,9 @@
 from typing import Any
 
 from verifier.kernel.contract import layout_from_json, layout_to_json, where_from_json
+from verifier.kernel.instance import Instance, Piece
 from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import Mesh
-from verifier.smt.instances import Instance, Piece
 from verifier.text.digest import attr_to_json
 from verifier.text.jsonio import attr_from_json
 

@@ -1,61 +1,12 @@
-"""Instances of rules: one step of a proof, apart from the program it stands in.
-
-Two steps that differ only in how mesh dims are called are one instance.
-"""
+"""Instances of rules in normal form: two that differ only in how mesh dims are called are one."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
+from verifier.kernel.instance import JOINED, Instance, Piece
 from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program.types import Affine, Attr, Mesh
-from verifier.kernel.program.where import EVERYWHERE, Where
-
-JOINED = "joined"
-"""In place of an op: a claim about a value that follows from other claims about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What is claimed of one value: how its pieces lie in the whole, and on which ranks."""
-
-    layout: Layout
-    where: Where = EVERYWHERE
-    dtype: str = "f32"
-    zero: bool = False
-    """The constant 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A rule applied: an op and its attributes, pieces given, piece made."""
-
-    rule: str
-    op: str
-    attrs: tuple[tuple[str, Attr], ...]
-    given: tuple[Piece, ...]
-    made: Piece
-    mesh: Mesh
-
-    def attr(self, key: str) -> Any:
-        return dict(self.attrs)[key]
-
-    def __str__(self) -> str:
-        operands = ", ".join(_piece(p) for p in self.given)
-        attrs = "".join(f" {k}={_value(v)}" for k, v in self.attrs)
-        return f"{self.rule}{attrs}: {operands} -> {_piece(self.made)} on {self.mesh}"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({','.join(map(str, cast('tuple[object, ...]', value)))})"
-    return str(value)
-
-
-def _piece(piece: Piece) -> str:
-    zero = "0" if piece.zero else ""
-    where = "".join(f" {n}={','.join(map(str, at))}" for n, at in piece.where)
-    return f"{piece.dtype}{zero}{piece.layout}{where}"
+from verifier.kernel.program.types import Affine, Mesh
 
 
 def normal_form(instance: Instance) -> Instance:

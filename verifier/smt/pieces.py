@@ -13,14 +13,15 @@ import numpy as np
 from verifier.domains.base import Array, Domain, is_index
 from verifier.domains.floats import Floats
 from verifier.domains.symbolic import Symbolic, equations
+from verifier.kernel.instance import JOINED, Instance, Piece
+from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import FLOATS, Mesh
-from verifier.kernel.program.where import Where, contains, members
+from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions
 from verifier.refute.evaluate import Values, run_node
 from verifier.refute.scatter import copies, gather, scatter
 from verifier.smt import solver as smt
-from verifier.smt.instances import JOINED, Instance, Piece
 
 
 @dataclass

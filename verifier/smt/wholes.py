@@ -9,6 +9,7 @@ import numpy as np
 from verifier.domains.base import Array, Domain, is_index
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.registry import ONE
+from verifier.ops import facets
 from verifier.terms import Ref, Terms
 
 Shape = tuple[int, ...]
@@ -43,7 +44,7 @@ class Wholes(Terms):
     def _op(self, op: str, args: Sequence[Ref], **attrs: Any) -> Ref:
         known = lookup(op)
         values = map(self.value, args)
-        made = known.meaning(self.domain, *values, **known.with_defaults(attrs))
+        made = facets(known.name).meaning(self.domain, *values, **known.with_defaults(attrs))
         return self.hold(np.asarray(made))
 
     def apply(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from verifier.kernel.program.registry import ONE
 from verifier.terms.refs import Ref
 from verifier.terms.rows import mask_window
 
@@ -69,7 +70,11 @@ def concat(t: Terms, args: list[Ref], attrs: Mapping[str, Any], dtypes: Sequence
     pulled = next((a.coef for a in args if a.coef), None)
     if pulled is None:
         return t.full(shape, Fraction(0))
-    parts = [Ref(a.coef / pulled, a.id if a.coef else t.ones(t.shape(a)).id) for a in args]
+    shares = [ONE if a.coef == pulled else a.coef / pulled for a in args]
+    parts = [
+        Ref(share, a.id if a.coef else t.ones(t.shape(a)).id)
+        for share, a in zip(shares, args, strict=True)
+    ]
     return Ref(pulled, t.intern("concat", parts, (dim,), shape).id)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verifier.kernel.ops.random import row_major, strides_of
+from verifier.kernel.ops.create import row_major, strides_of
 from verifier.kernel.program.types import Affine
 from verifier.terms.refs import Ref
 

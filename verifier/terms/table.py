@@ -43,6 +43,10 @@ class Terms:
         """
         return self.needed is not None and self.defined.read(self.nodes, self.needed, id)
 
+    def open(self, id: int) -> frozenset[int]:
+        """The functions in a loose term that may have no value; -1 stands for too many to name."""
+        return frozenset(at for at, _ in self.defined.open[id]) if self.loose(id) else frozenset()
+
     def need(self, ids: Iterable[int]) -> None:
         """Ends the reading of the one-device program, whose outputs need all entries of terms."""
         need = [False] * len(self.nodes)
@@ -69,6 +73,9 @@ class Terms:
             self.nodes.append(term)
             self._ids[term] = found
         return Ref(ONE, found)
+
+    def same(self, a: Ref, b: Ref) -> None:
+        """Two terms are taken for equal: a table that remembers takes note of it."""
 
     def var(self, name: str, shape: Shape) -> Ref:
         """An input of the one-device program."""

@@ -19,6 +19,7 @@ from verifier.kernel.program.program import (
     Program,
     Timing,
 )
+from verifier.kernel.program.registry import REGISTRY, infer_types, lookup
 from verifier.kernel.program.types import DTYPES, Attr, Mesh, Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where
 
@@ -156,11 +157,11 @@ class Assembly:
         )
 
     def _check_attrs(self, op: str, attrs: Mapping[str, Attr]) -> None:
-        from verifier.kernel.program.registry import REGISTRY
-
-        declared = REGISTRY.get(op)
-        if declared is None:
-            raise MalformedError(f"unknown op {op}", hint=near(op, REGISTRY) or "see docs/ops.md")
+        try:
+            declared = lookup(op)
+        except IRError:
+            hint = near(op, REGISTRY) or "see docs/ops.md"
+            raise MalformedError(f"unknown op {op}", hint=hint) from None
         for name, value in attrs.items():
             if name not in declared.attrs:
                 has = ", ".join(declared.attrs) or "none"
@@ -180,8 +181,6 @@ class Assembly:
     def _infer(
         self, op: str, operands: list[TensorType], attrs: dict[str, Attr], body: Program | None
     ) -> tuple[TensorType, ...]:
-        from verifier.kernel.program.registry import infer_types, lookup
-
         if body is not None and lookup(op).kind != "control":
             raise MalformedError(f"op {op} takes no body")
         try:

@@ -34,13 +34,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from verifier.kernel.contract import Balanced, Contract, ContractError, fits, output_key
-from verifier.kernel.layout import Atom, Layout, from_placements, normal
+from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.ops import lookup
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.errors import IRError, MalformedError
-from verifier.kernel.program.jsondata import Cursor, parse
+from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import EVERYWHERE, Where, ranks_where, show
+from verifier.text.jsontext import parse
 from verifier.text.parser import parse_text
 from verifier.text.tokens import STRING, WORD, unquote
 

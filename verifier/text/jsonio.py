@@ -7,6 +7,7 @@ from verifier.kernel.program import jsondata as data
 from verifier.kernel.program.program import IN_ORDER, Program, Timing
 from verifier.kernel.program.types import Affine, Attr, Mesh, Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where
+from verifier.text import jsontext
 from verifier.text.assemble import Assembly, mesh_of, tensor_type
 from verifier.text.digest import FORMAT, lists, mesh_to_json
 
@@ -27,7 +28,7 @@ def loads(text: str, filename: str = "<json>") -> Program:
     Raises:
         MalformedError: one message with the file and line, or the path inside the document.
     """
-    return from_json(data.parse(text, filename), filename)
+    return from_json(jsontext.parse(text, filename), filename)
 
 
 def from_json(document: object, filename: str = "<json>") -> Program:

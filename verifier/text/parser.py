@@ -28,9 +28,10 @@ from verifier.kernel.program.where import EVERYWHERE, Where
 from verifier.text import source_note
 from verifier.text.assemble import Assembly, mesh_of, near, tensor_type
 from verifier.text.printing import to_text
+from verifier.text.spans import Returned, Scope, Span, Statement
 from verifier.text.tokens import Tokens, value
 
-__all__ = ["parse_attrs", "parse_text", "to_text"]
+__all__ = ["parse_attrs", "parse_spans", "parse_text", "to_text"]
 
 
 def parse_text(text: str, filename: str = "<text>") -> Program:
@@ -39,13 +40,22 @@ def parse_text(text: str, filename: str = "<text>") -> Program:
     Raises:
         MalformedError: one message with file, line and column.
     """
+    return parse_spans(text, filename)[0]
+
+
+def parse_spans(text: str, filename: str = "<text>") -> tuple[Program, Scope]:
+    """Read the text form, and where its parts stand.
+
+    Raises:
+        MalformedError: one message with file, line and column.
+    """
     tokens = Tokens(text, filename)
     tokens.expect("program", "a program starts with its name")
     name = _word(tokens, "program name")
-    program = _program(tokens, name, _read_mesh(tokens, Mesh()), 0)
+    found = _program(tokens, name, _read_mesh(tokens, Mesh()), 0)
     if tokens.kind != "end":
         raise tokens.fail("text after the end of the program", "nothing")
-    return program
+    return found
 
 
 def parse_attrs(text: str, op: str, filename: str = "<text>") -> dict[str, Attr]:
@@ -56,7 +66,7 @@ def parse_attrs(text: str, op: str, filename: str = "<text>") -> dict[str, Attr]
     """
     bare = text.strip()
     tokens = Tokens(bare if bare.startswith("{") else f"{{{bare}}}", filename)
-    attrs = _attrs(tokens, op)
+    attrs, _ = _attrs(tokens, op)
     if tokens.kind != "end":
         raise tokens.fail(f"text after the attributes of {op}", "nothing")
     return attrs
@@ -87,24 +97,24 @@ def _read_mesh(tokens: Tokens, default: Mesh) -> Mesh:
         raise error.at(tokens.place(start)) from None
 
 
-def _program(tokens: Tokens, name: str, mesh: Mesh, depth: int) -> Program:
-    start = tokens.start
+def _program(tokens: Tokens, name: str, mesh: Mesh, depth: int) -> tuple[Program, Scope]:
+    start, scope = tokens.start, Scope(tokens.end)
     try:
         parts = Assembly(name, mesh, depth)
         while not tokens.accept("return"):
             start = tokens.start
-            if tokens.kind == "value":
-                _statement(tokens, parts)
-            else:
-                _input(tokens, parts)
+            read = _statement if tokens.kind == "value" else _input
+            scope.statements.append(read(tokens, parts))
         separated = tokens.kind == "value" or tokens.kind == "word"
         while separated:
             start = tokens.start
             role = tokens.advance() if tokens.kind == "word" else "output"
-            out = tokens.value("an output")
+            begin, out = tokens.start, tokens.value("an output")
+            at, begin = tokens.since(begin), tokens.start
             parts.output(out, role, _path(tokens, out))
+            scope.returned.append(Returned(at, tokens.read(begin)))
             separated = tokens.accept(",")
-        return parts.build()
+        return parts.build(), scope
     except MalformedError as error:
         raise _later(tokens, start, error) from None
 
@@ -136,7 +146,8 @@ def _path(tokens: Tokens, default: str) -> str:
     return tokens.unquote(tokens.advance(), start)
 
 
-def _input(tokens: Tokens, parts: Assembly) -> None:
+def _input(tokens: Tokens, parts: Assembly) -> Statement:
+    start = tokens.start
     if tokens.kind != "word" or tokens.text not in INPUT_ROLES:
         hint = near(tokens.text, (*INPUT_ROLES, "return")) if tokens.kind == "word" else ""
         roles = ", ".join(INPUT_ROLES)
@@ -147,6 +158,7 @@ def _input(tokens: Tokens, parts: Assembly) -> None:
     type = _type(tokens)
     path = _path(tokens, name)
     parts.input(name, type, role, path, _where(tokens, parts))
+    return Statement((name,), tokens.since(start), is_input=True)
 
 
 def _type(tokens: Tokens) -> TensorType:
@@ -164,40 +176,54 @@ def _type(tokens: Tokens) -> TensorType:
         raise error.at(tokens.place(start)) from None
 
 
-def _statement(tokens: Tokens, parts: Assembly) -> None:
+def _statement(tokens: Tokens, parts: Assembly) -> Statement:
     """`%a, %b = op %x, %y {attr=...} : types body name { ... }  @ source`."""
+    begin = tokens.start
     outputs = [tokens.value("a result")]
     while tokens.accept(","):
         outputs.append(tokens.value("a result"))
     tokens.expect("=", f"definition of %{outputs[0]}")
     start = tokens.start
     op = tokens.take("word", f"op that defines %{outputs[0]}", "the name of an op")
+    found = Statement(tuple(outputs), Span(begin, begin), tokens.since(start))
     inputs: list[str] = []
     while tokens.kind == "value":
+        at = tokens.start
         inputs.append(tokens.value("an operand"))
+        found.operands.append(tokens.since(at))
         if not tokens.accept(","):
             break
-    attrs = _attrs(tokens, op)
-    where, timing = _where(tokens, parts), _timing(tokens)
+    at = tokens.start
+    attrs, found.values = _attrs(tokens, op)
+    found.attrs, found.head_end, at = tokens.read(at), tokens.end, tokens.start
+    where = _where(tokens, parts)
+    found.where = tokens.read(at)
+    timing = _timing(tokens)
     written: list[TensorType] | None = None
     if tokens.accept(":"):
+        at = tokens.start
         written = [_type(tokens)]
         while tokens.accept(","):
             written.append(_type(tokens))
+        found.types = tokens.since(at)
     body = None
     if tokens.text in ("body", "{") and tokens.kind in ("word", "punct"):
         name = _word(tokens, "name of a body") if tokens.accept("body") else op
         mesh = _read_mesh(tokens, parts.mesh)
         tokens.expect("{", f"body of {op}")
-        source = _note(tokens)
-        body = _program(tokens, name, mesh, parts.depth + 1)
+        at, source = tokens.start, _note(tokens)
+        found.note = tokens.read(at)
+        body, found.body = _program(tokens, name, mesh, parts.depth + 1)
         tokens.expect("}", f"end of the body of {op}")
     else:
-        source = _note(tokens)
+        at, source = tokens.start, _note(tokens)
+        found.note = tokens.read(at)
+    found.whole = tokens.since(begin)
     try:
         parts.node(op, inputs, outputs, attrs, source, body, written, where, timing)
     except MalformedError as error:
         raise _later(tokens, start, error) from None
+    return found
 
 
 def _where(tokens: Tokens, parts: Assembly) -> Where:
@@ -251,10 +277,12 @@ def _note(tokens: Tokens) -> Source:
         raise error.at(tokens.place(start)) from None
 
 
-def _attrs(tokens: Tokens, op: str) -> dict[str, Attr]:
+def _attrs(tokens: Tokens, op: str) -> tuple[dict[str, Attr], dict[str, Span]]:
+    """Attributes, and where the value of each stands."""
     attrs: dict[str, Attr] = {}
+    places: dict[str, Span] = {}
     if not tokens.accept("{"):
-        return attrs
+        return attrs, places
     while not tokens.accept("}"):
         if attrs:
             tokens.expect(",", f"attributes of {op}")
@@ -262,8 +290,10 @@ def _attrs(tokens: Tokens, op: str) -> dict[str, Attr]:
             raise tokens.fail(f"attribute of {op} given twice", "each attribute once")
         name = tokens.take("word", f"attributes of {op}", "name=value")
         tokens.expect("=", f"value of attribute {name}")
+        start = tokens.start
         attrs[name] = _attr(tokens, name)
-    return attrs
+        places[name] = tokens.since(start)
+    return attrs, places
 
 
 def _attr(tokens: Tokens, name: str) -> Attr:

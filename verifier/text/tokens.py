@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.jsondata import sound
+from verifier.text.spans import Span
 
 STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(
@@ -33,6 +34,8 @@ class Tokens:
         self.source, self.filename = text, filename
         self._stream = self._scan()
         self.kind, self.text, self.start = "", "", 0
+        self.end = 0
+        """Where the last token ended, white space after a source note left out."""
         self.advance()
 
     def _scan(self) -> Iterator[tuple[str, str, int]]:
@@ -44,6 +47,7 @@ class Tokens:
     def advance(self) -> str:
         """Move on; returns the text of the token left behind."""
         before = self.text
+        self.end = self.start + len(before.rstrip() if self.kind == "source" else before)
         self.kind, self.text, self.start = next(self._stream, ("end", "", len(self.source)))
         return before
 
@@ -67,6 +71,14 @@ class Tokens:
             return "a string that does not end on its line"
         text = self.text if len(self.text) <= 40 else f"{self.text[:37]}..."
         return f"{text!r}"
+
+    def since(self, start: int) -> Span:
+        """From a character to the end of the last token."""
+        return Span(start, self.end)
+
+    def read(self, start: int) -> Span | None:
+        """The same; None where no token from there on was read."""
+        return Span(start, self.end) if self.end > start else None
 
     def accept(self, text: str) -> bool:
         """Consume the punctuation or word `text` if it is next."""

@@ -46,8 +46,9 @@ def _model(session: Session, words: Words) -> Outcome:
     from agent import pipeline
     from agent.chat import translating
     from agent.chat.workspace import packed
-    from synthesis.emit.facts import to_json
+    from synthesis.emit.facts import ModelFacts
     from synthesis.execute import collect_facts
+    from synthesis.frontends.torch.captured import dump
     from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
     from synthesis.frontends.torch.request import split_target
 
@@ -84,7 +85,7 @@ def _model(session: Session, words: Words) -> Outcome:
         seq=seq,
         full_depth=deep,
         captured=kept(packed(captured)),
-        facts=kept(to_json(facts)),
+        facts=kept(dump(ModelFacts, facts)),
         files=files,
     )
     same = session.state.model is not None and session.state.model.target == target

@@ -35,7 +35,7 @@ def flow_of(
     mesh: tuple[MeshDim, ...] = (),
 ) -> Flow:
     """Only modules that own parameters are drawn; a collective at another module (a container) goes
-    to the first stage inside it when it stands at the input, to the last one otherwise."""
+    to the last stage inside it."""
     drawn = [row for row in plan if row.parameters]
     stages: list[Stage] = []
     for row in drawn:
@@ -46,12 +46,11 @@ def flow_of(
     of_frame: dict[str, tuple[Collective, ...]] = {}
     data = {dim.name for dim in mesh if dim.data}
     for use in collectives:
-        at = "parameter" if use.at is None and use.mesh_dim in data else side(use, plan)
-        index = None if at == "parameter" else _stage_of(stages, use.where, at == "input")
+        index = None if use.mesh_dim in data else _stage_of(stages, use.where)
         if index is None:
             frame = frame_of(use.where)
             of_frame[frame] = (*of_frame.get(frame, ()), use)
-        elif at == "input":
+        elif side(use, plan) == "input":
             stages[index] = replace(stages[index], entering=(*stages[index].entering, use))
         else:
             stages[index] = replace(stages[index], leaving=(*stages[index].leaving, use))
@@ -66,10 +65,8 @@ def frame_of(path: str) -> str:
 
 
 def side(use: Collective, plan: Iterable[ModuleRow]) -> str:
-    """Where the collective stands at its module. When it does not say: a column-split module
-    communicates at its input (in the backward pass the gradient of it), others at their output."""
-    if use.at is not None:
-        return use.at
+    """Where the collective stands at its module. A column-split module communicates at its input
+    (in the backward pass the gradient of it), others at their output."""
     styles = {row.path: row.style for row in plan}
     return "input" if "column" in styles.get(use.where, "") else "output"
 
@@ -79,12 +76,12 @@ def _beside(a: ModuleRow, b: ModuleRow) -> bool:
     return same and a.path.rpartition(".")[0] == b.path.rpartition(".")[0] and "column" in a.style
 
 
-def _stage_of(stages: list[Stage], where: str, first: bool) -> int | None:
+def _stage_of(stages: list[Stage], where: str) -> int | None:
+    if where in ("", frame_of(where)):
+        return None
     inside = [
         index
         for index, stage in enumerate(stages)
         if any(row.path == where or row.path.startswith(where + ".") for row in stage.rows)
     ]
-    if not inside or where in ("", frame_of(where)):
-        return None
-    return inside[0] if first else inside[-1]
+    return inside[-1] if inside else None

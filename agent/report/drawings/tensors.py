@@ -1,4 +1,4 @@
-"""The tensors of a counterexample, one grid per owner, wrong elements marked."""
+"""The small inputs of a counterexample, one grid each."""
 
 import math
 
@@ -15,69 +15,33 @@ GAP = 22.0
 
 
 def draw_tensors(tensors: tuple[TensorView, ...], width: float, key: str) -> Markup | None:
-    """Views flow from left to right; a new name starts a new line."""
+    """One below the other."""
     views = [view for view in tensors if view.values]
     if not views:
         return None
-    drawn, x, y, line_height, name = canvas(width), 0.0, 0.0, 0.0, views[0].name
+    drawn, y = canvas(width), 0.0
     for view in views:
-        span, height = _extent(view, width)
-        if x > 0 and (x + span > width or view.name != name):
-            x, y, line_height = 0.0, y + line_height + GAP, 0.0
-        _grid(drawn, view, x, y, width)
-        x, line_height, name = x + span + GAP, max(line_height, height), view.name
-    wrong = [
-        f"{v.name} on {v.owner} is wrong at {' '.join(map(shape, v.marked))}"
-        for v in views
-        if v.marked
-    ]
-    told = "; ".join(wrong) or "no element is marked"
-    return picture(drawn, y + line_height + 2, key, "Tensors of the counterexample", told)
+        y = _grid(drawn, view, y, width) + GAP
+    told = "; ".join(f"{view.name} {shape(view.shape)}" for view in views)
+    return picture(drawn, y - GAP + 2, key, "Inputs of the counterexample", told)
 
 
-def _rows(view: TensorView) -> tuple[int, int]:
+def _grid(drawn: Canvas, view: TensorView, y: float, width: float) -> float:
+    """Draws it from `y` on; where it ends."""
     columns = view.shape[-1] if view.shape else 1
-    return math.prod(view.shape[:-1]), columns
-
-
-def _cell(view: TensorView, width: float) -> float:
-    columns = min(_rows(view)[1], MOST)
+    rows = math.prod(view.shape[:-1])
     widest = max(len(number(value)) for value in view.values)
-    return min(max(34.0, widest * 11.5 * MONO + 12), width / max(columns, 1))
-
-
-def _extent(view: TensorView, width: float) -> tuple[float, float]:
-    rows, columns = (min(n, MOST) for n in _rows(view))
-    caption = max(len(_caption(view)), len(view.owner)) * 10.5 * MONO
-    return max(columns * _cell(view, width), min(caption, width)), 36 + rows * CELL_HEIGHT
-
-
-def _caption(view: TensorView) -> str:
-    return f"{view.name} {shape(view.shape)} {view.placement}".rstrip()
-
-
-def _grid(drawn: Canvas, view: TensorView, x: float, y: float, width: float) -> None:
-    rows, columns = _rows(view)
-    cell = _cell(view, width)
-    drawn.add(label(x, y + 11, view.owner, "strong", room=width - x))
-    drawn.add(label(x, y + 26, _caption(view), "muted mono", room=width - x, size=10.5))
-    marked = {_flat(view.shape, index) for index in view.marked}
+    cell = min(max(34.0, widest * 11.5 * MONO + 12), width / max(min(columns, MOST), 1))
+    drawn.add(label(0, y + 11, view.name, "strong", room=width))
+    drawn.add(label(0, y + 26, shape(view.shape), "muted mono", room=width, size=10.5))
     for r in range(min(rows, MOST)):
         for c in range(min(columns, MOST)):
             at = r * columns + c
             if at >= len(view.values):
                 continue
             cut = (r == MOST - 1 and rows > MOST) or (c == MOST - 1 and columns > MOST)
-            state = "wrong" if at in marked else "entry"
             top = y + 33 + r * CELL_HEIGHT
-            text = "…" if cut and at not in marked else number(view.values[at])
-            drawn.add(box(x + c * cell, top, cell - 1, CELL_HEIGHT - 1, state, 2))
-            middle = x + (c + 0.5) * cell
-            drawn.add(label(middle, top + 16, text, f"mono on-{state}", "middle", cell, 11.5))
-
-
-def _flat(extents: tuple[int, ...], index: tuple[int, ...]) -> int:
-    flat = 0
-    for extent, i in zip(extents, index, strict=False):
-        flat = flat * extent + i
-    return flat
+            text = "…" if cut else number(view.values[at])
+            drawn.add(box(c * cell, top, cell - 1, CELL_HEIGHT - 1, "entry", 2))
+            drawn.add(label((c + 0.5) * cell, top + 16, text, "mono", "middle", cell, 11.5))
+    return y + 36 + min(rows, MOST) * CELL_HEIGHT

@@ -3,7 +3,7 @@
 from synthesis.frontends.rank_programs.findings import Finding, Ingested, RankClass
 from synthesis.frontends.rank_programs.read import read_ranks
 from synthesis.frontends.rank_programs.verify import RanksVerdict, judged, verify_ranks
-from synthesis.frontends.rank_programs.write import rank_texts, write_ranks
+from synthesis.frontends.rank_programs.write import rank_texts
 
 __all__ = [
     "Finding",
@@ -14,5 +14,4 @@ __all__ = [
     "rank_texts",
     "read_ranks",
     "verify_ranks",
-    "write_ranks",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from synthesis.frontends.rank_programs.form import HOLE
 from verifier.kernel.program.attrs import KINDS
 from verifier.kernel.program.errors import MalformedError
-from verifier.kernel.program.registry import REGISTRY
+from verifier.ops import REGISTRY
 from verifier.text.parser import parse_attrs
 
 Tokens = tuple[str, ...]

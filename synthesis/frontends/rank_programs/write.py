@@ -1,23 +1,20 @@
-"""`write_ranks(program, path)`: the concrete program of every rank of a distributed program.
+"""`rank_texts(program)`: the concrete program of every rank of a distributed program.
 
 Ranks that run the same nodes share one template; ranks and affine numbers are put in.
 """
 
-import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.frontends.rank_programs.container import HEADER
-from synthesis.frontends.rank_programs.form import header
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from verifier.kernel.program.where import Where, common, contains, process_groups
+from verifier.kernel.program.where import Where, common, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.text import source_note
 from verifier.text.printing import show_attr
@@ -26,29 +23,6 @@ from verifier.text.tokens import quote, value, word
 Hole = Callable[[int], str]
 """What a rank has in one place of its text."""
 ROOTED = ("broadcast", "scatter")
-
-
-def write_ranks(program: Program, path: str | Path) -> None:
-    """Write every rank's program: into the folder `path`, or into one file where the name ends in
-    `.spz` (gzip) or `.sp`.
-
-    Raises:
-        IRError: a program that some rank cannot run, or messages inside of a repeated block.
-        OSError: a place that cannot be written.
-    """
-    target = Path(path)
-    texts = rank_texts(program)
-    if target.suffix in (".spz", ".sp"):
-        packed = target.suffix == ".spz"
-        with gzip.open(target, "wb", compresslevel=1) if packed else target.open("wb") as out:
-            out.write(f"{header(program.name, program.mesh)}\n".encode())
-            for _, text in texts:
-                out.write(text)
-        return
-    target.mkdir(parents=True, exist_ok=True)
-    (target / HEADER).write_text(f"{header(program.name, program.mesh)}\n", encoding="utf-8")
-    for rank, text in texts:
-        (target / f"rank-{rank:05d}.sp").write_bytes(text)
 
 
 def rank_texts(program: Program) -> Iterator[tuple[int, bytes]]:

@@ -14,8 +14,8 @@ from synthesis.frontends.tir.memory import Memory, Uninitialised, Views
 from synthesis.frontends.tir.private import expanded
 from synthesis.frontends.tir.script import parse
 from synthesis.frontends.tir.tree import NOPLACE, Place, TIRFunc
-from verifier.kernel.inline import live
 from verifier.kernel.layout import Layout
+from verifier.kernel.live import live
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program

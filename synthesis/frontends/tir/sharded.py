@@ -9,7 +9,8 @@ from synthesis.frontends.tir.lift import Collective, LiftResult, lift_text
 from synthesis.frontends.tir.tree import TIRBuffer, TIRFunc
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, ContractError
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem

@@ -3,9 +3,7 @@
 import time
 from dataclasses import replace
 
-from synthesis.frontends.torch import captured as results
-from synthesis.frontends.torch import observed
-from synthesis.frontends.torch.captured import Captured
+from synthesis.frontends.torch.captured import RESULT, Captured, load
 from synthesis.frontends.torch.observed import Observed
 from synthesis.frontends.torch.process import run_worker, workspace
 from synthesis.frontends.torch.request import (
@@ -30,7 +28,7 @@ def capture(request: CaptureRequest, progress: Progress = silent) -> Captured:
     _check(request)
     with workspace() as folder:
         run_worker("capture", request.to_json(), request.limits, progress, folder)
-        found = results.load(folder)
+        found = load(Captured, (folder / RESULT).read_text())
     timings = {**found.timings, "total": time.perf_counter() - start}
     return replace(found, timings=timings)
 
@@ -44,7 +42,7 @@ def attempt(request: CaptureRequest, progress: Progress = silent) -> Observed:
     _check(request)
     with workspace() as folder:
         run_worker("try", request.to_json(), request.limits, progress, folder)
-        return observed.load(folder)
+        return load(Observed, (folder / RESULT).read_text())
 
 
 def _check(request: CaptureRequest) -> None:

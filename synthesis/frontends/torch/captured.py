@@ -1,14 +1,15 @@
 """What capture gives back. Plain data: no torch."""
 
+import base64
+import io
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from synthesis.frontends.torch.request import InputSpec
 from synthesis.frontends.torch.rolling.paths import Group
@@ -16,6 +17,25 @@ from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import ITEMSIZE, TensorType
 from verifier.text.digest import to_json
 from verifier.text.jsonio import from_json
+
+T = TypeVar("T")
+RESULT = "result.json"
+"""The file in which a worker leaves what it found."""
+
+
+def _written(array: Any) -> str:
+    held = io.BytesIO()
+    np.save(held, np.asarray(array), allow_pickle=False)
+    return base64.b64encode(held.getvalue()).decode()
+
+
+def _read(text: str) -> NDArray[Any]:
+    return np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+
+
+Array = Annotated[NDArray[Any], PlainValidator(_read), PlainSerializer(_written)]
+"""An array that stands in JSON as the bytes of a `.npy` file."""
+ProgramData = Annotated[Program, PlainValidator(from_json), PlainSerializer(to_json)]
 
 
 @dataclass(frozen=True)
@@ -78,8 +98,8 @@ class ModelFacts:
 class Captured:
     """A model as a one-device program, forward and backward."""
 
-    program: Program
-    consts: Mapping[str, NDArray[Any]]
+    program: ProgramData
+    consts: Mapping[str, Array]
     """Values of the inputs with role const."""
     facts: ModelFacts
     assumptions: tuple[str, ...] = ()
@@ -90,30 +110,11 @@ class Captured:
     """Peak resident memory of the capturing process."""
 
 
-def save(captured: Captured, folder: Path) -> None:
-    """Write `captured.json` and `consts.npz`."""
-    document = {
-        "program": to_json(captured.program),
-        "facts": asdict(captured.facts),
-        "assumptions": captured.assumptions,
-        "timings": dict(captured.timings),
-        "peak_bytes": captured.peak_bytes,
-    }
-    arrays: Any = {k: np.asarray(v) for k, v in captured.consts.items()}
-    np.savez(folder / "consts.npz", **arrays)
-    (folder / "captured.json").write_text(json.dumps(document, default=str))
+def dump(kind: type[T], value: T) -> str:
+    """A dataclass of what capture gives back as JSON."""
+    return json.dumps(TypeAdapter(kind).dump_python(value), default=str)
 
 
-def load(folder: Path) -> Captured:
-    """Read what `save` wrote."""
-    document = json.loads((folder / "captured.json").read_text())
-    with np.load(folder / "consts.npz", allow_pickle=False) as arrays:
-        consts = {k: arrays[k] for k in arrays.files}
-    return Captured(
-        from_json(document["program"]),
-        consts,
-        TypeAdapter(ModelFacts).validate_python(document["facts"]),
-        tuple(document["assumptions"]),
-        document["timings"],
-        document["peak_bytes"],
-    )
+def load(kind: type[T], text: str) -> T:
+    """Read what `dump` wrote."""
+    return TypeAdapter(kind).validate_python(json.loads(text))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import is_fake
 
 from synthesis.frontends.torch import torch_api
 
@@ -50,7 +51,8 @@ def take_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
-    """Replace parameters and buffers, in place, by fake CPU tensors. Call inside the fake mode.
+    """Replace parameters and buffers, in place, by fake CPU tensors, but for those that are fake.
+    Call inside the fake mode.
 
     Gives the parameters, each with what stands for it now.
     """
@@ -62,13 +64,13 @@ def to_fake(model: nn.Module) -> list[tuple[Any, Any]]:
 
     for module in model.modules():
         for name, p in list(module._parameters.items()):
-            if p is not None:
+            if p is not None and not is_fake(p):
                 if id(p) not in made:
                     made[id(p)] = (p, nn.Parameter(fake(p), requires_grad=p.requires_grad))
                     params.append(made[id(p)])
                 module._parameters[name] = made[id(p)][1]
         for name, b in list(module._buffers.items()):
-            if b is not None:
+            if b is not None and not is_fake(b):
                 if id(b) not in made:
                     made[id(b)] = (b, fake(b))
                 module._buffers[name] = made[id(b)][1]

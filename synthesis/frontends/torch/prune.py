@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from verifier.kernel.inline import live
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
 
 KEPT = ("param", "input", "cotangent")

@@ -186,12 +186,14 @@ def _ignored(*_: object) -> None:
 def main() -> None:
     control, home, libraries = socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3:]
     try:
+        gc.disable()  # what is imported stays
         for name in (*ALWAYS, *(m for library in libraries for m in LIBRARIES[library])):
             with contextlib.suppress(Exception):  # the job's process meets the error, and tells it
                 importlib.import_module(name)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECTED)
+        gc.enable()
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)

@@ -61,13 +61,19 @@ def find(request: CaptureRequest) -> Target:
     kind, name = split_target(request.target)
     fields = read_config_file(request.config_file) if request.config_file else {}
     if kind == "hf":
-        return _library(name, fields, dict(request.config), request)
+        return library(name, fields, dict(request.config), request.attention)
     return _user(Path(kind), name, {**fields, **request.config})
 
 
-def _library(
-    name: str, fields: dict[str, Any], extra: dict[str, Any], request: CaptureRequest
+def library(
+    name: str, fields: dict[str, Any], extra: dict[str, Any], attention: str = "eager"
 ) -> Target:
+    """A class of transformers. `fields` are a config file's, of which those that the config does
+    not know are left out; of `extra`, such a one is an error.
+
+    Raises:
+        CaptureError: no such class, no such field, or values that the config refuses.
+    """
     try:
         import transformers
     except ImportError:
@@ -92,7 +98,7 @@ def _library(
                 f"{config_class.__name__} has no field {key!r}",
                 hint=f"did you mean {', '.join(near)}?" if near else "",
             )
-    fixed = {"use_cache": False, "attn_implementation": request.attention, **EXPERTS}
+    fixed = {"use_cache": False, "attn_implementation": attention, **EXPERTS}
 
     dropout: dict[str, None] = {}
 

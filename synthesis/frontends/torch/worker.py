@@ -22,7 +22,7 @@ _PLAIN = {
 
 def run(folder: Path) -> None:
     """Do the task in `request.json`. Results are files in `folder`; `report.json` comes last."""
-    from synthesis.frontends.torch.captured import save
+    from synthesis.frontends.torch.captured import RESULT, Captured, dump
     from synthesis.frontends.torch.request import CaptureRequest
     from synthesis.frontends.torch.session import capture_here
 
@@ -39,12 +39,13 @@ def run(folder: Path) -> None:
         return
     request = CaptureRequest.from_json(task["request"])
     if task["task"] == "capture":
-        save(capture_here(request, progress), folder)
+        found = dump(Captured, capture_here(request, progress))
     else:
-        from synthesis.frontends.torch.observed import save as save_observed
+        from synthesis.frontends.torch.observed import Observed
         from synthesis.frontends.torch.sample_runs import try_here
 
-        save_observed(try_here(request, progress), folder)
+        found = dump(Observed, try_here(request, progress))
+    (folder / RESULT).write_text(found)
 
 
 def explain(problem: BaseException, root: str) -> dict[str, Any]:

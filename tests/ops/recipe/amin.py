@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import reduce as fold_left
 
 from verifier.domains.base import Array, Domain
-from verifier.kernel.ops.reduce import kept, reduction
+from verifier.kernel.ops import reduce
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
-from verifier.kernel.program.traits import Traits, among
+from verifier.kernel.program.traits import Traits
+from verifier.ops.bounds import among
+from verifier.ops.facets import Facets
+from verifier.ops.reduce import kept, reduction
 
 
 def _amin(d: Domain, x: Array, dims: tuple[int, ...]) -> Array:
     for dim in sorted(dims, reverse=True):
-        x = reduce(d.minimum, [x[(slice(None),) * dim + (i, ...)] for i in range(x.shape[dim])])
+        x = fold_left(d.minimum, [x[(slice(None),) * dim + (i, ...)] for i in range(x.shape[dim])])
     return x
 
 
 amin = reduction(
-    "amin",
-    "min",
+    reduce.reduction("amin", Traits(keeps=1), checked="min"),
     _amin,
-    Traits(keeps=1, picks="entry", bounds=among),
-    doc="Minimum over `dims`. A split dim leaves a pending min.",
-    checked="min",
+    Facets(
+        doc="Minimum over `dims`. A split dim leaves a pending min.",
+        fold="min",
+        picks="entry",
+        bounds=among,
+    ),
 )
 
 

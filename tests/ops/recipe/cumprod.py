@@ -18,6 +18,7 @@ from verifier.kernel.program.registry import (
 )
 from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
+from verifier.ops.facets import Facets, describe
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:
@@ -32,18 +33,22 @@ def _cumprod(d: Domain, x: Array, dim: int) -> Array:
     return np.moveaxis(np.stack(list(accumulate(lines, d.mul))), 0, dim) if len(lines) else x
 
 
-cumprod = register(
-    Op(
-        "cumprod",
-        "rows",
-        "... [dim] -> ... [dim]",
+cumprod = describe(
+    register(
+        Op(
+            "cumprod",
+            "rows",
+            "... [dim] -> ... [dim]",
+            _types,
+            attrs={"dim": REQUIRED},
+            traits=Traits(strict=True),
+        )
+    ),
+    Facets(
         _cumprod,
-        _types,
-        attrs={"dim": REQUIRED},
-        flops=lambda types, results, _: results[0].size,
-        doc="Product of the entries up to each one along `dim`. The dim must be whole.",
-        traits=Traits(strict=True, analytic=True),
-    )
+        "Product of the entries up to each one along `dim`. The dim must be whole.",
+        analytic=True,
+    ),
 )
 
 

@@ -17,7 +17,8 @@ from verifier.domains.algebra import Algebra
 from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
 from verifier.kernel.contract import Contract
-from verifier.kernel.layout import Layout, from_placements
+from verifier.kernel.layout import Layout
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program import Builder, Mesh, Program, TensorType
 from verifier.problem import Problem
 from verifier.provers.canonical.keys import Keys

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from verifier.domains.functions import Calculus
-from verifier.kernel.ops.functions import function, smooth
+from verifier.kernel.ops.map import elementwise
 from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.traits import Traits
+from verifier.ops.functions import function
 
 
 def _by(c: Calculus[Any], x: Any) -> Any:
@@ -25,4 +27,10 @@ def _slope(b: Builder, x: str, y: str) -> str:
     return b.add("add", t, b.add("mul", x, b.add("mul", bend, b.add("sigmoid", x))))
 
 
-mish = function("mish", lambda x: x * np.tanh(np.logaddexp(0, x)), smooth(), _slope, by=_by)
+mish = function(
+    elementwise("mish", 1, Traits(strict=True)),
+    lambda x: x * np.tanh(np.logaddexp(0, x)),
+    _slope,
+    by=_by,
+    analytic=True,
+)

@@ -10,7 +10,7 @@ import numpy as np
 from verifier.domains.algebra.equality import Equality
 from verifier.domains.algebra.expressions import Budget, Expr
 from verifier.domains.algebra.functions import selecting
-from verifier.domains.base import Array, Domain, is_index
+from verifier.domains.base import Array, Domain, is_index, objects
 
 
 class UndefinedError(TypeError):
@@ -53,7 +53,7 @@ class Algebra(Domain):
         return self.symbols(f"r{self._fresh}", shape)
 
     def const(self, value: Fraction) -> Array:
-        return _objects(self.table.const(Fraction(value)))
+        return objects(self.table.const(Fraction(value)))
 
     def full(self, shape: tuple[int, ...], value: Fraction) -> Array:
         out = np.empty(shape, dtype=object)
@@ -100,12 +100,12 @@ class Algebra(Domain):
             "not": self.table.negation,
         }
         lifted = [self.lift(x.astype(bool)) if is_index(x) else x for x in operands]
-        return self._plain(_objects(np.frompyfunc(apply[name], len(lifted), 1)(*lifted)))
+        return self._plain(objects(np.frompyfunc(apply[name], len(lifted), 1)(*lifted)))
 
     def where(self, cond: Array, a: Array, b: Array) -> Array:
         if is_index(cond):
             return super().where(cond, a, b)
-        return _objects(np.frompyfunc(self.table.choose, 3, 1)(cond, self.lift(a), self.lift(b)))
+        return objects(np.frompyfunc(self.table.choose, 3, 1)(cond, self.lift(a), self.lift(b)))
 
     def truncate(self, a: Array) -> Array:
         out = np.empty(a.shape, dtype=np.int64)
@@ -152,10 +152,10 @@ class Algebra(Domain):
         return out
 
     def _each(self, apply: Callable[[Expr], Expr], a: Array) -> Array:
-        return _objects(np.frompyfunc(self._kept(apply), 1, 1)(a))
+        return objects(np.frompyfunc(self._kept(apply), 1, 1)(a))
 
     def _pairs(self, apply: Callable[[Expr, Expr], Expr], a: Array, b: Array) -> Array:
-        return _objects(np.frompyfunc(self._kept(apply), 2, 1)(a, b))
+        return objects(np.frompyfunc(self._kept(apply), 2, 1)(a, b))
 
     def _kept(self, apply: Callable[..., Expr]) -> Callable[..., Expr]:
         """The function, its results watched."""
@@ -193,12 +193,3 @@ class Algebra(Domain):
             out = [known[v.id] for v in a.reshape(-1)]
             return np.asarray(out, dtype=bool).reshape(a.shape)
         return a
-
-
-def _objects(value: Any) -> Array:
-    """Results of `frompyfunc` on 0-d arrays come back bare."""
-    if isinstance(value, np.ndarray):
-        return cast(Array, value)
-    out = np.empty((), dtype=object)
-    out[()] = value
-    return out

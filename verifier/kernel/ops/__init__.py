@@ -17,7 +17,11 @@ from verifier.kernel.program.registry import (
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
+OWN = frozenset(REGISTRY)
+"""Ops that are declared here; others are loaded where a program has one."""
+
 __all__ = [
+    "OWN",
     "REGISTRY",
     "REQUIRED",
     "Op",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from verifier.kernel.program.registry import REQUIRED, Op, Site, register
-from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
 
 
@@ -48,19 +47,12 @@ def _types(site: Site) -> tuple[TensorType, ...]:
     return (*results[: site.attrs["carry"]], *ys)
 
 
-def _meaning(*_: Any, **__: Any) -> Any:
-    raise TypeError("scan is evaluated by the interpreter")
-
-
 scan = register(
     Op(
         "scan",
         "control",
         "carry, xs, const -> carry, ys",
-        _meaning,
         _types,
         attrs={"length": REQUIRED, "carry": REQUIRED, "xs": REQUIRED, "reverse": False},
-        doc="A block repeated `length` times.",
-        traits=Traits(analytic=True),
     )
 )

@@ -1,22 +1,31 @@
-"""Tensors made from nothing: constants and index ramps."""
+"""Tensors made from nothing, or from a seed: constants, index ramps and random masks.
+
+The index of entry `(i, j, ...)` of a mask is `offset + i strides[0] + j strides[1] + ...`. On one
+device the strides are those of the row-major shape and the offset is 0. A shard takes the strides
+of the whole tensor, and an offset that is affine in its coordinates: every rank can make its own
+part, because an entry is a function of the seed and of its index in the whole, and of nothing else.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
-
-from verifier.domains.base import Array, Domain
 from verifier.kernel.ops.map import is_integer
-from verifier.kernel.program.registry import (
-    REQUIRED,
-    SPREADS,
-    Op,
-    Site,
-    register,
-)
-from verifier.kernel.program.traits import Traits, literal
+from verifier.kernel.program.registry import REQUIRED, Op, Site, register
+from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import FLOATS, TensorType
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor, in entries."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def strides_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The strides that are meant: row-major ones where none are given."""
+    return tuple(strides) or row_major(shape)
 
 
 def _full_types(site: Site) -> tuple[TensorType, ...]:
@@ -32,28 +41,6 @@ def _full_types(site: Site) -> tuple[TensorType, ...]:
     return (TensorType(tuple(site.attrs["shape"]), site.attrs["dtype"]),)
 
 
-def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:
-    if dtype in FLOATS:
-        return d.full(shape, Fraction(value))
-    return np.full(shape, int(value), dtype=bool if dtype == "bool" else np.int64)
-
-
-full = register(
-    Op(
-        "full",
-        "create",
-        "-> ...",
-        _full,
-        _full_types,
-        attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
-        flops=lambda types, results, _: 0,
-        doc="A constant. The same under every layout.",
-        traits=Traits(literal="value", bounds=literal),
-        tags=SPREADS,
-    )
-)
-
-
 def _iota_types(site: Site) -> tuple[TensorType, ...]:
     shape = tuple(site.attrs["shape"])
     if min(shape, default=0) < 0:
@@ -63,23 +50,52 @@ def _iota_types(site: Site) -> tuple[TensorType, ...]:
     return (TensorType(shape, site.attrs["dtype"]),)
 
 
-def _iota(d: Domain, shape: tuple[int, ...], dim: int, offset: int, dtype: str) -> Array:
-    line = np.arange(offset, offset + shape[dim], dtype=np.int64)
-    line = line.reshape((1,) * dim + (-1,) + (1,) * (len(shape) - dim - 1))
-    out = np.broadcast_to(line, shape)
-    return d.lift(out) if dtype in FLOATS else out
+def _mask_types(site: Site) -> tuple[TensorType, ...]:
+    (seed,) = site.types
+    shape, strides = tuple(site.attrs["shape"]), tuple(site.attrs["strides"])
+    if seed.kind != "integer" or seed.shape:
+        raise site.fail("the seed is one integer")
+    if not 0 <= Fraction(site.attrs["p"]) < 1:
+        raise site.fail(f"p={site.attrs['p']}; expected 0 or more, and less than 1")
+    if strides and len(strides) != len(shape):
+        raise site.fail(f"{len(strides)} strides for {len(shape)} dims")
+    if site.attrs["dtype"] not in FLOATS:
+        raise site.fail(f"a mask of dtype {site.attrs['dtype']}; expected a float dtype")
+    return (TensorType(shape, site.attrs["dtype"]),)
 
 
+full = register(
+    Op(
+        "full",
+        "create",
+        "-> ...",
+        _full_types,
+        attrs={"shape": REQUIRED, "value": REQUIRED, "dtype": "f32"},
+    )
+)
 iota = register(
     Op(
         "iota",
         "create",
         "-> ...",
-        _iota,
         _iota_types,
         attrs={"shape": REQUIRED, "dim": REQUIRED, "offset": 0, "dtype": "i64"},
-        flops=lambda types, results, _: 0,
-        doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
-        tags=SPREADS,
+    )
+)
+dropout_mask = register(
+    Op(
+        "dropout_mask",
+        "create",
+        "seed -> ...",
+        _mask_types,
+        attrs={
+            "shape": REQUIRED,
+            "p": REQUIRED,
+            "strides": (),
+            "offset": 0,
+            "stream": 0,
+            "dtype": "f32",
+        },
+        traits=Traits(sign=0),
     )
 )

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, Domain
-from verifier.kernel.program.registry import (
-    Op,
-    Site,
-    groups,
-    register,
-)
+from verifier.kernel.program.registry import NO_TRAITS, Op, Site, groups, register
 from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import FLOATS, TensorType
 
@@ -81,42 +75,16 @@ def map_types(
     return rule
 
 
-def declare(
+def elementwise(
     name: str,
-    arity: int,
-    meaning: Callable[..., Any],
-    traits: Traits,
+    arity: int = 1,
+    traits: Traits = NO_TRAITS,
     *,
     linear: Any = None,
     attrs: dict[str, Any] | None = None,
     result: str | None = None,
-    doc: str = "",
-    flops: int = 1,
-    aten: tuple[str, ...] = (),
 ) -> Op:
+    """Declare an op on entries. Its results are of dtype `result`, or as operands promote."""
     signature = ", ".join(["..."] * arity) + " -> ..."
-    return register(
-        Op(
-            name,
-            "map",
-            signature,
-            meaning,
-            map_types(arity, traits, result),
-            linear=groups(linear, arity),
-            attrs=attrs or {},
-            flops=lambda types, results, _: flops * results[0].size,
-            doc=doc,
-            traits=traits,
-            aten=aten,
-        )
-    )
-
-
-def one(meaning: Callable[[Domain, Array], Array]) -> Callable[..., Array]:
-    """A meaning of one operand."""
-    return meaning
-
-
-def two(meaning: Callable[[Domain, Array, Array], Array]) -> Callable[..., Array]:
-    """A meaning of two operands."""
-    return meaning
+    types, linear = map_types(arity, traits, result), groups(linear, arity)
+    return register(Op(name, "map", signature, types, linear, attrs or {}, traits))

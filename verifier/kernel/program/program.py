@@ -116,3 +116,8 @@ class Program:
 
     def with_nodes(self, nodes: list[Node], types: dict[str, TensorType]) -> Program:
         return replace(self, nodes=tuple(nodes), types=types)
+
+
+def in_order(program: Program) -> bool:
+    """Whether the ranks can only run it in the order of its text: no message, nothing in flight."""
+    return all(node.timing == IN_ORDER and node.op != "recv" for _, node in program.distinct())

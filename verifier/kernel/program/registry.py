@@ -1,8 +1,9 @@
-"""The registry of ops, and the decorator that declares one.
+"""The registry of ops: what the kernel holds of each.
 
-A declaration holds everything about an op: its signature in factors, what it means on values, its
-types, where it is linear, its vjp and its cost. How placements pass through ops is in
-`verifier/provers/placement`.
+A declaration says what a program with the op means, as far as a certificate needs it: arity,
+attributes and types, where it is linear, on which ranks it runs, and what a composite op is written
+out as. What else is known of an op (its meaning on numbers, its gradient, its cost) is in
+`verifier/ops`, and how placements pass through ops in `verifier/provers/placement`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.kernel.program.errors import IRError, ShapeError
@@ -19,14 +21,10 @@ from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.program.where import Where
 
 if TYPE_CHECKING:
-    from verifier.kernel.program.builder import Builder
     from verifier.kernel.program.program import Program
 
 Types = Sequence[TensorType]
 AttrMap = Mapping[str, Any]
-Vjp = Callable[
-    ["Builder", Sequence[str], Sequence[str], Sequence[str], AttrMap], Sequence[str | None]
-]
 
 
 class _Required:
@@ -37,6 +35,8 @@ class _Required:
 ONE = Fraction(1)
 """The factor that most values have; known by identity where speed matters."""
 REQUIRED = _Required()
+FURTHER = ("verifier.kernel.movements", "verifier.kernel.composites", "verifier.ops")
+"""Rooms that declare ops besides `verifier.kernel.ops`: loaded for an op that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +69,26 @@ class Refused(Exception):  # noqa: N818  (an answer, not a failure)
         self.operand = operand
 
 
-SPREADS = frozenset({"spreads"})
-"""The tag of ops whose results are equal along a dim, and may be read in very many ways."""
-
-
 @dataclass
 class Op:
-    """An op. Called on a domain and arrays it computes: `op.meaning(domain, *arrays, **attrs)`."""
+    """An op, as the kernel knows it."""
 
     name: str
     kind: str
     """map, einsum, rows, reduce, view, index, create, collective, movement, control or
     composite."""
     signature: str
-    meaning: Callable[..., Any]
     types: TypeRule
     linear: tuple[frozenset[int], ...] = ()
     """Groups of operands in each of which, jointly, the op is linear (the others held fixed)."""
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Name -> default, `REQUIRED` where there is none."""
-    flops: Callable[[Types, tuple[TensorType, ...], AttrMap], int] | None = None
-    vjp_rule: Vjp | None = None
+    traits: Traits = NO_TRAITS
+    """What else is believed of it."""
     expand: Callable[..., Any] | None = None
     """Composites: builds the op from primitives, `expand(builder, *inputs, **attrs)`."""
-    doc: str = ""
-    tags: frozenset[str] = field(default_factory=frozenset[str])
-    traits: Traits = NO_TRAITS
-    """What else is known of it."""
-    fold: str = ""
-    """Of a reduction, the fold that split dims leave: provers read it."""
     checked: str = ""
-    """The same as the checker reads it."""
-    aten: tuple[str, ...] = ()
-    """Ops of PyTorch that are this one, operand by operand."""
+    """Of a reduction, the fold that split dims leave, as the checker reads it."""
     region: Callable[[AttrMap, Sequence[Where], Where, Mesh], Where] | None = None
     """Movements: (attrs, ranks of each operand, ranks it is limited to, mesh) -> ranks of the
     result. Raises Refused."""
@@ -110,18 +97,16 @@ class Op:
         """The attributes with defaults filled in."""
         return {**self.defaults, **attrs}
 
+    @property
+    def room(self) -> str:
+        """The package that says on which ranks it runs, what it is written out as, or its types."""
+        rule: Callable[..., Any] = self.region or self.expand or self.types
+        return rule.__module__.rpartition(".")[0]
+
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The attributes that need not be written."""
         return {k: v for k, v in self.attrs.items() if v is not REQUIRED}
-
-    def vjp(self, rule: Vjp) -> Vjp:
-        """Declare the vector-Jacobian product: (builder, inputs, outputs, cotangents, attrs) ->
-        one cotangent (or None) per input."""
-        if self.vjp_rule is not None:
-            raise IRError(f"op {self.name} already has a vjp")
-        self.vjp_rule = rule
-        return rule
 
 
 REGISTRY: dict[str, Op] = {}
@@ -137,26 +122,26 @@ def register(op: Op) -> Op:
 
 def lookup(name: str) -> Op:
     """Raises IRError for a name that no declaration has, with the nearest names."""
-    try:
-        return REGISTRY[name]
-    except KeyError:
-        import difflib
+    found = REGISTRY.get(name)
+    return _further(name) if found is None else found
 
-        near = difflib.get_close_matches(name, REGISTRY, 3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
-        raise IRError(f"unknown op {name!r}{hint}") from None
+
+def _further(name: str) -> Op:
+    for room in FURTHER:
+        import_module(room)
+        if name in REGISTRY:
+            return REGISTRY[name]
+    import difflib
+
+    near = difflib.get_close_matches(name, REGISTRY, 3)
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    raise IRError(f"unknown op {name!r}{hint}")
 
 
 def traits(name: str) -> Traits:
-    """What is known of an op; nothing of what is none, as terms that no op is."""
+    """What is believed of an op; nothing of what is none, as terms that no op is."""
     op = REGISTRY.get(name)
     return NO_TRAITS if op is None else op.traits
-
-
-def compares(name: str) -> bool:
-    """Whether an op compares its two operands, and says so."""
-    known = traits(name)
-    return known.truth and known.picks == "pair"
 
 
 def infer_types(

@@ -82,7 +82,7 @@ class Space:
 
     def steps(self, place: Index) -> tuple[tuple[int, int], ...]:
         """The variables of a place with their steps, those that were split as their parts."""
-        if not any(v in self.parts for v, _ in place.steps):
+        if not self.parts or not any(v in self.parts for v, _ in place.steps):
             return place.steps
         out: list[tuple[int, int]] = []
         for name, step in place.steps:
@@ -242,14 +242,19 @@ class Writer:
         return "(" + "+".join(parts) + ")"
 
     def place(self, place: Index, naming: Naming) -> str:
-        steps = sorted(((n, self.name(v, naming)) for v, n in self.space.steps(place)))
-        return f"{place.offset}[{','.join(f'{n}{v}' for n, v in steps)}]"
+        steps = [(n, self.name(v, naming)) for v, n in self.space.steps(place)]
+        steps.sort()
+        return f"{place.offset}[{','.join([f'{n}{v}' for n, v in steps])}]"
+
+    def spend(self, factors: int) -> None:
+        """Raises UnclearError where no more are left to be written."""
+        self.left -= factors
+        if self.left < 0:
+            raise UnclearError("too long to be written")
 
     def factor(self, factor: Factor, naming: Naming, depth: int) -> str:
         """The text of a factor. Raises UnclearError where too many were written."""
-        self.left -= 1
-        if self.left < 0:
-            raise UnclearError("too long to be written")
+        self.spend(1)
         name = factor.head[0]
         if name == "hot":
             factor = _from_zero(factor)
@@ -324,10 +329,24 @@ class Writer:
     ) -> dict[int, str]:
         """Names for the variables of the sum that do not depend on those they have."""
         tries = [MAX_LABELLINGS]
+        read = [reads(self.space, Mono((f,))) for f in mono.factors]
+        mine = [tuple(v for v in bound if v in each) for each in read]
+        written: dict[tuple[int, tuple[str, ...]], tuple[str, int]] = {}
+        """Texts of factors by the names of what they read, and how many factors each took."""
+
+        def one(place: int, names: dict[int, str]) -> str:
+            key = place, tuple([names[v] for v in mine[place]])
+            found = written.get(key)
+            if found is None:
+                inner, before = {**naming, **names}, self.left
+                text = self.factor(mono.factors[place], inner, depth + 1)
+                found = written[key] = text, before - self.left
+            else:
+                self.spend(found[1])
+            return found[0]
 
         def text(names: dict[int, str]) -> str:
-            inner = {**naming, **names}
-            return " ".join(sorted(self.factor(f, inner, depth + 1) for f in mono.factors))
+            return " ".join(sorted(one(place, names) for place in range(len(mine))))
 
         def settle(colour: dict[int, str]) -> tuple[str, dict[int, str]]:
             for _ in range(len(bound)):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
-from verifier.kernel.program.registry import REGISTRY, traits
+from verifier.kernel.program.registry import REGISTRY
+from verifier.ops import facets
 from verifier.provers.canonical.entries import RULES
 from verifier.provers.canonical.form import (
     ZERO,
@@ -38,13 +41,27 @@ MAX_WORK = 20_000
 Places = tuple[Index, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a term comes to, whatever its shape: its entries in row-major order."""
+
+    factor: Fraction
+    """0 for zeros."""
+    text: str
+    """What the factor multiplies."""
+    digits: tuple[int, ...]
+    """The extents of the indices of an entry; the number of the entry is made of these digits."""
+    heavy: bool = False
+    """Whether the term takes many factors to write down."""
+
+
 class Keys:
     """Keys of the terms of one table. Equal keys are equal functions of equal shape."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.left, self.asked = MAX_TABLE, MAX_ASKED
-        self._found: dict[int, tuple[Fraction, str, bool]] = {}
+        self._found: dict[int, Read] = {}
         terms.defined.above = self.above
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -53,15 +70,39 @@ class Keys:
 
     def key(self, ref: Ref) -> tuple[Fraction, str]:
         """A rational factor and the key of what it multiplies; the factor is 0 for zeros."""
-        factor, text, _ = self._read(ref.id)
-        return ref.coef * factor, text
+        found = self.read(ref.id)
+        return ref.coef * found.factor, f"{self.terms.shape(ref)} {found.text}"
 
     def same(self, a: Ref, b: Ref) -> bool:
         """Whether two terms are known to be one function, and to have a value alike."""
         if a == b or self.terms.shape(a) != self.terms.shape(b):
             return a == b
-        loose = self.terms.loose(a.id) or self.terms.loose(b.id)
-        return not loose and self.key(a) == self.key(b)
+        return self.defined(a.id) and self.defined(b.id) and self.key(a) == self.key(b)
+
+    def defined(self, id: int) -> bool:
+        """Whether a term has a value wherever the outputs of the one-device program have one."""
+        return all(map(self._taken, self.terms.open(id)))
+
+    def _taken(self, id: int) -> bool:
+        """Whether a function is taken of numbers of which the one-device program takes it too.
+
+        They may stand in another shape there. Functions inside are looked at by themselves.
+        """
+        if id < 0:
+            return False
+        term = self.terms[id]
+        (given,) = term.args
+        for other in map(self.terms.__getitem__, sorted(self.terms.needed or ())):
+            if (other.op, other.attrs) == (term.op, term.attrs):
+                (theirs,) = other.args
+                if self._flat(given) == self._flat(theirs):
+                    return True
+        return False
+
+    def _flat(self, ref: Ref) -> tuple[int, Fraction, str]:
+        """What a term comes to, whatever its shape."""
+        found = self.read(ref.id)
+        return math.prod(self.terms.shape(ref)), ref.coef * found.factor, found.text
 
     def above(self, id: int) -> bool:
         """Whether every entry of a term is above 0, as its expression shows."""
@@ -78,10 +119,10 @@ class Keys:
 
     def heavy(self, id: int) -> bool:
         """Whether a term is too long to be written out in others."""
-        return self._read(id)[2]
+        return self.read(id).heavy
 
-    def _read(self, id: int) -> tuple[Fraction, str, bool]:
-        """The factor, the text, and whether the term is heavy."""
+    def read(self, id: int) -> Read:
+        """What a term comes to."""
         self._reached(id)
         return self._found[id]
 
@@ -123,43 +164,37 @@ class Opened:
         poly = self._open(id, at)
         return [self.space.names(p) for p in at], self.sums.collected(poly)
 
-    def read(self, id: int) -> tuple[Fraction, str, bool]:
-        """A factor, a key of the rest, and whether the term takes many factors to write down."""
-        term, write = self.terms[id], self.sums.writer
-        heavy = True
+    def read(self, id: int) -> Read:
+        """What the term comes to."""
+        write, heavy = self.sums.writer, True
         try:
             dims, poly = self.whole(id)
             heavy = size(poly) > HEAVY
-            dims, poly = self._unsplit(dims, poly)
+            names, poly = self._unsplit(tuple(v for dim in dims for v in dim), poly)
+            poly = self.sums.collected((c, self.sums.settled(m)) for c, m in poly)
             if not poly:
-                return Fraction(0), f"zeros {term.shape}", False
-            naming = {v: f"d{k}.{i}" for k, dim in enumerate(dims) for i, v in enumerate(dim)}
-            shape = [[self.space.extents[v] for v in dim] for dim in dims]
+                return Read(Fraction(0), "zeros", ())
+            naming = {v: f"d{i}" for i, v in enumerate(names)}
+            digits = tuple(self.space.extents[v] for v in names)
             write.closed = True
             lead = min((write.mono(m, naming, 0), c) for c, m in poly)[1]
-            text = f"{term.shape}{shape}{write.poly(self.sums.scale(poly, 1 / lead), naming)}"
-            return lead, hashlib.sha256(text.encode()).hexdigest(), heavy
+            text = f"{digits}{write.poly(self.sums.scale(poly, 1 / lead), naming)}"
+            return Read(lead, hashlib.sha256(text.encode()).hexdigest(), digits, heavy)
         except UnclearError:
-            return Fraction(1), f"term {id}", heavy
+            return Read(Fraction(1), f"term {id}", self.terms[id].shape, heavy)
 
-    def _unsplit(
-        self, dims: list[tuple[int, ...]], poly: Poly
-    ) -> tuple[list[tuple[int, ...]], Poly]:
-        """With digits of one dim that always stand together as one."""
-        limited = {v for _, m in poly for v in ranged(m)}
-        for k, dim in enumerate(dims):
-            free = set(dim) - limited
-            for first, second in neighbours(self.space, [m for _, m in poly], free):
-                if first in dim and dim[dim.index(first) + 1 : dim.index(first) + 2] == (second,):
-                    one = self.space.fresh(self.space.extents[first] * self.space.extents[second])
-
-                    def change(p: Index, a: int = first, b: int = second, c: int = one) -> Index:
-                        return fused(self.space, p, a, b, c)
-
-                    at = dim.index(first)
-                    dims[k] = (*dim[:at], one, *dim[at + 2 :])
-                    return self._unsplit(dims, rewritten(poly, change))
-        return dims, self.sums.collected(poly)
+    def _unsplit(self, names: tuple[int, ...], poly: Poly) -> tuple[tuple[int, ...], Poly]:
+        """With digits that always stand together as one."""
+        free = set(names) - {v for _, m in poly for v in ranged(m)}
+        follows = set(neighbours(self.space, [m for _, m in poly], free))
+        pair = next((p for p in pairwise(names) if p in follows), None)
+        if pair is None:
+            return names, self.sums.collected(poly)
+        first, second = pair
+        one = self.space.fresh(self.space.extents[first] * self.space.extents[second])
+        at = names.index(first)
+        made = rewritten(poly, lambda p: fused(self.space, p, first, second, one))
+        return self._unsplit((*names[:at], one, *names[at + 2 :]), made)
 
     # entries
 
@@ -180,9 +215,14 @@ class Opened:
         return self.sums.scale(found, ref.coef)
 
     def _closed(self, id: int, at: Places) -> Poly:
-        """An entry of a term that stands for itself."""
-        factor, text = self.keys.key(Ref(Fraction(1), id))
-        return self.sums.scale(self.sums.of(Factor(("entry", text), at)), factor)
+        """An entry of a term that stands for itself, by its number in row-major order."""
+        found, shape = self.keys.read(id), self.terms[id].shape
+        text = found.text
+        try:
+            at = self.regrouped(at, shape, found.digits)
+        except UnclearError:
+            text = f"{shape} {text}"
+        return self.sums.scale(self.sums.of(Factor(("entry", text), at)), found.factor)
 
     def _open(self, id: int, at: Places) -> Poly:
         if len(self.memo) > MAX_WORK:
@@ -207,7 +247,7 @@ class Opened:
 
     def truth(self, ref: Ref, value: Poly) -> Poly:
         """1 where a value is not 0, else 0."""
-        known = ref.coef == 1 and traits(self.terms[ref.id].op).truth
+        known = ref.coef == 1 and facets(self.terms[ref.id].op).truth
         return value if known else apply(self.sums, ("true",), [value])
 
     def _is_map(self, term: Term) -> bool:

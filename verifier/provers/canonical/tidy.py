@@ -203,6 +203,14 @@ class OneTerm(ABC):
         bound = tuple(v for v in mono.bound if v != name)
         return Mono(made.factors, bound, tuple(r for r in mono.ranges if r[0] != name))
 
+    def settled(self, mono: Mono) -> Mono:
+        """The term with the value of every index of its place that has one value alone."""
+        for v, low, high in mono.ranges:
+            inside = any(v in ranged(Mono((f,))) for f in mono.factors)
+            if v not in mono.bound and high == low + 1 and not inside:
+                mono = self._ranging(self.fixed(mono, v, low), v, (low, high))
+        return mono
+
     def _outward(self, mono: Mono) -> list[int]:
         """The variables of the sum, those with large steps first."""
         most: dict[int, int] = {}

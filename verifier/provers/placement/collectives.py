@@ -5,8 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import zip_longest
 
-from verifier.kernel.layout import Atom, Layout, bound, split_leading
-from verifier.kernel.ops import collectives, movement, rooted
+from verifier.kernel.layout import Atom, Layout, bound
+from verifier.kernel.movements import movement, rooted
+from verifier.kernel.ops import collectives
+from verifier.kernel.placements import split_leading
 from verifier.kernel.program.registry import (
     Op,
     Refused,

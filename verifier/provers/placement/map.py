@@ -8,6 +8,7 @@ from verifier.kernel.program.registry import (
     Refused,
 )
 from verifier.kernel.program.types import FLOATS
+from verifier.ops import facets
 from verifier.provers.placement.rule import Operands, Placed, of_kind
 
 
@@ -22,8 +23,8 @@ def join_partial(op: Op, given: Operands) -> tuple[tuple[str, str], ...]:
         if len(folds) > 1:
             raise Refused(f"operands wait for different reductions over {name}", name, first)
         fold = folds.pop() or "sum"
-        keeps = fold in op.traits.folds
-        rises = len(holders) == 1 and first in op.traits.rises
+        keeps = fold in facets(op.name).folds
+        rises = len(holders) == 1 and first in facets(op.name).rises
         if fold != "sum" and not keeps and not rises:
             raise Refused(
                 f"a pending {fold} over {name} does not pass through {op.name}", name, first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verifier.kernel.layout import Layout, bound, normal
-from verifier.kernel.ops import movement
+from verifier.kernel.movements import movement
 from verifier.kernel.program.registry import (
     Op,
     Refused,

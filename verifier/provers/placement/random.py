@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 
 from verifier.kernel.layout import Atom, Dim, Layout, global_extent, normal
-from verifier.kernel.ops import random
-from verifier.kernel.ops.random import strides_of
+from verifier.kernel.ops import create
+from verifier.kernel.ops.create import strides_of
 from verifier.kernel.program.registry import (
     Op,
     Refused,
@@ -46,7 +46,7 @@ def _readings(given: Operands) -> Iterator[Placed]:
             yield Placed((layout,), tuple(sorted(attrs.items())))
 
 
-@of_ops(random.dropout_mask)
+@of_ops(create.dropout_mask)
 def _place(op: Op, given: Operands) -> list[Placed]:
     if given.layouts[0].partial:
         name, fold = given.layouts[0].partial[0]

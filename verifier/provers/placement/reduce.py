@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verifier.kernel.layout import Dim, Layout, bound
 from verifier.kernel.program.registry import Op, Refused
+from verifier.ops import facets
 from verifier.provers.placement.rule import Operands, Placed, of_kind
 
 
@@ -13,13 +14,13 @@ def place_reduce(op: Op, given: Operands) -> list[Placed]:
     dims = given.attr("dims")
     partial = dict(x.partial)
     for name, pending in x.partial:
-        if pending != op.fold:
+        if pending != facets(op.name).fold:
             raise Refused(f"{op.name} of a value that waits for a {pending} over {name}", name, 0)
     kept: list[Dim] = []
     for i, dim in enumerate(x.dims):
         if i in dims:
             for name in bound(dim):
-                partial[name] = op.fold
+                partial[name] = facets(op.name).fold
             if given.attr("keepdim"):
                 kept.append(())
         else:

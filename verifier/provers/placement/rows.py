@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verifier.kernel.layout import Atom, Layout, bound, normal
-from verifier.kernel.ops import moe
+from verifier.kernel.ops import rows
 from verifier.kernel.program.registry import Op, Refused
 from verifier.provers.placement.map import join_partial
 from verifier.provers.placement.rule import Operands, Placed, of_kind, of_ops
@@ -20,7 +20,7 @@ def place_rows(op: Op, given: Operands) -> list[Placed]:
     return [Placed((Layout(x.dims, join_partial(op, given)),), given.attrs)]
 
 
-@of_ops(moe.topk_index)
+@of_ops(rows.topk_index)
 def _index_place(op: Op, given: Operands) -> list[Placed]:
     (placed,) = place_rows(op, given)
     (x,) = placed.layouts

@@ -6,8 +6,7 @@ holds for all inputs. A value may have several facts, each true; none means no r
 """
 
 from verifier.provers.relate.facts import Break, Fact, Related, describe
-from verifier.provers.relate.goal import assumptions, initial, satisfied
-from verifier.provers.relate.lawful import Lawful, lawful
+from verifier.provers.relate.goal import equal_otherwise, initial, satisfied
 from verifier.provers.relate.peeling import relate_peeled
 from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.walk import relate
@@ -15,13 +14,11 @@ from verifier.provers.relate.walk import relate
 __all__ = [
     "Break",
     "Fact",
-    "Lawful",
     "Related",
     "Rules",
-    "assumptions",
     "describe",
+    "equal_otherwise",
     "initial",
-    "lawful",
     "relate",
     "relate_peeled",
     "satisfied",

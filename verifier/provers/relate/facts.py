@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from verifier.kernel.layout import Layout
@@ -63,8 +62,3 @@ def describe(sequential: Sequential, fact: Fact) -> str:
     scale = "" if fact.ref.coef == 1 else f"{fact.ref.coef} * "
     on = f" on {show(fact.where)}" if fact.where else ""
     return f"{scale}{shown} as {fact.layout}{on}"
-
-
-def assumptions(facts: Sequence[Fact]) -> set[str]:
-    """Mesh dims whose balance assumption some fact used."""
-    return {f.rule.partition(":")[2] for f in facts if f.rule.startswith("balanced:")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Layout
@@ -11,6 +11,9 @@ from verifier.kernel.program.where import EVERYWHERE, Where, within
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref
+
+MAX_WRITTEN = 20_000
+"""Factors that are written to compare outputs in index notation, before the rest is left open."""
 
 
 def initial(
@@ -51,6 +54,23 @@ def _meets(fact: Fact, ref: Ref, layout: Layout, where: Where) -> bool:
     return fact.ref == ref and fact.layout == layout
 
 
-def assumptions(facts: Sequence[Fact]) -> set[str]:
-    """Mesh dims whose balance assumption some fact used."""
-    return {f.rule.partition(":")[2] for f in facts if f.rule.startswith("balanced:")}
+def equal_otherwise(
+    sequential: Sequential, contract: Contract, wrong: Mapping[str, Sequence[Fact]]
+) -> dict[str, int] | None:
+    """For every wrong output the index of a fact about a term that is written otherwise than the
+    one asked for, and equal to it in index notation. None where an output has no such fact."""
+    if not all(wrong.values()):
+        return None
+    keys, chosen = sequential.keys, dict[str, int]()
+    keys.left = min(keys.left, MAX_WRITTEN)
+    wanted = {output_key(o): sequential.values[o.value] for o in sequential.program.outputs}
+    for key, facts in wrong.items():
+        layout, where = contract.outputs[key], contract.wanted.get(key, EVERYWHERE)
+        for index, fact in enumerate(facts):
+            fits = fact.layout == layout and within(where, fact.where)
+            if fits and keys.same(fact.ref, wanted[key]):
+                chosen[key] = index
+                break
+        if key not in chosen:
+            return None
+    return chosen

@@ -9,6 +9,7 @@ from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.kernel.program.where import Where, common, moved
+from verifier.ops import facets
 from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Break, Fact, Related
 from verifier.provers.relate.rules import Rules
@@ -96,7 +97,7 @@ def landing(op: str, attrs: dict[str, object], held: Where, mesh: Mesh) -> Where
     """
     name = attrs["mesh_dim"]
     assert isinstance(name, str)
-    key = lookup(op).traits.source
+    key = facets(op).source
     if not key:
         if name in dict(held):
             raise Refused(f"the ranks along {name} hold different values", name, 0)

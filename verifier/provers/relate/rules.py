@@ -8,8 +8,8 @@ from typing import Any
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.program.program import Node
-from verifier.kernel.program.registry import SPREADS
 from verifier.kernel.program.types import Mesh
+from verifier.ops import facets
 from verifier.provers.placement import Operands, Placed, place
 
 
@@ -46,7 +46,7 @@ class Rules:
         """
         op = lookup(node.op)
         attrs = tuple(sorted(op.with_defaults(node.attrs).items()))
-        known = known if op.tags & SPREADS else frozenset()
+        known = known if facets(op.name).spreads else frozenset()
         key = (node.op, attrs, layouts, zeros, known)
         found = self._memo.get(key)
         if found is None:

@@ -22,6 +22,7 @@ from verifier.kernel.program.where import Where, common, ranks_where
 from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.propagate_back import Step, Telling
+from verifier.provers.relate.recognition import known_as
 from verifier.provers.relate.relayout import asked, reread
 from verifier.provers.relate.rules import Rules
 from verifier.provers.sequential import Sequential
@@ -226,7 +227,7 @@ def recognised(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
     """The facts, about values of the one-device program where their terms have keys of such."""
     out: list[Fact] = []
     for fact in facts:
-        ref = sequential.recognised(fact.ref)
+        ref = known_as(sequential, fact.ref)
         made = Fact(ref, fact.layout, fact.premises, fact.rule, fact.where)
         out.append(fact if ref == fact.ref else made)
     return out
@@ -303,7 +304,7 @@ class Wide:
             for dim in range(len(layout.dims)) if -1 not in picks else ():
                 refs = [facts[i].ref for i in picks]
                 made = self.terms.apply("concat", refs, {"dim": dim}, ["f32"] * len(refs))
-                ref = self.sequential.recognised(made)
+                ref = known_as(self.sequential, made)
                 split = layout.with_dim(dim, (Atom(self.mesh[name], name), *layout.dims[dim]))
                 if ref.id in self.sequential.known and (ref, split, rest) not in seen:
                     out.append(Fact(ref, split, picks, f"joined:concat:{name}:{dim}", rest))

@@ -16,7 +16,8 @@ from verifier.analysis.sentinels import marks
 from verifier.domains.algebra import Algebra, Budget, ExceededError, UndefinedError
 from verifier.domains.base import Array, is_index
 from verifier.kernel.contract import Contract, check, output_key
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.program.program import Node, Output, Program
 from verifier.problem import SCOPE
 from verifier.provers.scalars.answers import Decision, Equal, Undecided

@@ -9,8 +9,9 @@ import numpy as np
 from verifier.domains.algebra import UndefinedError
 from verifier.domains.base import Array, Domain
 from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.where import EVERYWHERE, members
+from verifier.kernel.program.where import EVERYWHERE
 from verifier.refute.evaluate import Ranks, simulate
 from verifier.refute.scatter import copies, gather, piece, scatter
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.traits import ANY, Bounded, Bounds
 from verifier.kernel.program.types import mesh_dims
+from verifier.ops import facets
+from verifier.ops.bounds import ANY, Bounded, Bounds
 
 
 def saturated(given: Program, small: Program) -> list[str]:
@@ -44,7 +45,7 @@ def _decided(program: Program, path: str, seen: set[int]) -> Iterator[tuple[str,
 
 
 def _way(node: Node, args: list[Bounds], out: Bounds) -> float | None:
-    known = lookup(node.op).traits
+    known = facets(node.op)
     if known.steps:
         return out[0] if out[0] == out[1] else None
     if known.picks == "zero":
@@ -57,10 +58,11 @@ def _way(node: Node, args: list[Bounds], out: Bounds) -> float | None:
 
 def _bounds(program: Program, node: Node, args: list[Bounds]) -> Bounds:
     op = lookup(node.op)
-    if op.traits.bounds is None:
+    bounds = facets(node.op).bounds
+    if bounds is None:
         return ANY
     attrs = op.with_defaults(node.attrs)
-    return op.traits.bounds(
+    return bounds(
         Bounded(
             args,
             attrs,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from fractions import Fraction
 
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import compares, traits
 from verifier.kernel.program.types import FLOATS, Attr
+from verifier.ops import compares, facets
 
 NEAR = 8
 """A larger integer that is one off an extent follows it: the last index, or one past it."""
@@ -23,7 +23,7 @@ ONE_SIDED = "only one of the programs has the factors"
 
 def literal(node: Node) -> Fraction | None:
     """The number that a node has as an attribute."""
-    name = traits(node.op).literal
+    name = facets(node.op).literal
     value = node.attrs.get(name) if name else None
     if isinstance(value, Fraction):
         return value
@@ -63,7 +63,7 @@ class Literals:
             self.compared[id(scope)] = scope, _compared(scope)
         if not _counts(scope, node, self.compared[id(scope)][1]):
             return dict(node.attrs)
-        return {**node.attrs, traits(node.op).literal: Fraction(self._index(node, int(value)))}
+        return {**node.attrs, facets(node.op).literal: Fraction(self._index(node, int(value)))}
 
     def _index(self, node: Node, value: int) -> int:
         size = abs(value)
@@ -106,7 +106,7 @@ def counts_entries(program: Program) -> bool:
             if node.body is not None or any(v not in made for v in node.inputs):
                 continue
             made |= set(node.outputs)
-            known = traits(node.op)
+            known = facets(node.op)
             if known.steps or known.adds or (node.op == "cast" and _cuts(scope, node)):
                 return True
     return False

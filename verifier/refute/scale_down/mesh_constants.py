@@ -13,8 +13,9 @@ from fractions import Fraction
 from itertools import combinations, islice, product
 
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import lookup, traits
+from verifier.kernel.program.registry import lookup
 from verifier.kernel.program.types import NOWHERE, Mesh
+from verifier.ops import facets
 from verifier.refute.scale_down.fold import each
 from verifier.refute.scale_down.literals import FEW, literal
 
@@ -90,7 +91,7 @@ def _mean(scope: Program, node: Node) -> tuple[str, str]:
     """What is added up and then multiplied by the factor, with its sum; or what the product is
     copied to as its derivative, with the product."""
     made = next((n for n in scope.nodes if node.inputs[0] in n.outputs), None)
-    if made is not None and lookup(made.op).kind == "reduce" and traits(made.op).adds:
+    if made is not None and lookup(made.op).kind == "reduce" and facets(made.op).adds:
         return made.inputs[0], made.outputs[0]
     copy = node.outputs[0]
     while scope.types[copy].size == scope.types[node.outputs[0]].size:

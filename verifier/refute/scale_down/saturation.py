@@ -14,9 +14,10 @@ import numpy as np
 
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
+from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
+from verifier.ops import facets
 from verifier.refute.compare import TOLERANCE
 from verifier.refute.dedup import BUDGET, Arrays, simulate
 from verifier.refute.evaluate import Ranks
@@ -72,7 +73,7 @@ def _keeps(scope: Program, reached: set[str]) -> bool:
     for node in scope.nodes:
         mine = [v in reached for v in node.inputs]
         op = lookup(node.op)
-        if not any(mine) or op.traits.analytic or _chooses(node):
+        if not any(mine) or facets(op.name).analytic or _chooses(node):
             continue
         attrs, index = op.with_defaults(node.attrs), op.traits.index
         ok = node.outputs[0] in shifts
@@ -87,7 +88,7 @@ def _keeps(scope: Program, reached: set[str]) -> bool:
 
 def _chooses(node: Node) -> bool:
     """Whether the result is the larger, or the smaller, of two operands."""
-    known = lookup(node.op).traits
+    known = facets(node.op)
     return known.picks == "pair" and not known.truth
 
 
@@ -111,9 +112,13 @@ def shows_in_both(
     seeds: tuple[Seed, Seed],
     contract: Contract,
     inputs: Iterable[Mapping[str, Array]],
+    first: str,
 ) -> bool:
     """Whether two programs of all ranks differ on numbers whichever operand every choice takes that
-    follows from their seeds: on some of the inputs with the first, on some with the second."""
+    follows from their seeds: on some of the inputs with the first, on some with the second.
+
+    `first` is the key of the output that is looked at before the others.
+    """
     left: list[tuple[Program, Program]] = []
     for place in (0, 1):
         a, b = (_chosen(p, s, place) for p, s in zip((wrong, right), seeds, strict=True))
@@ -125,7 +130,7 @@ def shows_in_both(
     for given in inputs:
         pieces = _pieces(wrong, contract, given)
         known = Arrays(Floats(), 4 * BUDGET)
-        left = [pair for pair in left if not _unlike_on(*pair, pieces, known)]
+        left = [pair for pair in left if not _unlike_on(*pair, pieces, known, first)]
         if not left:
             return True
     return False
@@ -138,16 +143,20 @@ def _pieces(many: Program, contract: Contract, inputs: Mapping[str, Array]) -> R
     return [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
 
 
-def _unlike_on(one: Program, other: Program, given: Ranks, known: Arrays) -> bool:
+def _unlike_on(one: Program, other: Program, given: Ranks, known: Arrays, first: str) -> bool:
     """Whether some output of two programs is not alike on some rank."""
-    found = [simulate(p, given, known) for p in (one, other)]
-    paths = [{(o.role, o.path): o.value for o in p.outputs} for p in (one, other)]
-    pairs = (
-        (x.get(paths[0][key]), y.get(paths[1][key]))
-        for x, y in zip(*found, strict=True)
-        for key in paths[0]
-    )
-    return any(x is not None and y is not None and _unlike(x, y) for x, y in pairs)
+    ours, theirs = ({output_key(o): o.value for o in p.outputs} for p in (one, other))
+    for keys in ({first}, ours.keys() - {first}):
+        mine = simulate(one, given, known, {ours[k] for k in keys})
+        yours = simulate(other, given, known, {theirs[k] for k in keys})
+        pairs = (
+            (x.get(ours[k]), y.get(theirs[k]))
+            for x, y in zip(mine, yours, strict=True)
+            for k in keys
+        )
+        if any(x is not None and y is not None and _unlike(x, y) for x, y in pairs):
+            return True
+    return False
 
 
 def _unlike(a: Array, b: Array) -> bool:

@@ -17,9 +17,9 @@ from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.registry import traits
 from verifier.kernel.program.where import common
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.ops import facets
 from verifier.refute.dedup import BudgetError
 from verifier.refute.premises import Premises
 from verifier.refute.sampling import ROOTED, rooted
@@ -104,7 +104,8 @@ def shows_too(found: SmallDifference, tried: Replacement, holds: Holds) -> bool:
     try:
         with np.errstate(all="ignore"):
             inputs = chain((found.difference.inputs,), _further(small))
-            return shows_in_both(small.distributed, right, seeds, small.contract, inputs)
+            pair, key = (small.distributed, right), found.difference.witness.output
+            return shows_in_both(*pair, seeds, small.contract, inputs, key)
     except BudgetError:
         return False
 
@@ -144,7 +145,7 @@ def _in_place(
     if value is None or any(n.op != first.op or literal(n) != value for n in nodes):
         return
     sign = 1 if value > 0 else -1
-    nothing = traits(first.op).nothing
+    nothing = facets(first.op).nothing
     nothing = Fraction(sign) if nothing is None else nothing
     beside = _beside(*chosen[0])
     plain = (*(sign * f for f in missing), nothing)
@@ -183,7 +184,7 @@ def _exchanged(program: Program, tried: Replacement) -> Program | None:
         if not mine(node):
             return node
         seen.add(node.outputs[0])
-        return replace(node, attrs={**node.attrs, traits(node.op).literal: tried.other})
+        return replace(node, attrs={**node.attrs, facets(node.op).literal: tried.other})
 
     out = each(program, changed)
     return out if seen == set(tried.names) else None
@@ -208,7 +209,7 @@ def _plain(
             if key not in bodies:
                 bodies[key] = inside, _plain(node.body, inside, mine, bodies)
             node = with_body(node, bodies[key][1])
-        elif mine(node) and traits(node.op).nothing == literal(node):
+        elif mine(node) and facets(node.op).nothing == literal(node):
             (out,), (value,) = node.outputs, node.inputs
             if places.values[out] == places.values[value]:
                 names[out] = value

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten, fraction
-from verifier.kernel.ops import REGISTRY
+from verifier.ops import REGISTRY, facets
 
 
 def _same(op: str) -> Callable[..., str]:
@@ -17,8 +17,8 @@ def _same(op: str) -> Callable[..., str]:
     return rule
 
 
-for _op in REGISTRY.values():
-    aten(*_op.aten)(_same(_op.name))
+for _name in REGISTRY:
+    aten(*facets(_name).aten)(_same(_name))
 
 
 @aten("bitwise_not.default")

@@ -52,8 +52,11 @@ def index_select(e: Emit, x: str, dim: int, ids: str) -> str:
 
 @aten("index.Tensor")
 def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
-    """One index tensor, on one dim."""
+    """One index tensor, on one dim; or of every row the entry that a second one says."""
     given = [(d, i) for d, i in enumerate(ids) if i is not None]
+    columns = _entry_of_each_row(e, x, ids)
+    if columns is not None:
+        return e.reshape(e.add("take_along", x, columns, dim=1), (e.shape(x)[0],))
     if len(given) != 1 or e.type(given[0][1]).dtype == "bool":
         raise NotImplementedError("indexing with a mask or with several tensors at once")
     dim, rows = given[0]
@@ -63,6 +66,20 @@ def index(e: Emit, x: str, ids: Sequence[str | None]) -> str:
         shape = e.shape(x)
         return e.reshape(part, (*shape[:dim], *e.shape(rows), *shape[dim + 1 :]))
     return e.add("take", x, from_start(e, rows, e.shape(x)[dim]), dim=dim)
+
+
+def _entry_of_each_row(e: Emit, x: str, ids: Sequence[str | None]) -> str | None:
+    """The columns, a row each, where `x[rows, columns]` of a matrix reads or writes one entry of
+    each of its rows in order."""
+    if len(e.shape(x)) != 2 or len(ids) != 2 or ids[0] is None or ids[1] is None:
+        return None
+    rows, columns = ids[0], ids[1]
+    count, size = e.shape(x)
+    if e.ramp(rows) != 0 or e.shape(rows) != (count,) or e.shape(columns) != (count,):
+        return None
+    if e.type(columns).dtype == "bool":
+        return None
+    return e.reshape(from_start(e, columns, size), (count, 1))
 
 
 def _constant_lines(e: Emit, ids: str, size: int) -> tuple[int, int] | None:
@@ -104,10 +121,23 @@ def _not_negative(e: Emit, x: str) -> bool:
     if made.op == "maximum":
         return any(_not_negative(e, v) for v in made.inputs)
     if made.op == "where":
-        return all(_not_negative(e, v) for v in made.inputs[1:])
+        mask, masked, others = made.inputs
+        kept = _holds_below(e, mask, others) or _not_negative(e, others)
+        return kept and _not_negative(e, masked)
     known = traits(made.op)
     kept = made.inputs[: known.index]
     return known.keeps is not None and all(_not_negative(e, v) for v in kept)
+
+
+def _holds_below(e: Emit, mask: str, x: str) -> bool:
+    """Whether a mask holds wherever `x` is below 0, by the comparisons that it is made of."""
+    made = e.made(mask)
+    if made is None:
+        return False
+    if made.op == "logical_or":
+        return any(_holds_below(e, v, x) for v in made.inputs)
+    limit = e.constant(made.inputs[1]) if made.op == "lt" else None
+    return limit is not None and limit >= 0 and made.inputs[0] == x
 
 
 @aten("topk.default")
@@ -182,7 +212,11 @@ def scatter_add(e: Emit, x: str, dim: int, ids: str, source: str) -> str:
 def index_put(
     e: Emit, x: str, ids: Sequence[str | None], value: str, accumulate: bool = False
 ) -> str:
-    """One number where a mask over the leading dims holds; or lines at an index along one dim."""
+    """One number where a mask over the leading dims holds; lines at an index along one dim; or an
+    entry of every row."""
+    columns = _entry_of_each_row(e, x, ids)
+    if columns is not None:
+        return _put_in_rows(e, x, columns, value, accumulate)
     given = [(d, i) for d, i in enumerate(ids) if i is not None]
     if len(given) == 1 and e.type(given[0][1]).dtype != "bool":
         return _put_lines(e, x, *given[0], value, accumulate)
@@ -195,6 +229,17 @@ def index_put(
     extra = len(e.shape(x)) - len(e.shape(mask))
     mask = e.reshape(mask, (*e.shape(mask), *(1,) * extra))
     return e.add("where", mask, e.add("add", x, value) if accumulate else value, x)
+
+
+def _put_in_rows(e: Emit, x: str, columns: str, value: str, accumulate: bool) -> str:
+    """`x` with a number added to, or put in, one entry of every row: no two places are one."""
+    count, size = e.shape(x)
+    value = e.reshape(e.expand(value, (count,)), (count, 1))
+    moved = e.add("put_along", value, columns, dim=1, size=size)
+    if accumulate:
+        return moved if e.is_zero(x) else e.add("add", x, moved)
+    ones = e.add("put_along", e.full(1, (count, 1), "i64"), columns, dim=1, size=size)
+    return e.add("where", e.add("gt", ones, e.full(0, (), "i64")), moved, x)
 
 
 def _put_lines(e: Emit, x: str, dim: int, ids: str, value: str, accumulate: bool) -> str:

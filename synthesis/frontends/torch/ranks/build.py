@@ -8,26 +8,34 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, is_fake
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.materialize import to_fake
+from synthesis.frontends.torch.materialize import fake_mode, to_fake
+from synthesis.frontends.torch.ranks import averaging
 from synthesis.frontends.torch.ranks.collectives import tensors
 from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.request import split_target
-from synthesis.frontends.torch.target import Target, import_file, returned_names
+from synthesis.frontends.torch.target import Target, import_file, library, returned_names
 from verifier.kernel.program.types import Mesh
+
+Moved = list[tuple["weakref.ref[torch.Tensor]", nn.Parameter]]
+"""Parameters that were replaced, each with what stands for it."""
 
 
 class Building(TorchDispatchMode):
@@ -39,7 +47,7 @@ class Building(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         talks = func.namespace in ("c10d", "_c10d_functional") and func._opname != "barrier"
-        if talks and any(t.device.type != "meta" for t in tensors((args, kwargs))):
+        if talks and not all(isinstance(t, FakeTensor) for t in tensors((args, kwargs))):
             file, line, text = self.places.of(self.places.frame(sys._getframe()))
             raise CaptureError(
                 f"{func._opname.strip('_')} while the module is built: what comes of it is not "
@@ -60,7 +68,8 @@ class Built:
     target: Target
     used: tuple[str, ...]
     """Fields of the config that it took."""
-    buffers: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    mode: FakeTensorMode
+    """That its parameters are fake tensors of."""
 
 
 def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
@@ -75,6 +84,7 @@ def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
     dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
     names = mesh.names
     device_mesh = init_device_mesh("cpu", tuple(mesh[n] for n in names), mesh_dim_names=names)
+    averaging.stand_in()
     offered: dict[str, Any] = {"rank": rank, "world_size": size}
     offered |= {"mesh": device_mesh, "device_mesh": device_mesh}
     for name in names:
@@ -87,9 +97,14 @@ def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
 
 
 def build(
-    target: str, config: Mapping[str, Any], offered: Mapping[str, Any], places: Places
+    target: str,
+    config: Mapping[str, Any],
+    offered: Mapping[str, Any],
+    places: Places,
+    tp_plan: str | Mapping[str, str] = "",
 ) -> Built:
-    """Import the file and build the module, its parameters without memory.
+    """Import the file and build the module, its parameters without memory. A class of transformers
+    is built of its config, and on ranks made parallel by its plan.
 
     Raises:
         CaptureError: no such name, arguments that do not fit, no module, a module that holds what
@@ -97,6 +112,8 @@ def build(
         Exception: whatever the user's code raises.
     """
     file, name = split_target(target)
+    if file == "hf":
+        return _of_library(name, config, offered, places, tp_plan)
     path = Path(file)
     with Building(places):
         module = import_file(path)
@@ -110,8 +127,8 @@ def build(
                 hint=f"it has {', '.join(near) or 'neither'}",
             )
         kwargs, used = _arguments(factory, dict(config), offered, path.name)
-        with parameters_on_meta() as moved:
-            model = factory(**kwargs)
+        mode = fake_mode()
+        model, moved = _made(lambda: factory(**kwargs), mode)
     if not isinstance(model, nn.Module):
         raise CaptureError(
             f"{name} in {path.name} gives a {type(model).__name__}, expected a torch.nn.Module",
@@ -119,7 +136,7 @@ def build(
         )
     _followed(model, path.name)
     carry_over(moved)
-    model = model.to(torch.float32).eval()
+    model = _in_float32(model).eval()
     found = Target(
         type(model),
         lambda: model,
@@ -128,7 +145,76 @@ def build(
         module,
         result_names=returned_names(type(model).forward),
     )
-    return Built(model, found, used)
+    return Built(model, found, used, mode)
+
+
+def _of_library(
+    name: str,
+    config: Mapping[str, Any],
+    offered: Mapping[str, Any],
+    places: Places,
+    tp_plan: str | Mapping[str, str],
+) -> Built:
+    """A class of transformers, on a rank split as its plan says.
+
+    Raises:
+        CaptureError: as `library`; a plan over a mesh of other dims than one.
+    """
+    found, mode = library(name, dict(config), {}), fake_mode()
+    with Building(places):
+        model, moved = _made(found.build, mode)
+        if offered:
+            _split(model, offered["mesh"], tp_plan)
+    _followed(model, f"hf:{name}")
+    carry_over(moved)
+    model = _in_float32(model).eval()
+    return Built(model, replace(found, build=lambda: model), tuple(config), mode)
+
+
+def _split(model: Any, mesh: Any, tp_plan: str | Mapping[str, str]) -> None:
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    if mesh.ndim != 1:
+        raise CaptureError(
+            f"a plan of transformers splits over one mesh dim, the mesh has {mesh.ndim}",
+            hint="check it on --mesh tp=2",
+        )
+    asked: Any = tp_plan if isinstance(tp_plan, str) else dict(tp_plan)
+    rules = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.size(), tp_plan=asked))[0]
+    if not rules:
+        raise CaptureError(
+            f"{type(model).__name__} has no tensor-parallel plan", hint="give one: --tp-plan FILE"
+        )
+    apply_tensor_parallelism(model, mesh, rules)
+
+
+def _was_set(p: Any) -> bool:
+    """Whether memory was put into a parameter that had none."""
+    return type(p) is FakeTensor and p.untyped_storage().device.type != "meta"
+
+
+def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
+    """The module, its parameters without memory; with memory where it cannot be built without, as
+    where `weight.data` is set."""
+    try:
+        with parameters_on(mode) as moved:
+            model = make()
+        if isinstance(model, nn.Module) and any(map(_was_set, model.parameters())):
+            raise TypeError("data of a parameter was set")
+        return model, moved
+    except CaptureError:
+        raise
+    except Exception:
+        model = make()
+        if any(isinstance(p, DTensor) for p in model.parameters()):
+            raise
+        return model, []
+
+
+def _in_float32(model: nn.Module) -> nn.Module:
+    floats = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
+    return model if all(t.dtype == torch.float32 for t in floats) else model.to(torch.float32)
 
 
 def _factory(value: Any, module: Any) -> bool:
@@ -141,16 +227,22 @@ def _is_module(value: Any) -> bool:
 
 
 _WRAPPERS = {
-    "DistributedDataParallel": "check the module inside, and give what reduces its gradients "
-    "with --after-backward",
-    "FullyShardedDataParallel": "check the module inside",
+    "FullyShardedDataParallel": "fully_shard is covered; or check the module inside",
 }
 
 
 def _followed(model: nn.Module, file: str) -> None:
-    """Refuse what does its work where no op is seen."""
-    from torch.distributed.tensor import DTensor
-
+    """Refuse what does its work where no op is seen, and buffers of unknown value."""
+    refuse_uncovered(model, file)
+    averaging.refuse_other_hooks(model, file)
+    for name, buffer in model.named_buffers():
+        if is_fake(buffer):
+            raise CaptureError(
+                f"the buffer {name} is made of parameters while the module is built, so its value "
+                "is not known",
+                file=file,
+                hint="compute it in forward",
+            )
     for path, module in model.named_modules():
         for kind in type(module).__mro__:
             if kind.__name__ in _WRAPPERS:
@@ -160,20 +252,6 @@ def _followed(model: nn.Module, file: str) -> None:
                     file=file,
                     hint=_WRAPPERS[kind.__name__],
                 )
-            if kind.__name__ == "FSDPModule":
-                raise CaptureError(
-                    f"{path or 'the module'} is sharded by fully_shard, which is not covered",
-                    file=file,
-                    hint="check the module before fully_shard",
-                )
-    for name, p in (*model.named_parameters(), *model.named_buffers()):
-        if isinstance(p, DTensor):
-            raise CaptureError(
-                f"{name} is a DTensor, which is not covered",
-                file=file,
-                hint="check covers modules that hold plain local tensors and call "
-                "torch.distributed themselves",
-            )
 
 
 def _arguments(
@@ -226,27 +304,29 @@ def _holder(name: str, kind: type) -> bool:
     return dataclasses.is_dataclass(kind) or "onfig" in name
 
 
-Moved = list[tuple[nn.Parameter, nn.Parameter]]
 _EVERY = set(vars(nn.Parameter(torch.empty(0))))
 
 
 @contextmanager
-def parameters_on_meta() -> Iterator[Moved]:
-    """Parameters move to the meta device as modules get them; what was moved is told."""
+def parameters_on(mode: FakeTensorMode) -> Iterator[Moved]:
+    """Parameters become fake tensors of the mode as modules get them, so that they take no memory
+    and whatever fills, places or shards them runs. Ties are kept; what was replaced is told."""
     module_class: Any = nn.Module
     original = module_class.register_parameter
     moved: Moved = []
-    known: dict[int, nn.Parameter] = {}
+    known: dict[int, tuple[weakref.ref[torch.Tensor], nn.Parameter]] = {}
 
     def register(module: nn.Module, name: str, param: Any) -> None:
-        if isinstance(param, nn.Parameter) and param.device.type != "meta":
-            if id(param) not in known:
-                empty = torch.empty_strided(
-                    param.shape, param.stride(), dtype=param.dtype, device="meta"
-                )
-                known[id(param)] = nn.Parameter(empty, requires_grad=param.requires_grad)
-                moved.append((param, known[id(param)]))
-            param = known[id(param)]
+        if isinstance(param, nn.Parameter) and not is_fake(param):
+            before = known.get(id(param))
+            if before is None or before[0]() is not param:
+                with mode:
+                    empty = torch.empty_strided(param.shape, param.stride(), dtype=param.dtype)
+                replacement = nn.Parameter(empty, requires_grad=param.requires_grad)
+                _carry(param, replacement)
+                before = known[id(param)] = (weakref.ref(param), replacement)
+                moved.append(before)
+            param = before[1]
         original(module, name, param)
 
     module_class.register_parameter = register
@@ -257,17 +337,29 @@ def parameters_on_meta() -> Iterator[Moved]:
 
 
 def carry_over(moved: Moved) -> None:
-    """Attributes and hooks of parameters go to those that stand in for them."""
-    for old, new in moved:
-        for key, value in vars(old).items():
-            if key not in _EVERY and key not in vars(new):
-                setattr(new, key, value)
-        for hook in (getattr(old, "_backward_hooks", None) or {}).values():
+    """What was said of parameters after they were replaced goes to those that stand in for them."""
+    for known, new in moved:
+        old = known()
+        if old is not None:
+            _carry(old, new)
+
+
+def _carry(old: Any, new: Any) -> None:
+    """Attributes and hooks of a parameter go to another."""
+    for key, value in vars(old).items():
+        if key not in _EVERY and key not in vars(new):
+            setattr(new, key, value)
+    held = {id(h) for h in (getattr(new, "_backward_hooks", None) or {}).values()}
+    for hook in (getattr(old, "_backward_hooks", None) or {}).values():
+        if id(hook) not in held:
             new.register_hook(hook)
-        for hook in (getattr(old, "_post_accumulate_grad_hooks", None) or {}).values():
+    held = {id(h) for h in (getattr(new, "_post_accumulate_grad_hooks", None) or {}).values()}
+    for hook in (getattr(old, "_post_accumulate_grad_hooks", None) or {}).values():
+        if id(hook) not in held:
             new.register_post_accumulate_grad_hook(hook)
 
 
 def without_memory(model: nn.Module) -> None:
     """Parameters and buffers become fake tensors, in place. Call inside the fake mode."""
-    carry_over(to_fake(model))
+    for old, new in to_fake(model):
+        _carry(old, new)

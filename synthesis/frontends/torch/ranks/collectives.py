@@ -8,6 +8,8 @@ for later is held to that: whatever touches the buffer before is refused, not re
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -68,15 +70,38 @@ class Handle(Work):
     get_future = block_current_stream = source_rank = _other
 
 
+@dataclass(frozen=True)
+class Span:
+    """The part of a storage that a tensor lies in."""
+
+    storage: Any
+    first: int
+    last: int
+    """Bytes from the start of the storage."""
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> Span:
+        size = t.element_size()
+        steps = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+        first = int(t.storage_offset()) * size
+        return cls(storage(t), first, first + steps * size + size - 1 if t.numel() else first - 1)
+
+    def meets(self, other: Span) -> bool:
+        apart = self.last < other.first or other.last < self.first
+        return _same(self.storage, other.storage) and not apart
+
+
 @dataclass
 class Flight:
     """A collective that was started and not waited for."""
 
     what: str
     place: tuple[str, int, str]
-    writes: list[Any]
-    """Storages that it writes."""
-    reads: list[Any]
+    writes: list[Span]
+    """What it writes of which storages."""
+    reads: list[Span]
+    handle: bool = False
+    """Only its handle waits for it; `wait_tensor` on what it writes does not."""
 
 
 @dataclass
@@ -138,6 +163,10 @@ class Watch(TorchDispatchMode):
             return SHARDED_OPS[func._opname](*args, **kwargs)
         if func is torch.ops.aten.as_strided.default and not kwargs:
             return as_view(*args)
+        if func is torch.ops.aten._foreach_copy_.default:
+            for target, value in zip(*args[:2], strict=True):
+                target.copy_(value)
+            return None
         self._races(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
             return self._drawn(func, _bound(func, args, kwargs))
@@ -216,7 +245,9 @@ class Watch(TorchDispatchMode):
         if name == "wait_tensor":
             waited = storage(args[0])
             self.seen.flights = [
-                f for f in self.seen.flights if not any(_same(w, waited) for w in f.writes)
+                f
+                for f in self.seen.flights
+                if f.handle or not any(_same(w.storage, waited) for w in f.writes)
             ]
             return func(*args, **kwargs)
         if name not in _KNOWN and name != "shard_dim_alltoall":
@@ -297,26 +328,26 @@ class Watch(TorchDispatchMode):
 
     def _fly(self, what: str, writes: Any, reads: Any, changes: bool = False) -> None:
         place = self.places.of(self.places.frame(sys._getframe()))
-        targets, sources = [storage(t) for t in writes], [storage(t) for t in reads]
+        targets, sources = [Span.of(t) for t in writes], [Span.of(t) for t in reads]
         if changes:
-            self.seen.written += targets
+            self.seen.written += [t.storage for t in targets]
             for flight in self.seen.flights:
                 self._clash(flight, targets, sources)
-        self.seen.flights.append(Flight(what, place, targets, sources))
+        self.seen.flights.append(Flight(what, place, targets, sources, handle=changes))
 
     def _races(self, func: Any, args: Any, kwargs: Any) -> None:
         if not self.seen.flights or func._opname == "wait_tensor" or func.is_view:
             return
         if func.namespace == "prim":
             return
-        touched = [storage(t) for t in tensors((args, kwargs))]
-        written = [storage(t) for t in _written(func, args, kwargs)]
+        touched = [Span.of(t) for t in tensors((args, kwargs))]
+        written = [Span.of(t) for t in _written(func, args, kwargs)]
         for flight in self.seen.flights:
             self._clash(flight, written, touched)
 
-    def _clash(self, flight: Flight, writes: list[Any], reads: list[Any]) -> None:
-        used = any(_same(a, b) for a in flight.writes for b in (*reads, *writes))
-        changed = any(_same(a, b) for a in flight.reads for b in writes)
+    def _clash(self, flight: Flight, writes: list[Span], reads: list[Span]) -> None:
+        used = any(a.meets(b) for a in flight.writes for b in (*reads, *writes))
+        changed = any(a.meets(b) for a in flight.reads for b in writes)
         if used or changed:
             file, line, _ = flight.place
             how = "its result is used" if used else "what it sends is changed"

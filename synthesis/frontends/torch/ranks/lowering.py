@@ -16,7 +16,8 @@ from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.trace import Traced
-from verifier.kernel.inline import inline, live
+from verifier.kernel.inline import inline
+from verifier.kernel.live import live
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.types import Attr, Mesh

@@ -18,6 +18,7 @@ from torch.fx.traceback import preserve_node_meta
 from synthesis.frontends.torch.apart import apart
 from synthesis.frontends.torch.digest import Digest, Log, changed, plain_state, unsteady
 from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.dtensors import local
 from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, SAID, TRAIN
 from synthesis.frontends.torch.ranks.tracing import Followed, Order, follow, run
 from synthesis.frontends.torch.trace import Traced
@@ -136,7 +137,7 @@ def _digest(order: Order) -> Digest:
         ("argument", order.inputs.items()),
     ):
         for name, t in group:
-            digest.leaf(t, f"{kind} {name}")
+            digest.leaf(local(t), f"{kind} {name}")
     order.digest = digest
     return digest
 

@@ -25,6 +25,34 @@ def argument_names(forward: Any) -> list[str]:
     return [p.name for p in found if p.kind in kinds][1:]
 
 
+def takes_positions_alone(forward: Any) -> bool:
+    """Whether a `forward` takes `*args` and names none of them."""
+    kinds = {p.kind for p in inspect.signature(forward).parameters.values()}
+    return _ANY_PLACE in kinds and _ANY_NAME not in kinds and not argument_names(forward)
+
+
+def pair_names_of_arguments(given: list[str], kind: Any) -> dict[str, str]:
+    """For each input of the model, the argument of the parallel module that it is given as.
+
+    Raises:
+        CaptureError: other names, and another number of them.
+    """
+    accepted, signature = argument_names(kind.forward), inspect.signature(kind.forward)
+    kinds = {p.kind for p in signature.parameters.values()}
+    if set(given) <= set(accepted) or (kinds & {_ANY_NAME, _ANY_PLACE} and not accepted):
+        return {n: n for n in given}
+    if len(given) == len(accepted):
+        return dict(zip(given, accepted, strict=True))
+    raise CaptureError(
+        f"{kind.__name__}.forward takes {', '.join(accepted) or 'nothing'}, the model takes "
+        f"{', '.join(given)}",
+        hint="give both the same arguments",
+    )
+
+
+_ANY_NAME, _ANY_PLACE = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+
+
 def pair_names(
     own: Sequence[str], wanted: Sequence[str], stated: Sequence[tuple[str, str]]
 ) -> dict[str, str]:

@@ -44,6 +44,9 @@ class RanksRequest:
     """Float inputs of which no gradient is asked: a mask, say."""
     after_backward: str = ""
     """A function of the target's file that is called with the module after the backward."""
+    tp_plan: str | Mapping[str, str] = ""
+    """Of a class of transformers: `auto` for the plan that it is published with, or rules that
+    override it, module or parameter pattern -> style."""
     modes: tuple[str, ...] = MODES
     """Those of `MODES` in which both must compute the same."""
     limits: Limits = field(default_factory=Limits)

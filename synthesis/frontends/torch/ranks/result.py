@@ -4,18 +4,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import PlainSerializer, PlainValidator
 
+from synthesis.frontends.torch.captured import Array, ProgramData
+from synthesis.frontends.torch.captured import load as read
 from synthesis.frontends.torch.process import run_worker
 from synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
 from synthesis.frontends.torch.request import InputSpec, Progress, split_target
-from verifier.kernel.program.program import Program
+from verifier.kernel.contract import layout_from_json, layout_to_json
+from verifier.kernel.layout import Layout
+from verifier.kernel.program.jsondata import Cursor
 from verifier.kernel.program.types import TensorType
-from verifier.text.jsonio import from_json
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,26 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Side:
-    """A module as it was traced: on one device, or on one rank."""
+class Told:
+    """What the ranks are told of the model on one device."""
 
-    program: Program
-    name: str
-    """Its class."""
+    inputs: tuple[InputSpec, ...]
     params: Mapping[str, TensorType]
     """By the names of the one-device model; extents of this rank."""
+    outputs: tuple[tuple[str, str], ...]
+    """Role and name."""
+    draws: tuple[Draw, ...]
+    """Masks of dropout, inputs of the program, by the names of the one-device model."""
+    consts: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Side(Told):
+    """A module as it was traced: on one device, or on one rank."""
+
+    program: ProgramData
+    name: str
+    """Its class."""
     frozen: tuple[str, ...]
     unreached: tuple[str, ...]
     """Trainable parameters that the backward gives no gradient."""
@@ -51,9 +64,16 @@ class Side:
     """(file, line, what) of collectives that change a tensor behind autograd's back."""
     buffers: tuple[str, ...]
     notes: tuple[str, ...]
-    draws: tuple[Draw, ...]
-    """Masks of dropout, inputs of the program, by the names of the one-device model."""
-    consts: Mapping[str, NDArray[Any]]
+    used: tuple[str, ...]
+    """Fields of the config that it took."""
+    alike: tuple[str, ...]
+    """Other modes in which it does the same."""
+    tables: Mapping[str, str]
+    """Tables of the model of which it holds a chunk, with the placement: `S(0)@tp`."""
+
+
+def _layout(data: object) -> Layout:
+    return layout_from_json(Cursor(data, "a layout"))
 
 
 @dataclass(frozen=True)
@@ -64,8 +84,10 @@ class Rank(Side):
     """Its parameters that the model calls differently."""
     renamed_arguments: Mapping[str, str]
     """Inputs of the model that its `forward` calls differently."""
-    tables: Mapping[str, str]
-    """Tables of the model of which it holds a chunk, with the placement: `S(0)@tp`."""
+    layouts: Mapping[
+        str, Annotated[Layout, PlainValidator(_layout), PlainSerializer(layout_to_json)]
+    ]
+    """Of its DTensors, as their placements say: `parameter NAME` and `output NAME`."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,6 @@ class RanksCaptured:
     """The model on one device, and every rank of the parallel module."""
 
     one: Side
-    inputs: tuple[InputSpec, ...]
     ranks: tuple[Rank, ...]
     texts: Path
     """The folder with the programs of the ranks, as `frontends.rank_programs` reads them."""
@@ -103,29 +124,6 @@ def load(folder: Path, size: int) -> tuple[RanksCaptured, ...]:
 
 
 def _load(folder: Path, size: int, modes: tuple[str, ...]) -> RanksCaptured:
-    first = json.loads((folder / "one.json").read_text())
-    inputs = TypeAdapter(tuple[InputSpec, ...]).validate_python(first["inputs"])
-    ranks: list[Rank] = []
-    for r in range(size):
-        data = json.loads((folder / f"rank-{r}.json").read_text())
-        more = {k: data[k] for k in ("renamed", "renamed_arguments", "tables")}
-        ranks.append(Rank(**_side(data, folder / f"rank-{r}.npz"), **more))
-    one = Side(**_side(first, folder / "one.npz"))
-    return RanksCaptured(one, inputs, tuple(ranks), folder / "ranks", modes)
-
-
-def _side(data: Mapping[str, Any], arrays: Path) -> dict[str, Any]:
-    with np.load(arrays, allow_pickle=False) as held:
-        consts = {k: held[k] for k in held.files}
-    return {
-        "program": from_json(data["program"]),
-        "name": data["class"],
-        "params": {p["path"]: TensorType(tuple(p["shape"]), p["dtype"]) for p in data["params"]},
-        "frozen": tuple(data["frozen"]),
-        "unreached": tuple(data["unreached"]),
-        "raw": tuple((file, line, what) for file, line, what in data["raw"]),
-        "buffers": tuple(data["buffers"]),
-        "notes": tuple(data["notes"]),
-        "draws": TypeAdapter(tuple[Draw, ...]).validate_python(data["draws"]),
-        "consts": consts,
-    }
+    one = read(Side, (folder / "one.json").read_text())
+    ranks = tuple(read(Rank, (folder / f"rank-{r}.json").read_text()) for r in range(size))
+    return RanksCaptured(one, ranks, folder / "ranks", modes)

@@ -7,46 +7,53 @@ import json
 import os
 import random
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch._dynamo  # tracing asks for it: once, before processes are forked
-from pydantic import TypeAdapter
-from torch import nn
+from torch.distributed.tensor import DTensor
 
 from synthesis.frontends.rank_programs.form import header
 from synthesis.frontends.rank_programs.write import rank_texts
+from synthesis.frontends.torch.captured import dump, load
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
 from synthesis.frontends.torch.lower import DTYPES
-from synthesis.frontends.torch.materialize import fake_inputs, fake_mode, take_buffers, tied_groups
+from synthesis.frontends.torch.masked_gather import read_windows
+from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
 from synthesis.frontends.torch.ranks import build as building
 from synthesis.frontends.torch.ranks import modes
+from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
+from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
 from synthesis.frontends.torch.ranks.lowering import joined_form, lower_rank
 from synthesis.frontends.torch.ranks.pairing import (
     argument_names,
     pair_draws,
     pair_names,
+    pair_names_of_arguments,
     pair_outputs,
+    takes_positions_alone,
 )
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
-from synthesis.frontends.torch.ranks.result import Draw
+from synthesis.frontends.torch.ranks.result import Draw, Rank, Side, Told
+from synthesis.frontends.torch.ranks.sharded import precisions
 from synthesis.frontends.torch.ranks.stated import layout_for
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order, cotangents, known_groups
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Progress
 from synthesis.frontends.torch.uninitialized_reads import refuse_unwritten
-from verifier.kernel.program.types import NO_MESH, Mesh
-from verifier.text.digest import to_json
+from verifier.kernel.ops import lookup
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 
 AT_ONCE = 2
 """Ranks that are traced side by side."""
@@ -55,8 +62,7 @@ ONE = "one"
 
 def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
     """Write `modes.json`, which modes are judged as one, and for each of these a folder, named
-    after the first: `one.json`, `one.npz`, for each rank `rank-N.json`, `rank-N.npz` and its
-    program in `ranks/`.
+    after the first: `one.json`, for each rank `rank-N.json` and its program in `ranks/`.
 
     Raises:
         CaptureError: whatever the code of one device or of a rank ended in.
@@ -84,7 +90,8 @@ def _save(
 ) -> list[str]:
     """Trace one device and every rank in a mode; those of the others that are like it."""
     progress(f"trace one device, {SAID[mode]}")
-    _all(folder, [(ONE, lambda: _one(request, folder, mode, others))], _root(request.against))
+    work = [(ONE, lambda: _one(request, mode, others))]
+    said = _all(folder, work, _root(request.against))
     (folder / "ranks").mkdir()
     text = header("ranks", request.mesh)
     (folder / "ranks" / "mesh.sp").write_text(f"{text}\n", encoding="utf-8")
@@ -93,21 +100,34 @@ def _save(
         progress(f"trace ranks, {SAID[mode]}, {first} of {size} done")
         batch = range(first, min(first + AT_ONCE, size))
         work = [(f"rank-{r}", lambda r=r: _rank(request, folder, r, mode, others)) for r in batch]
-        _all(folder, work, _root(request.target))
-    _fields_used(request, folder)
-    sides = (ONE, *(f"rank-{r}" for r in range(size)))
-    alike = [json.loads((folder / f"{side}.json").read_text())["alike"] for side in sides]
-    return [other for other in others if all(other in found for found in alike)]
+        said += _all(folder, work, _root(request.target))
+    left = sorted(set(request.config).difference(*(used for used, _ in said)))
+    if left:
+        raise CaptureError(
+            f"neither module takes {left[0]!r}",
+            hint="--config gives arguments of their constructors, or of a config object that they "
+            "take",
+        )
+    return [other for other in others if all(other in alike for _, alike in said)]
 
 
 def _root(target: str) -> str:
+    """The folder whose lines are told of: the user's, or for a class of the library its own."""
+    if target.startswith("hf:"):
+        import transformers
+
+        return str(Path(transformers.__file__).parent)
     return str(Path(target.rpartition(":")[0]).resolve().parent)
 
 
-def _all(folder: Path, work: Sequence[tuple[str, Callable[[], dict[str, Any]]]], root: str) -> None:
-    """Do each in a process of its own; what it gives is `NAME.json`."""
+def _all(
+    folder: Path, work: Sequence[tuple[str, Callable[[], Side]]], root: str
+) -> list[tuple[list[str], list[str]]]:
+    """Do each in a process of its own; what it gives is `NAME.json`, of which this returns `used`
+    and `alike`."""
     children = [(name, _fork(folder / f"{name}.json", do, root)) for name, do in work]
     ended = {name: os.waitpid(pid, 0)[1] for name, pid in children}
+    said: list[tuple[list[str], list[str]]] = []
     for name, status in ended.items():
         path = folder / f"{name}.json"
         if not path.is_file():
@@ -116,9 +136,11 @@ def _all(folder: Path, work: Sequence[tuple[str, Callable[[], dict[str, Any]]]],
         found = json.loads(path.read_text())
         if "error" in found:
             raise CaptureError(**found["error"])
+        said.append((found["used"], found["alike"]))
+    return said
 
 
-def _fork(path: Path, do: Callable[[], dict[str, Any]], root: str) -> int:
+def _fork(path: Path, do: Callable[[], Side], root: str) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch has threads, none of which the child needs
         pid = os.fork()
@@ -128,11 +150,12 @@ def _fork(path: Path, do: Callable[[], dict[str, Any]], root: str) -> int:
 
     try:
         _own_numbers()
-        found = do()
+        side = do()
+        found = dump(type(side), side)
     except BaseException as problem:  # noqa: BLE001  (the user's code)
-        found = {"error": explain(problem, root)}
+        found = json.dumps({"error": explain(problem, root)})
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(found))
+    draft.write_text(found)
     draft.replace(path)
     os._exit(0)
 
@@ -145,7 +168,7 @@ def _own_numbers() -> None:
     torch.manual_seed(seed)
 
 
-def _one(request: RanksRequest, folder: Path, mode: str, others: Sequence[str]) -> dict[str, Any]:
+def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     """The model on one device."""
     places = Places(_root(request.against))
     built = building.build(request.against, request.config, {}, places)
@@ -161,19 +184,16 @@ def _one(request: RanksRequest, folder: Path, mode: str, others: Sequence[str]) 
                 hint=f"it has {', '.join(s.name for s in specs)}",
             )
     names = argument_names(type(model).forward)
-    side = _Side(request, built, specs, 0, NO_MESH, places, {n: n for n in names})
+    side = _Module(request, built, specs, 0, NO_MESH, places, {n: n for n in names})
     twice, buffers = _followed(side, mode, others)
     canonical = {n: g[0] for g in tied_groups(model) for n in g}
     draws = twice.order.watch.draws.made
-    facts = _written(side, twice, buffers, canonical, draws, folder / ONE)
-    facts["arguments"] = names
-    facts["inputs"] = [asdict(s) for s in specs]
-    return facts
+    return _lowered(side, twice, buffers, canonical, draws)
 
 
 def _with_examples(request: RanksRequest, target: Any) -> Any:
     """The model's own file says what its inputs are like; else the file of the ranks may."""
-    if request.inputs or hasattr(target.module, "example_inputs"):
+    if request.inputs or target.module is None or hasattr(target.module, "example_inputs"):
         return target
     raise CaptureError(
         "no example inputs",
@@ -182,24 +202,20 @@ def _with_examples(request: RanksRequest, target: Any) -> Any:
     )
 
 
-def _rank(
-    request: RanksRequest, folder: Path, rank: int, mode: str, others: Sequence[str]
-) -> dict[str, Any]:
+def _rank(request: RanksRequest, folder: Path, rank: int, mode: str, others: Sequence[str]) -> Rank:
     """The parallel module on one rank."""
-    one = json.loads((folder / f"{ONE}.json").read_text())
+    one = load(Told, (folder / f"{ONE}.json").read_text())
     mesh = request.mesh
     places = Places(_root(request.target))
     offered = building.join_world(mesh, rank)
-    built = building.build(request.target, request.config, offered, places)
+    built = building.build(request.target, request.config, offered, places, request.tp_plan)
     model = built.model
     specs: list[InputSpec] = []
-    for item in one["inputs"]:
-        shape = tuple(item["shape"])
-        layout = layout_for(request.input_layouts, item["name"], shape, mesh)
-        local = shape if layout is None else layout.local_shape
-        specs.append(InputSpec(item["name"], local, item["dtype"], item["below"]))
+    for item in one.inputs:
+        layout = layout_for(request.input_layouts, item.name, item.shape, mesh)
+        specs.append(item if layout is None else replace(item, shape=layout.local_shape))
     theirs = [s.name for s in specs]
-    arguments = pair_names_of_arguments(theirs, argument_names(type(model).forward), model)
+    arguments = pair_names_of_arguments(theirs, type(model))
     after = None
     if request.after_backward:
         after = getattr(built.target.module, request.after_backward, None)
@@ -210,47 +226,41 @@ def _rank(
                 hint="--after-backward names a function of the parallel module's file that takes "
                 "the module",
             )
-    side = _Side(request, built, tuple(specs), rank, mesh, places, arguments, after)
+    side = _Module(request, built, tuple(specs), rank, mesh, places, arguments, after)
     twice, buffers = _followed(side, mode, others)
     followed = twice.followed
     ties = {n: g[0] for g in tied_groups(model) for n in g}
     own = [n for n, _ in model.named_parameters()]
-    wanted = [p["path"] for p in one["params"]]
-    renamed = pair_names(own, wanted, request.names)
+    inside = (("module.*", "*"),) if isinstance(model, DistributedDataParallel) else ()
+    renamed = pair_names(own, list(one.params), (*request.names, *inside))
     canonical = renamed | {n: renamed[first] for n, first in ties.items()}
     followed.traced.outputs = pair_outputs(
-        followed.traced.outputs, followed.outputs, [tuple(o) for o in one["outputs"]]
+        followed.traced.outputs, followed.outputs, list(one.outputs)
     )
-    followed.outputs = [tuple(o) for o in one["outputs"]]
-    drawn = TypeAdapter(list[Draw]).validate_python(one["draws"])
-    draws = pair_draws(twice.order.watch.draws.made, drawn)
-    facts = _written(side, twice, buffers, canonical, draws, folder / f"rank-{rank}")
-    facts["renamed"] = {k: v for k, v in renamed.items() if k != v}
-    facts["renamed_arguments"] = {k: v for k, v in arguments.items() if k != v}
-    return facts
-
-
-def pair_names_of_arguments(
-    given: list[str], accepted: list[str], model: nn.Module
-) -> dict[str, str]:
-    """For each input of the model, the argument of the parallel module that it is given as.
-
-    Raises:
-        CaptureError: other names, and another number of them.
-    """
-    if set(given) <= set(accepted):
-        return {n: n for n in given}
-    if len(given) == len(accepted):
-        return dict(zip(given, accepted, strict=True))
-    raise CaptureError(
-        f"{type(model).__name__}.forward takes {', '.join(accepted) or 'nothing'}, the model takes "
-        f"{', '.join(given)}",
-        hint="give both the same arguments",
+    followed.outputs = list(one.outputs)
+    draws = pair_draws(twice.order.watch.draws.made, one.draws)
+    found = _lowered(side, twice, buffers, canonical, draws, one.consts)
+    below = {s.name: s.below for s in specs}
+    texts = rank_texts(joined_form(_with_windows(found.program), below))
+    text = next(t for r, t in texts if r == rank)
+    (folder / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
+    placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
+    names = (f"output {name}" for _, name in followed.outputs)
+    placed |= dict(zip(names, followed.placed, strict=True))
+    return Rank(
+        **vars(found),
+        layouts={
+            name: layout_of(p, mesh, rank, name)
+            for name, p in placed.items()
+            if isinstance(p, DTensor)
+        },
+        renamed={k: v for k, v in renamed.items() if k != v},
+        renamed_arguments={k: v for k, v in arguments.items() if k != v},
     )
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Module:
     """A module with what it is traced on: the model on one device, or a rank of the other."""
 
     request: RanksRequest
@@ -264,18 +274,20 @@ class _Side:
 
 
 def _followed(
-    side: _Side, mode: str, others: Sequence[str]
+    side: _Module, mode: str, others: Sequence[str]
 ) -> tuple[modes.Twice, dict[str, torch.Tensor]]:
     """The module traced in a mode, and the values of its buffers."""
     model, request = side.built.model, side.request
     taken = [n for n, _ in model.named_parameters()] + [s.name for s in side.specs]
 
     def call(values: dict[str, torch.Tensor]) -> Any:
+        if takes_positions_alone(type(model).forward):
+            return model(*(values[s.name] for s in side.specs))
         return model(**{side.arguments[name]: v for name, v in values.items()})
 
     torch.backends.mha.set_fastpath_enabled(False)  # one fused op, which says nothing of its parts
     buffers = take_buffers(model)
-    with fake_mode():
+    with side.built.mode, real_meshes():
         building.without_memory(model)
         inputs = fake_inputs(torch_types(side.specs))
 
@@ -295,17 +307,16 @@ def _followed(
         return modes.follow_twice(make, mode, others, side.built.target.module), buffers
 
 
-def _written(
-    side: _Side,
+def _lowered(
+    side: _Module,
     twice: modes.Twice,
     buffers: dict[str, torch.Tensor],
     canonical: dict[str, str],
     draws: Sequence[Draw],
-    path: Path,
-) -> dict[str, Any]:
-    """Lower, write the program and its constants, and say what else is known."""
-    followed, watch, mesh = twice.followed, twice.order.watch, side.mesh
-    below = {s.name: s.below for s in side.specs}
+    whole: Mapping[str, Any] | None = None,
+) -> Side:
+    """The program, with what else is known. `whole`: on a rank, constants of one device."""
+    followed, watch, model = twice.followed, twice.order.watch, side.built.model
     cotangents(followed.outputs)
     drawn_inputs(draws)
     provenance = Provenance(watch.places.root)
@@ -316,55 +327,50 @@ def _written(
         buffers,
         provenance,
         canonical,
-        "ranks" if mesh.dims else type(side.built.model).__name__,
-        mesh,
+        type(model).__name__ if whole is None else "ranks",
+        side.mesh,
         watch.seen.groups,
     )
     program, placed = lowered.program, {}
-    if not mesh.dims:
-        program = in_declared_range(program, below)
+    if whole is None:
+        program = in_declared_range(program, {s.name: s.below for s in side.specs})
     else:
-        with np.load(path.with_name(f"{ONE}.npz"), allow_pickle=False) as arrays:
-            whole = {k: arrays[k] for k in arrays.files}
-        program, placed = pieces(program, lowered.consts, whole, mesh, side.rank)
+        program, placed = pieces(program, lowered.consts, whole, side.mesh, side.rank)
     held = {i.name for i in program.inputs if i.role == "const"}
-    np.savez(path.with_suffix(".npz"), **{k: v for k, v in lowered.consts.items() if k in held})
-    if mesh.dims:
-        text = next(t for r, t in rank_texts(joined_form(program, below)) if r == side.rank)
-        (path.parent / "ranks" / f"rank-{side.rank:05d}.sp").write_bytes(text)
     notes = [*lowered.notes, *twice.notes]
+    if side.built.target.dropout:
+        notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
+    if isinstance(model, DistributedDataParallel):
+        notes.append("DistributedDataParallel is taken to average the gradients over its group.")
+    notes += precisions(model)
     if lowered.infinite:
         notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
-    model = side.built.model
-    return {
-        "program": to_json(program),
-        "class": type(model).__name__,
-        "params": [
-            {"path": canonical.get(n, n), "shape": list(p.shape), "dtype": DTYPES[p.dtype]}
-            for n, p in model.named_parameters()
-        ],
-        "frozen": [canonical.get(n, n) for n, p in model.named_parameters() if not p.requires_grad],
-        "outputs": followed.outputs,
-        "unreached": [canonical.get(n, n) for n in followed.unreached],
-        "raw": [[file, line, what] for (file, line), what in watch.seen.raw.items()],
-        "buffers": sorted(lowered.buffers),
-        "notes": notes,
-        "used": list(side.built.used),
-        "tables": placed,
-        "draws": [asdict(d) for d in draws],
-        "alike": twice.alike,
-    }
+    params = {canonical.get(n, n): p for n, p in model.named_parameters()}
+    return Side(
+        inputs=side.specs,
+        params={n: TensorType(tuple(local(p).shape), DTYPES[p.dtype]) for n, p in params.items()},
+        outputs=tuple(followed.outputs),
+        draws=tuple(draws),
+        consts={k: v for k, v in lowered.consts.items() if k in held},
+        program=program,
+        name=type(model).__name__,
+        frozen=tuple(n for n, p in params.items() if not p.requires_grad),
+        unreached=tuple(canonical.get(n, n) for n in followed.unreached),
+        raw=tuple((file, line, what) for (file, line), what in watch.seen.raw.items()),
+        buffers=tuple(sorted(lowered.buffers)),
+        notes=tuple(notes),
+        used=side.built.used,
+        alike=tuple(twice.alike),
+        tables=placed,
+    )
 
 
-def _fields_used(request: RanksRequest, folder: Path) -> None:
-    """Raises CaptureError for a field of the config that neither module takes."""
-    used: set[str] = set()
-    for name in (ONE, "rank-0"):
-        used |= set(json.loads((folder / f"{name}.json").read_text())["used"])
-    left = sorted(set(request.config) - used)
-    if left:
-        raise CaptureError(
-            f"neither module takes {left[0]!r}",
-            hint="--config gives arguments of their constructors, or of a config object that they "
-            "take",
-        )
+def _with_windows(program: Program) -> Program:
+    """The program with its masked lookups written as such, if every collective stays: one whose
+    result nobody reads is waited for by other ranks."""
+    found = read_windows(program)
+    return found if _exchanged(found) == _exchanged(program) else program
+
+
+def _exchanged(program: Program) -> list[str]:
+    return [n.op for _, n in program.walk() if lookup(n.op).kind == "collective"]

@@ -43,13 +43,35 @@ def refuse_uncovered(model: nn.Module, file: str) -> None:
                 )
 
 
-def over_inputs(model: nn.Module) -> None:
-    """Make the flat tensors of the DTensors' pieces. Call where the graph is recorded."""
+def precisions(model: nn.Module) -> list[str]:
+    """A sentence for each dtype that parameters are gathered, or gradients reduced, in."""
+    said: dict[str, None] = {}
     for _, group in _groups(model):
+        policy = group.mp_policy
+        for what, dtype in (
+            ("gathers parameters", policy.param_dtype),
+            ("reduces gradients", policy.reduce_dtype or policy.param_dtype),
+        ):
+            if dtype is not None:
+                said[f"fully_shard {what} in {str(dtype).removeprefix('torch.')}."] = None
+    return list(said)
+
+
+def over_inputs(model: nn.Module) -> None:
+    """Make the flat tensors of the DTensors' pieces. A divide factor of the user's is a division
+    before a sum, not part of the collective. Call where the graph is recorded."""
+    for _, group in _groups(model):
+        group.force_sum_reduction_for_comms |= group.gradient_divide_factor is not None
         for p in group.fsdp_params:
             flat = p._sharded_local_tensor.reshape(-1)
             missing = p.padded_sharded_param_size.numel() - flat.numel()
             p._sharded_param_data = torch.cat([flat, flat.new_zeros(missing)]) if missing else flat
+
+
+def reshard(model: nn.Module) -> None:
+    """Every parameter a piece again: without a backward, those of the root stay gathered."""
+    for _, group in _groups(model):
+        group.reshard()
 
 
 def _copy_in(

@@ -29,7 +29,7 @@ from synthesis.frontends.torch.ranks import dtensors
 from synthesis.frontends.torch.ranks.collectives import Watch, storage
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.recording import Recorder
-from synthesis.frontends.torch.ranks.sharded import over_inputs
+from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from synthesis.frontends.torch.ranks.writes import without_writes
 from synthesis.frontends.torch.trace import Traced, named_outputs
 
@@ -76,6 +76,8 @@ class Followed:
     """(role, name) of what `forward` returned, in order."""
     unreached: list[str] = field(default_factory=list[str])
     """Trainable parameters that the backward gives no gradient."""
+    placed: list[Any] = field(default_factory=list[Any])
+    """What `forward` returned, in order: tensors, of which some may be DTensors."""
 
 
 def follow(order: Order) -> Followed:
@@ -141,6 +143,7 @@ def run(
         named, loss = named_outputs(result, order.result_names)
         if not named:
             raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
+        found.placed = [v for _, v in named]
         named = [(n, _plain(n, v)) for n, v in named]
         for name, held in mine.items():
             if any(held._cdata == w._cdata for w in watch.seen.written):
@@ -158,12 +161,15 @@ def run(
         if order.gradients:
             out += _gradients(order, params, leaves, named, loss, found, roles)
         watch.landed()
+        reshard(model)
         if order.digest is not None:
             kept = {"parameter": params, "buffer": dict(model.named_buffers()), "argument": passed}
             left = {f"{kind} {n}": t for kind, group in kept.items() for n, t in group.items()}
             grads = ((n, t) for (role, n), t in zip(roles, out, strict=True) if role == "grad")
             left |= {f"gradient {n}": t for n, t in grads}
-            order.digest.log.left = {k: order.digest.name(t) for k, t in left.items()}
+            order.digest.log.left = {
+                k: order.digest.name(dtensors.local(t)) for k, t in left.items()
+            }
     return out
 
 

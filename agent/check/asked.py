@@ -1,0 +1,100 @@
+"""What `check` is asked: its options."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.arguments import Batch, Config, Inputs, MeshDims, Seq
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A parallel module, the model it is to compute, and how its tensors are laid out."""
+
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="parallel.py:Name, a class or a function that builds a module; or hf:Class.",
+        ),
+    ]
+    mesh: MeshDims
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL", help="model.py:Name, the one-device model; hf:Class is its own."
+        ),
+    ] = ""
+    tp_plan: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|FILE",
+            help="Of hf:Class: the plan it is published with, or rules that override it.",
+        ),
+    ] = ""
+    layout: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=PLACEMENT|FILE",
+            help="How a parameter is laid out: fc.weight=S(0)@tp. By default from its shape.",
+        ),
+    ] = field(default_factory=list[str])
+    input_layout: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=PLACEMENT|FILE", help="Of an input; by default replicated."),
+    ] = field(default_factory=list[str])
+    output_layout: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=PLACEMENT|FILE", help="Of an output; by default from its shape."
+        ),
+    ] = field(default_factory=list[str])
+    param: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=NAME",
+            help="A parameter that the model calls differently: fc1.*=mlp.up.*. Repeatable.",
+        ),
+    ] = field(default_factory=list[str])
+    config: Config = field(default_factory=list[str])
+    inputs: Inputs = field(default_factory=list[str])
+    batch: Batch = None
+    seq: Seq = None
+    gradients: Annotated[
+        bool, typer.Option("--gradients/--no-gradients", help="Also check the backward.")
+    ] = True
+    no_grad: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="An input without a gradient: a mask, say."),
+    ] = field(default_factory=list[str])
+    grad_of_input: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="An input whose gradient is compared although the model returns its loss.",
+        ),
+    ] = field(default_factory=list[str])
+    skip_output: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="An output that is not compared; gradients still are."),
+    ] = field(default_factory=list[str])
+    after_backward: Annotated[
+        str,
+        typer.Option(
+            metavar="FUNCTION",
+            help="Of TARGET's file, called with the module after the backward: reduces gradients.",
+        ),
+    ] = ""
+    mode: Annotated[
+        str,
+        typer.Option(metavar="train|eval", help="Check one mode of the modules; by default both."),
+    ] = ""
+    repair: Annotated[
+        float, typer.Option("--repair-seconds", min=0, help="Seconds to look for a repair.")
+    ] = 10.0
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="Write both programs and the contract."),
+    ] = None

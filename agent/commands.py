@@ -1,0 +1,81 @@
+"""`@command`: a function of a run and of options becomes a command of the command line."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from agent.arguments import EXITS, Json, Timeout
+
+if TYPE_CHECKING:
+    from agent.run import Outcome, Run
+
+
+def command(
+    app: typer.Typer,
+    name: str = "",
+    *,
+    epilog: str = EXITS,
+    limited: bool = False,
+    json: bool = True,
+) -> Callable[[Callable[..., "Outcome"]], Callable[..., "Outcome"]]:
+    """Register a function under `name`, or under its own.
+
+    Its first parameter is the run. The others are options as typer reads them, or dataclasses whose
+    fields are options; those that are required come first. `limited` adds `--timeout`, `json` adds
+    `--json`; a function with a parameter `json` of its own is told.
+    """
+
+    def register(work: Callable[..., "Outcome"]) -> Callable[..., "Outcome"]:
+        _, *taken = inspect.signature(work).parameters.values()
+        known = {p.name: p for taker in taken for p in _options(taker)}
+        if limited:
+            known["timeout"] = _option("timeout", Timeout, None)
+        if json:
+            known["json"] = _option("json", Json, False)
+
+        @wraps(work)
+        def called(**given: Any) -> int:
+            from agent.run import conduct
+
+            def conducted(run: "Run") -> "Outcome":
+                return work(run, **{p.name: _value(p, given) for p in taken})
+
+            told, seconds = given.get("json", False), given.get("timeout")
+            title = name or work.__name__
+            return conduct(title, sys.argv[1:], conducted, json=told, timeout=seconds)
+
+        required_first = sorted(known.values(), key=lambda p: p.default is not p.empty)
+        called.__dict__["__signature__"] = inspect.Signature(required_first)
+        called.__annotations__ = {}
+        app.command(name or None, epilog=epilog)(called)
+        return work
+
+    return register
+
+
+def _options(taken: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    if not is_dataclass(taken.annotation):
+        yield taken.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        return
+    for entry in fields(taken.annotation):
+        default = inspect.Parameter.empty if entry.default is MISSING else entry.default
+        if entry.default_factory is not MISSING:
+            default = entry.default_factory()
+        yield _option(entry.name, entry.type, default)
+
+
+def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _value(taken: inspect.Parameter, given: dict[str, Any]) -> Any:
+    if not is_dataclass(taken.annotation):
+        return given[taken.name]
+    kind: Any = taken.annotation
+    return kind(**{entry.name: given[entry.name] for entry in fields(kind)})

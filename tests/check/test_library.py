@@ -1,0 +1,91 @@
+"""Classes of transformers, split over ranks by the library's own code as their plans say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.check import judging
+from agent.check.contract import Statements, placement
+from agent.check.judging import Checked
+from agent.cli import app
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks import RanksRequest
+from synthesis.frontends.torch.ranks.result import load
+from synthesis.frontends.torch.ranks.session import save_ranks
+from verifier.kernel.program.types import Mesh
+from verifier.verdict import Counterexample, Proof
+
+pytestmark = [pytest.mark.torch, pytest.mark.hf]
+TP = Mesh.of(tp=2)
+QWEN = "hf:Qwen3ForCausalLM"
+SMALL = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "vocab_size": 24,
+    "max_position_embeddings": 16,
+    "pad_token_id": 0,
+}
+Check = Callable[..., Checked]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    def run(plan: str | dict[str, str], mesh: Mesh = TP) -> Checked:
+        request = RanksRequest(
+            QWEN, QWEN, mesh, SMALL, batch=2, seq=4, tp_plan=plan, modes=("train",)
+        )
+        save_ranks(request.to_json(), tmp_path, lambda _: None)
+        (found,) = judging.check_modes(load(tmp_path, mesh.size), Statements(), lambda _: None)
+        return found
+
+    return run
+
+
+def test_a_published_plan_is_proved_with_every_gradient(check: Check) -> None:
+    found = check("auto")
+    assert isinstance(found.verdict, Proof), found.verdict
+    held = {p.name.removeprefix("model.layers.0."): p for p in found.placed}
+    assert placement(held["mlp.down_proj.weight"].layout, TP) == "S(1)@tp"
+    assert held["mlp.down_proj.weight"].how == "from its placements"
+    assert placement(held["self_attn.q_norm.weight"].layout, TP) == "R"
+
+
+def test_a_plan_without_the_sum_of_a_gradient_is_refuted_at_that_parameter(check: Check) -> None:
+    found = check({"model.layers.*.self_attn.q_norm": "replicate"})
+    assert isinstance(found.verdict, Counterexample), found.verdict
+    assert found.verdict.witness.output == "grad:model.layers.0.self_attn.q_norm.weight"
+
+
+def test_a_plan_is_over_one_mesh_dim(check: Check) -> None:
+    with pytest.raises(CaptureError, match="over one mesh dim, the mesh has 2"):
+        check("auto", Mesh.of(dp=2, tp=2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("m.py:Name",), "no model to check against"),
+        (("m.py:Name", "--against", "m.py:Name", "--tp-plan", "auto"), "is for its classes"),
+        ((QWEN, "--tp-plan", "absent.json"), "no plan can be read from absent.json"),
+        ((QWEN, "--tp-plan", "bad.json"), "no plan can be read from bad.json"),
+    ],
+)
+def test_what_cannot_be_used_is_one_error(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.py").write_text("")
+    Path("bad.json").write_text('{"model.norm": 1}')
+    done = CliRunner().invoke(app, ["check", *arguments, "--mesh", "tp=2", "--json"])
+    error = next(e for e in map(json.loads, done.output.splitlines()) if e["event"] == "error")
+    assert said in error["message"]
+    assert error["traceback_file"] == ""

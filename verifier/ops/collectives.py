@@ -1,0 +1,154 @@
+"""Collectives: what they compute of the values of one group, in group order; their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce as fold_left
+from typing import Any
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain, is_index
+from verifier.kernel.ops import collectives
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.registry import AttrMap
+from verifier.kernel.program.types import Attr, mesh_dims
+from verifier.ops.bounds import among, among_or_zero, reduced
+from verifier.ops.facets import Facets, describe
+
+
+def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
+    pick: dict[str, Callable[[Array, Array], Array]] = {
+        "sum": d.add,
+        "avg": d.add,
+        "max": d.maximum,
+        "min": d.minimum,
+    }
+    out = fold_left(pick[how], parts)
+    return d.mul(d.lift(out), d.const(Fraction(1, len(parts)))) if how == "avg" else out
+
+
+def _all_reduce(d: Domain, group: Sequence[Array], reduce: str, **_: Any) -> list[Array]:
+    return [_reduced(d, group, reduce)] * len(group)
+
+
+def _all_gather(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    return [np.concatenate(group, axis=dim)] * len(group)
+
+
+def _reduce_scatter(
+    d: Domain, group: Sequence[Array], dim: int, reduce: str, **_: Any
+) -> list[Array]:
+    return np.split(_reduced(d, group, reduce), len(group), axis=dim)
+
+
+def _shard_slice(d: Domain, group: Sequence[Array], dim: int, **_: Any) -> list[Array]:
+    return [np.split(x, len(group), axis=dim)[i] for i, x in enumerate(group)]
+
+
+def _all_to_all(
+    d: Domain, group: Sequence[Array], split_dim: int, concat_dim: int, **_: Any
+) -> list[Array]:
+    pieces = [np.split(x, len(group), axis=split_dim) for x in group]
+    return [
+        np.concatenate([piece[i] for piece in pieces], axis=concat_dim) for i in range(len(group))
+    ]
+
+
+def _on_coord(d: Domain, group: Sequence[Array], index: int, **_: Any) -> list[Array]:
+    def zeros(x: Array) -> Array:
+        return np.zeros_like(x) if is_index(x) else d.full(x.shape, Fraction(0))
+
+    return [x if i == index else zeros(x) for i, x in enumerate(group)]
+
+
+all_reduce = describe(
+    collectives.all_reduce,
+    Facets(
+        _all_reduce,
+        "Partial to Replicate: reduce the values of a group, everyone gets the result.",
+        adds=True,
+        bounds=reduced,
+    ),
+)
+all_gather = describe(
+    collectives.all_gather,
+    Facets(
+        _all_gather,
+        "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
+        analytic=True,
+        bounds=among,
+    ),
+)
+reduce_scatter = describe(
+    collectives.reduce_scatter,
+    Facets(
+        _reduce_scatter,
+        "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
+        adds=True,
+        bounds=reduced,
+    ),
+)
+shard_slice = describe(
+    collectives.shard_slice,
+    Facets(
+        _shard_slice,
+        "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
+        analytic=True,
+        bounds=among,
+    ),
+)
+all_to_all = describe(
+    collectives.all_to_all,
+    Facets(
+        _all_to_all,
+        "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
+        "chunks join in the order of their senders.",
+        analytic=True,
+        bounds=among,
+    ),
+)
+on_coord = describe(
+    collectives.on_coord,
+    Facets(
+        _on_coord,
+        "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
+        analytic=True,
+        bounds=among_or_zero,
+    ),
+)
+
+
+Vjp = Callable[..., list[str | None]]
+
+
+def _dual(name: str, rename: dict[str, str], **fixed: Attr) -> Vjp:
+    """The cotangent of a collective is another collective over the same mesh dims."""
+
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        kept = {new: attrs[old] for old, new in {"mesh_dim": "mesh_dim", **rename}.items()}
+        return [b.add(name, _averaged(b, cts[0], attrs), **kept, **fixed)]
+
+    return rule
+
+
+def _averaged(b: Builder, ct: str, attrs: AttrMap) -> str:
+    if attrs.get("reduce", "sum") not in ("sum", "avg"):
+        raise IRError(f"a {attrs['reduce']} over {attrs['mesh_dim']} has no vjp")
+    if attrs.get("reduce") != "avg":
+        return ct
+    count = math.prod(b.mesh[name] for name in mesh_dims(attrs["mesh_dim"]))
+    return b.add("mul_scalar", ct, value=Fraction(1, count))
+
+
+all_reduce.vjp(lambda b, ins, outs, cts, attrs: [_averaged(b, cts[0], attrs)])
+all_gather.vjp(_dual("reduce_scatter", {"dim": "dim"}, reduce="sum"))
+reduce_scatter.vjp(_dual("all_gather", {"dim": "dim"}))
+shard_slice.vjp(_dual("all_gather", {"dim": "dim"}))
+all_to_all.vjp(_dual("all_to_all", {"split_dim": "concat_dim", "concat_dim": "split_dim"}))
+on_coord.vjp(_dual("on_coord", {"index": "index"}))

@@ -1,0 +1,106 @@
+"""Cuts and joins along one dim: what they compute, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain, is_index
+from verifier.kernel.ops import cuts
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import AttrMap
+from verifier.ops.bounds import among_or_zero
+from verifier.ops.views import moves
+
+
+def _slice(d: Domain, x: Array, dim: int, start: int, stop: int, step: int) -> Array:
+    return x[(slice(None),) * dim + (slice(start, stop, step),)]
+
+
+slice_ = moves(cuts.slice_, _slice, "Entries start, start+step, ... below stop of one dim.")
+
+
+def _concat(d: Domain, *xs: Array, dim: int) -> Array:
+    alike = xs if all(is_index(x) for x in xs) else [d.lift(x) for x in xs]
+    return np.concatenate(alike, axis=dim)
+
+
+concat = moves(
+    cuts.concat, _concat, "Join operands along one dim. Linear in all operands together."
+)
+
+
+def _pad(d: Domain, x: Array, dim: int, lo: int, hi: int) -> Array:
+    def zeros(n: int) -> Array:
+        shape = (*x.shape[:dim], n, *x.shape[dim + 1 :])
+        return np.zeros(shape, x.dtype) if is_index(x) else d.full(shape, Fraction(0))
+
+    return np.concatenate([zeros(lo), x, zeros(hi)], axis=dim)
+
+
+pad = moves(
+    cuts.pad,
+    _pad,
+    "Zeros before and after the entries of one dim: the adjoint of a slice.",
+    bounds=among_or_zero,
+)
+
+
+def _flip(d: Domain, x: Array, dim: int) -> Array:
+    return np.flip(x, axis=dim)
+
+
+flip = moves(cuts.flip, _flip, "Reverse one dim.")
+
+
+@slice_.vjp
+def _slice_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    dim: int = attrs["dim"]
+    start: int = attrs["start"]
+    step: int = attrs["step"]
+    ct, extent = cts[0], b.types[ins[0]].shape[dim]
+    shape = b.types[ct].shape
+    n = shape[dim]
+    if step > 1 and n:
+        ct = b.add("reshape", ct, shape=(*shape[: dim + 1], 1, *shape[dim + 1 :]))
+        ct = b.add("pad", ct, dim=dim + 1, lo=0, hi=step - 1)
+        ct = b.add("reshape", ct, shape=(*shape[:dim], n * step, *shape[dim + 1 :]))
+        reach = min(n * step, extent - start)
+        ct = b.add("slice", ct, dim=dim, start=0, stop=reach, step=1)
+        n = reach
+    return [b.add("pad", ct, dim=dim, lo=start, hi=extent - start - n)]
+
+
+@concat.vjp
+def _concat_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    out: list[str | None] = []
+    dim: int = attrs["dim"]
+    at = 0
+    for value in ins:
+        n = b.types[value].shape[dim]
+        out.append(b.add("slice", cts[0], dim=dim, start=at, stop=at + n, step=1))
+        at += n
+    return out
+
+
+@pad.vjp
+def _pad_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    dim: int = attrs["dim"]
+    lo: int = attrs["lo"]
+    n = b.types[ins[0]].shape[dim]
+    return [b.add("slice", cts[0], dim=dim, start=lo, stop=lo + n, step=1)]
+
+
+@flip.vjp
+def _flip_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    return [b.add("flip", cts[0], dim=attrs["dim"])]

@@ -1,0 +1,49 @@
+"""Products: what they compute, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from verifier.domains.base import Array, Domain
+from verifier.kernel.ops import linalg
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import AttrMap, Op
+from verifier.ops.bounds import Bounded, Bounds, counted, times
+from verifier.ops.facets import Facets, describe
+
+
+def _meaning(d: Domain, a: Array, b: Array) -> Array:
+    return d.matmul(d.lift(a), d.lift(b))
+
+
+def _bounds(a: Bounded) -> Bounds:
+    return counted(times(*a.args), a.shapes[0][-1])
+
+
+def _product(op: Op, doc: str) -> Facets:
+    known = Facets(_meaning, doc, bounds=_bounds)
+    known.analytic = known.adds = True
+    return describe(op, known)
+
+
+mm = _product(linalg.mm, "Matrix product. Splitting `k` leaves a pending sum.")
+bmm = _product(linalg.bmm, "Batched matrix product.")
+
+
+def _vjp(dims: tuple[int, ...]) -> Callable[..., Any]:
+    def rule(
+        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+    ) -> list[str | None]:
+        name = "mm" if len(dims) == 2 else "bmm"
+        x, w = ins
+        return [
+            b.add(name, cts[0], b.add("permute", w, dims=dims)),
+            b.add(name, b.add("permute", x, dims=dims), cts[0]),
+        ]
+
+    return rule
+
+
+mm.vjp(_vjp((1, 0)))
+bmm.vjp(_vjp((0, 2, 1)))

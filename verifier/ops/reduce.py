@@ -1,0 +1,86 @@
+"""Reductions over dims: what they compute, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain, is_index
+from verifier.kernel.ops import reduce
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import AttrMap, Op
+from verifier.ops.bounds import Bounded, Bounds, among, counted
+from verifier.ops.facets import Facets, describe
+
+
+def kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def _sum_bounds(a: Bounded) -> Bounds:
+    dims: tuple[int, ...] = a.attrs["dims"]
+    return counted(a.args[0], math.prod(a.shapes[0][d] for d in dims))
+
+
+def reduction(
+    op: Op, meaning: Callable[[Domain, Array, tuple[int, ...]], Array], known: Facets
+) -> Facets:
+    """Describe a reduction, by what it computes over dims that are named, each at least once."""
+
+    def whole(d: Domain, x: Array, dims: tuple[int, ...], keepdim: bool) -> Array:
+        out = meaning(d, x, tuple(dims)) if dims else x
+        out = out.astype(np.int64) if is_index(x) else out
+        return out.reshape(kept(x.shape, dims)) if keepdim else out
+
+    return describe(op, replace(known, meaning=whole))
+
+
+sum_ = reduction(
+    reduce.sum_,
+    lambda d, x, dims: np.asarray(x.sum(axis=dims)) if is_index(x) else d.sum(x, dims),
+    Facets(
+        doc="Sum over `dims`. A split dim leaves a pending sum.",
+        fold="sum",
+        analytic=True,
+        adds=True,
+        bounds=_sum_bounds,
+    ),
+)
+amax = reduction(
+    reduce.amax,
+    lambda d, x, dims: d.amax(x, dims),
+    Facets(
+        doc="Maximum over `dims`. A split dim leaves a pending max.",
+        fold="max",
+        picks="entry",
+        bounds=among,
+    ),
+)
+
+
+@sum_.vjp
+def _sum_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    shape = b.types[ins[0]].shape
+    ct = b.add("reshape", cts[0], shape=kept(shape, attrs["dims"]))
+    return [b.add("expand", ct, shape=shape)]
+
+
+@amax.vjp
+def _amax_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    """Entries that tie for the maximum share the cotangent, as in PyTorch."""
+    shape = b.types[ins[0]].shape
+    whole, dims = kept(shape, attrs["dims"]), tuple(attrs["dims"])
+    top = b.add(
+        "cast",
+        b.add("eq", ins[0], b.add("reshape", outs[0], shape=whole)),
+        dtype=b.types[ins[0]].dtype,
+    )
+    share = b.add("div", top, b.add("sum", top, dims=dims, keepdim=True))
+    return [b.add("mul", b.add("reshape", cts[0], shape=whole), share)]

@@ -1,0 +1,77 @@
+"""Views and copies: what they compute, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from verifier.domains.base import Array, Domain
+from verifier.kernel.ops import views
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.registry import AttrMap, Op
+from verifier.ops.arithmetic import reduce_to
+from verifier.ops.bounds import Bounded, Bounds, among
+from verifier.ops.facets import Facets, describe
+
+
+def moves(
+    op: Op,
+    meaning: Callable[..., Any],
+    doc: str,
+    bounds: Callable[[Bounded], Bounds] = among,
+    spreads: bool = False,
+) -> Facets:
+    """Describe an op that moves the entries of its operands."""
+    return describe(op, Facets(meaning, doc, analytic=True, bounds=bounds, spreads=spreads))
+
+
+def _reshape(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape)
+
+
+reshape = moves(
+    views.reshape, _reshape, "The same elements in row-major order under another shape."
+)
+
+
+def _permute(d: Domain, x: Array, dims: tuple[int, ...]) -> Array:
+    return x.transpose(dims)
+
+
+permute = moves(views.permute, _permute, "Reorder the dims.")
+
+
+def _expand(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(x, shape)
+
+
+expand = moves(
+    views.expand,
+    _expand,
+    "Repeat dims of extent 1 (and new leading dims) up to a shape.",
+    spreads=True,
+)
+
+
+@reshape.vjp
+def _reshape_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    return [b.add("reshape", cts[0], shape=b.types[ins[0]].shape)]
+
+
+@permute.vjp
+def _permute_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    dims = attrs["dims"]
+    return [b.add("permute", cts[0], dims=tuple(dims.index(i) for i in range(len(dims))))]
+
+
+@expand.vjp
+def _expand_vjp(
+    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
+) -> list[str | None]:
+    return [reduce_to(b, cts[0], ins[0])]

@@ -1,1 +1,0 @@
-"""Terms that are equal though their normal forms differ: laws of tensor algebra, step by step."""
