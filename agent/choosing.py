@@ -26,13 +26,17 @@ TRIED = 4
 """Meshes for which a patch is tried, fastest first."""
 
 
-def plan(run: Run, asked: CaptureRequest, wanted: Wanted, out: Path | None) -> Outcome:
-    """`shardproof plan`: choose, say it, and write the certificate to a file if one is given."""
+def plan(
+    run: Run, asked: CaptureRequest, wanted: Wanted, out: Path | None, timeline: Path | None = None
+) -> Outcome:
+    """`shardproof plan`: choose, say it, and write certificate and timeline to files if given."""
     shape, _ = shape_in(run, asked)
     chosen, said = chosen_in(run, shape, wanted)
     run.emit(strategies.event_of(chosen, said).model_copy(update={"text": []}))
     if out is not None:
         out.write_text(strategies.strategy_json(chosen, said), "utf-8")
+    if timeline is not None:
+        timeline.write_text(strategies.timeline_json(chosen), "utf-8")
     return Outcome(Exit.PROVED, answer="\n".join(strategies.lines(chosen, said)))
 
 

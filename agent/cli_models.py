@@ -111,7 +111,8 @@ def step(
         int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
     ] = 1,
     schedule: Annotated[
-        str, typer.Option(help="Order of the stages along pp: gpipe, 1f1b, zero_bubble.")
+        str,
+        typer.Option(help="Order along pp: gpipe, 1f1b, zero_bubble, zero_bubble_2p."),
     ] = "1f1b",
     hardware: Hardware = "h100",
     out: Annotated[

@@ -90,6 +90,9 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write choice and certificate as JSON.")
     ] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a step in time, for Perfetto.")
+    ] = None,
 ) -> "Outcome":
     """Choose a training configuration for a cluster, by price alone.
 
@@ -101,13 +104,14 @@ def plan(
       shardproof plan hf:LlamaForCausalLM --config llama3-405b.json --gpus 16384
       shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --out strategy.json
       shardproof plan hf:LlamaForCausalLM --config llama3-8b.json --gpus 64 --fix tp=8,zero=1
+      shardproof plan hf:LlamaForCausalLM --config llama3-70b.json --gpus 512 --timeline step.json
     """
     from agent import choosing
     from agent.options import Wanted, read_fixed
 
     asked = model.request()
     wanted = Wanted(gpus, hardware, global_batch, model.seq, dtype, memory, read_fixed(fix))
-    return choosing.plan(run, asked, wanted, out)
+    return choosing.plan(run, asked, wanted, out, timeline)
 
 
 @command(app, json=False)

@@ -72,6 +72,9 @@ class StrategyChosen(_Event):
     """By which share it is slower than the best."""
     others: list[dict[str, Any]] = []
     """Faster plans that do not fit, and the next best."""
+    front: list[dict[str, Any]] = []
+    """The fastest plans with less and less memory, the best first; empty where the mesh was given.
+    """
     quicker: dict[str, Any] | None = None
     """A plan on fewer devices, or of another mesh, that is faster."""
     text: list[str] = []

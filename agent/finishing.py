@@ -181,6 +181,7 @@ def _write(
         out.write("plan.json", plan_json(judged.plan))
         if job.choice is not None:
             out.write(STRATEGY, strategy.strategy_json(job.choice, job.tokens))
+            out.write("timeline.json", strategy.timeline_json(job.choice))
         if tried is not None:
             out.write("tactics.json", json.dumps(tried.counts, indent=1) + "\n")
         out.write("program.json", dumps(judged.sequential))

@@ -24,12 +24,16 @@ from synthesis.strategy import words
 from synthesis.strategy.choice import Choice, Priced
 from synthesis.strategy.shape import CAPTURED, Shape, ShapeError, mismatch, of_config, of_program
 from synthesis.strategy.space import Space
+from synthesis.strategy.timeline import Step, trace_events
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp4": "fp4",
     "float32": "bf16", "float16": "bf16", "": "bf16",
 }  # fmt: skip
 """What matrix products are priced in, by the dtype that an option or a config names."""
+PATCH = "this patch"
+STAGES = 6
+"""Stages of a plan that are drawn at most."""
 
 
 def shape_of(captured: Captured) -> Shape:
@@ -190,6 +194,7 @@ def event_of(chosen: Choice, said: str) -> events.StrategyChosen:
         emitted=as_json(chosen.emitted) if chosen.emitted else None,
         emitted_gap=chosen.gap if chosen.emitted else None,
         others=[asdict(other) for other in chosen.others],
+        front=[as_json(found) for found in chosen.front],
         quicker=as_json(chosen.quicker) if chosen.quicker else None,
         text=lines(chosen, said),
     )
@@ -226,7 +231,23 @@ def lines(chosen: Choice, said: str) -> list[str]:
         out += [within] if chosen.proof is not None else []
     for other in chosen.others:
         out += [f"not: {other.name}", f"  {other.why}"]
+    for found in chosen.front[1:]:
+        more = found.step_s / best.step_s - 1
+        used = found.price.memory.total / 1e9
+        out.append(f"in {used:.1f} GB: {more:.1%} slower, {words.short(found.plan)}")
     return out
+
+
+def in_time(chosen: Choice) -> dict[str, Step]:
+    """A step of the best plan, and of the patch, as far as their schedules are generated."""
+    named = {"best of the space": chosen.best if chosen.proof else None, PATCH: chosen.emitted}
+    steps = {n: chosen.in_time(p.plan) for n, p in named.items() if p is not None}
+    return {name: step for name, step in steps.items() if step is not None}
+
+
+def timeline_json(chosen: Choice) -> str:
+    """The same for Perfetto and chrome://tracing."""
+    return json.dumps(trace_events(in_time(chosen)), separators=(",", ":")) + "\n"
 
 
 def figures(found: Priced, space: Space) -> list[str]:
@@ -252,11 +273,13 @@ def told(chosen: Choice, said: str) -> m.Strategy:
     """The choice as a section of the report."""
     whole = chosen.proof is not None
     both = [("best of the space", chosen.best)] if whole else []
-    both += [("this patch", chosen.emitted)] if chosen.emitted is not None else []
+    both += [(PATCH, chosen.emitted)] if chosen.emitted is not None else []
+    steps = in_time(chosen)
     claim = f"{certified(chosen)}; the patch is within {chosen.gap:.1%} of it." if whole else ""
     return m.Strategy(
         tokens=said,
-        plans=tuple(_row(name, found) for name, found in both),
+        plans=tuple(_row(name, found, steps.get(name)) for name, found in both),
+        front=tuple(_row("", found, None) for found in chosen.front),
         claim=claim[:1].upper() + claim[1:],
         slowed=slowed(chosen),
         others=tuple(
@@ -271,7 +294,22 @@ def told(chosen: Choice, said: str) -> m.Strategy:
     )
 
 
-def _row(name: str, found: Priced) -> m.PricedPlan:
+def _shown(step: Step) -> m.StepInTime:
+    """The step on a few of its stages."""
+    stages = sorted({span.stage for span in step.spans})
+    kept = stages[:: -(-len(stages) // STAGES)]
+    return m.StepInTime(
+        stages=len(stages),
+        drawn=step.drawn,
+        micro_batches=step.micro_batches,
+        spans=tuple(
+            (s.stage, s.kind, s.name, s.start_s, s.seconds) for s in step.spans if s.stage in kept
+        ),
+        held=tuple(h for h in step.held if h[0] in kept),
+    )
+
+
+def _row(name: str, found: Priced, step: Step | None) -> m.PricedPlan:
     low, high = words.band(found.step_s)
     used = found.price.memory
     return m.PricedPlan(
@@ -288,4 +326,5 @@ def _row(name: str, found: Priced) -> m.PricedPlan:
         memory=tuple((f.name, round(getattr(used, f.name))) for f in fields(used)),
         spent=tuple((text, getattr(found.terms, key)) for key, text in words.TERMS.items()),
         later=tuple(words.beyond(found.plan)),
+        step=_shown(step) if step is not None else None,
     )

@@ -13,6 +13,7 @@ from agent.report import diff, facts, text
 from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic, parts_of
 from agent.report.drawings.block import draw_block, style_class
 from agent.report.drawings.mesh import draw_mesh
+from agent.report.drawings.step import draw_front, draw_step
 from agent.report.drawings.tensors import draw_tensors
 from agent.report.model import Report
 
@@ -84,13 +85,16 @@ def _memory_rows(report: Report) -> list[tuple[str, int, int]]:
 
 def _pictures(report: Report) -> dict[str, Markup | None]:
     """Each picture at both widths, wrapped so that the stylesheet can choose."""
-    cex = report.counterexample
+    cex, chosen = report.counterexample, report.configuration
+    plans, front = (chosen.plans, chosen.front) if chosen else ((), ())
     draw: dict[str, Callable[[float, str], Markup | None]] = {
         "mesh": lambda width, key: draw_mesh(report.mesh, width, key),
         "block": lambda width, key: draw_block(report, width, key),
         "memory": lambda width, key: draw_memory(report.memory, width, key),
         "traffic": lambda width, key: draw_traffic(facts.totals(report.collectives), width, key),
         "time": lambda width, key: draw_time(report.time, width, key),
+        "step": lambda width, key: draw_step(plans, width, key),
+        "front": lambda width, key: draw_front(front, width, key),
         "tensors": lambda width, key: draw_tensors(cex.tensors, width, key) if cex else None,
     }
     out: dict[str, Markup | None] = {}

@@ -207,6 +207,22 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepInTime:
+    """When some stages of a plan do what."""
+
+    stages: int
+    """Of the plan."""
+    drawn: int
+    """Micro-batches that are in it."""
+    micro_batches: int
+    """Of one optimizer step."""
+    spans: tuple[tuple[int, str, str, float, float], ...]
+    """Stage, kind, name, start and length in seconds."""
+    held: tuple[tuple[int, float, float], ...]
+    """Stage, seconds, and the bytes it holds from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPlan:
     """A whole training configuration and its price, for the tokens of one optimizer step."""
 
@@ -229,6 +245,7 @@ class PricedPlan:
     """What the seconds are for."""
     later: tuple[str, ...] = ()
     """What of it no patch does yet."""
+    step: StepInTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +259,8 @@ class Strategy:
     """What is certified."""
     slowed: str = ""
     """That fewer devices would be faster."""
+    front: tuple[PricedPlan, ...] = ()
+    """The fastest plans with less and less memory; empty where the mesh was given."""
     others: tuple[Candidate, ...] = ()
 
 

@@ -1,6 +1,7 @@
 """The schedules of the field, generated."""
 
 from collections.abc import Callable
+from functools import partial
 
 from synthesis.schedules.slots import Schedule, Slot
 from verifier.kernel.program.errors import MalformedError
@@ -13,7 +14,8 @@ def generate(kind: str, stages: int, micro_batches: int, chunks: int = 1) -> Sch
 
     Args:
         kind: `gpipe` (Huang et al. 2019), `1f1b` (Narayanan et al. 2019, the variant that flushes),
-            `interleaved_1f1b` (Narayanan et al. 2021) or `zero_bubble` (Qi et al. 2023, ZB-H1).
+            `interleaved_1f1b` (Narayanan et al. 2021), `zero_bubble` or, with twice its memory,
+            `zero_bubble_2p` (Qi et al. 2023, ZB-H1 and ZB-H2).
         stages: pipeline stages.
         micro_batches: micro-batches of a step.
         chunks: chunks of layers a stage, for `interleaved_1f1b`.
@@ -50,6 +52,8 @@ def bound(kind: str, stage: int, stages: int, micro_batches: int, chunks: int = 
             return min(warm_up + 1, micro_batches * chunks)
         case "zero_bubble":
             return min(stages, micro_batches)
+        case "zero_bubble_2p":
+            return min(2 * stages - 1, micro_batches)
         case _:
             return micro_batches * chunks
 
@@ -95,16 +99,18 @@ def _nth(kind: str, k: int, stages: int, chunks: int) -> Slot:
     return Slot(kind, group * stages + offset, chunks - 1 - chunk if kind == "B" else chunk)
 
 
-def _zero_bubble(stages: int, micro_batches: int, chunks: int) -> list[list[Slot]]:
-    """1F1B with split backwards. Stage s puts off s weight gradients, which fill its end.
+def _zero_bubble(
+    stages: int, micro_batches: int, chunks: int, *, ahead: int = 1
+) -> list[list[Slot]]:
+    """1F1B with split backwards. Stage s puts off `ahead` * s weight gradients, which fill its end.
 
-    With as many micro-batches as stages or more, and slots of one length, each stage is idle for
-    stages - 1 slots.
+    With as many micro-batches as a stage keeps or more, and slots of one length, each stage is
+    idle for stages - 1 slots; where `ahead` is 2, only before its first and after its last.
     """
     out: list[list[Slot]] = []
     for stage in range(stages):
-        warm_up = min(stages - stage, micro_batches)
-        put_off = min(stage, micro_batches - warm_up)
+        warm_up = min(ahead * (stages - stage) - (ahead - 1), micro_batches)
+        put_off = min(ahead * stage, micro_batches - warm_up)
         slots = [Slot("F", m) for m in range(warm_up)]
         for k in range(micro_batches):
             slots.append(Slot("B", k))
@@ -122,4 +128,5 @@ GENERATORS: dict[str, Callable[[int, int, int], list[list[Slot]]]] = {
     "1f1b": _one_forward_one_backward,
     "interleaved_1f1b": _one_forward_one_backward,
     "zero_bubble": _zero_bubble,
+    "zero_bubble_2p": partial(_zero_bubble, ahead=2),
 }

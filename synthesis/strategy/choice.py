@@ -14,10 +14,14 @@ from synthesis.price.step import Price, Terms, price, terms
 from synthesis.strategy.certificate import certificate
 from synthesis.strategy.search import Found, Search
 from synthesis.strategy.space import Region, Space, divisors
+from synthesis.strategy.timeline import Step, step_in_time
 from synthesis.strategy.words import TERMS, degrees, short
 
 NEXT = 4
 """Other plans that are kept."""
+LEANER, LESS = 5, 0.1
+"""Points of the front of time against memory beside the best plan, and by how much memory they
+are apart at least."""
 MARGIN = 0.01
 """Shares of a step that are not worth a warning."""
 MOST = 1 << 20
@@ -69,10 +73,16 @@ class Choice:
     others: tuple[Other, ...] = ()
     quicker: Priced | None = None
     """What would take less time for the same tokens: fewer devices, or another mesh."""
+    front: tuple[Priced, ...] = ()
+    """The fastest plans of the space with less and less memory; `best` is the first."""
     plans: int = 0
     """Of the space; 0 where the mesh was given."""
     proof: dict[str, Any] | None = None
     """That no plan of the space is faster than `best`."""
+
+    def in_time(self, plan: Plan) -> Step | None:
+        """A step of a plan of the space."""
+        return step_in_time(self.space.machine, self.space.fitted(plan.tp), plan)
 
     @cached_property
     def gap(self) -> float:
@@ -129,6 +139,7 @@ def choose(space: Space) -> Choice:
         emitted,
         tuple(_others(space, search, ranked, best, first)),
         quicker(space, best.step_s, space.gpus - 1),
+        (best, *_leaner(space, best)),
         space.count(),
         proof,
     )
@@ -192,6 +203,19 @@ def _others(
             yield Other(short(other.plan), slower(other, best), other.step_s, used)
         if len(seen) > NEXT:
             break
+
+
+def _leaner(space: Space, best: Priced) -> Iterator[Priced]:
+    """The fastest plan with `LESS` of the memory less, and so on."""
+    cluster, last = space.machine.cluster, best
+    for _ in range(LEANER):
+        room = replace(cluster.device, memory_bytes=last.price.memory.total * (1 - LESS))
+        machine = replace(space.machine, cluster=replace(cluster, device=room))
+        found = next(Search(replace(space, machine=machine)).plans(), None)
+        if found is None:
+            return
+        last = priced(space, found.plan)
+        yield last
 
 
 def too_large(least: Memory, limit: float) -> str:

@@ -11,6 +11,7 @@ from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic
 from agent.report.drawings.block import draw_block
 from agent.report.drawings.flow import flow_of, frame_of, side
 from agent.report.drawings.mesh import draw_mesh
+from agent.report.drawings.step import draw_front, draw_step
 from agent.report.drawings.tensors import draw_tensors
 from agent.report.model import (
     Collective,
@@ -19,6 +20,8 @@ from agent.report.model import (
     MeshDim,
     ModuleRow,
     Parameter,
+    PricedPlan,
+    StepInTime,
     TensorView,
     TimeEstimate,
     TimePart,
@@ -159,3 +162,33 @@ def test_scalar_and_wide_tensors_are_drawn() -> None:
     drawn = draw_tensors((scalar, wide), 312, "k")
     assert "0.5" in texts(drawn)
     assert texts(drawn).count("…") == 15
+
+
+def priced(name: str, seconds: float, used: int, step: StepInTime | None = None) -> PricedPlan:
+    return PricedPlan(
+        name=name, plan=f"{name} in short", seconds=seconds, low=seconds, high=seconds, mfu=0.4,
+        bubble=0.1, exposed=0.1, hidden=0.1, bytes=used, step=step,
+    )  # fmt: skip
+
+
+def test_a_step_has_a_row_for_each_stage_and_a_mark_for_each_span() -> None:
+    spans = ((0, "forward", "F0", 0.0, 1.0), (1, "forward", "F0", 1.0, 1.0),
+             (1, "backward", "B0", 2.0, 2.0), (0, "backward", "B0", 4.0, 2.0))  # fmt: skip
+    held = ((0, 0.0, 5.0), (0, 6.0, 1.0), (1, 1.0, 3.0))
+    step = StepInTime(stages=2, drawn=1, micro_batches=8, spans=spans, held=held)
+    plans = [priced("best", 6.0, 10, step), priced("no schedule", 7.0, 10)]
+    svg = draw_step(plans, 520, "s")
+    assert svg is not None
+    assert svg.count("<rect") == len(spans) + 2
+    assert texts(svg)[:4] == ["best", "6 s, 1 of 8 micro-batches", "stage 0", "stage 1"]
+    assert svg.count('class="level"') == 2
+    assert draw_step(plans[1:], 520, "s") is None
+
+
+def test_front_has_a_point_for_each_plan_and_its_ends_in_figures() -> None:
+    front = [priced("a", 10.0, 80 << 30), priced("b", 11.0, 60 << 30), priced("c", 12.0, 40 << 30)]
+    svg = draw_front(front, 312, "f")
+    assert svg is not None
+    assert svg.count("<circle") == 3
+    assert texts(svg) == ["12 s", "10 s", "40 GiB", "80 GiB"]
+    assert draw_front(front[:1], 312, "f") is None

@@ -48,6 +48,17 @@ def test_bubbles_are_those_of_the_papers(stages: int) -> None:
     assert {times.idle(stage) for stage in range(stages)} == {stages - 1}
 
 
+@pytest.mark.parametrize("stages", [2, 4, 7])
+def test_twice_the_memory_leaves_no_bubble_between_slots(stages: int) -> None:
+    """ZB-H2: no stage waits between its first slot and its last."""
+    schedule = generate("zero_bubble_2p", stages, 3 * stages)
+    times = timeline(schedule)
+    for stage, slots in enumerate(schedule.stages):
+        busy = times.end[stage, len(slots) - 1] - times.start[stage, 0]
+        assert busy == 9 * stages
+        assert in_flight(schedule, stage).peak == 2 * stages - 1
+
+
 def test_zero_bubble_keeps_no_more_than_one_forward_one_backward() -> None:
     schedule = generate("zero_bubble", 6, 20)
     assert max(in_flight(schedule, stage).peak for stage in range(6)) == 6
