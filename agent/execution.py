@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from synthesis.cost import Estimate
 from synthesis.emit import EmitError, Patch
 from synthesis.execute import ExecuteError
 from synthesis.execute.reading import Reading, read_patch
@@ -18,20 +19,43 @@ from verifier.verdict import Counterexample, Proof, Trace, Unknown, Verdict, Wit
 
 PARAMETERS = 50_000_000
 PROCESSES = 8
-"""A model with more parameters, or a mesh with more ranks, is run only where that is asked for."""
+BYTES = 4 << 30
+"""A model with more parameters, a mesh with more ranks, or a run with more memory on this machine
+is tried only where that is asked for."""
+ENOUGH = 1 << 30
+"""Bytes that a run takes where it can do with fewer sequences than are planned."""
 
 UNREAD = "the plan is proved; its patch was not read"
 
 
-def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan) -> str:
-    """Empty where the patch is to be run, else why it is not."""
+def reason_not_to_run(asked: bool | None, captured: Captured, plan: Plan, needed: float = 0) -> str:
+    """Empty where the patch is to be run, else why it is not. `needed`: bytes on this machine."""
     if asked is not None:
         return "" if asked else "the patch was not run: --no-run"
     if captured.facts.param_count > PARAMETERS:
         return f"the patch was not run: more than {PARAMETERS:,} parameters; --run insists"
     if plan.mesh.size > PROCESSES:
         return f"the patch was not run: more than {PROCESSES} processes; --run insists"
+    if needed > BYTES:
+        return f"the patch was not run: it takes about {needed / 1e9:.0f} GB here; --run insists"
     return ""
+
+
+def small(
+    request: CaptureRequest, plan: Plan, whole: Estimate, rank: Estimate
+) -> tuple[CaptureRequest, float]:
+    """What to run, and the bytes it takes here in float64: with fewer sequences where the batch is
+    ours to choose and that of the plan is large. `whole` and `rank` are of the captured batch.
+    """
+    wide = 8 / (4 if request.dtype in ("", "f32") else 2)
+    states = wide * max(e.parameters + e.gradients for e in (whole, rank)) * plan.mesh.size
+    each = wide * max(whole.activations, rank.activations * plan.mesh.size)
+    batch, least = request.batch or 1, plan.mesh.size
+    share = batch
+    while states + each * share / batch > ENOUGH and share % 2 == 0 and share // 2 % least == 0:
+        share //= 2
+    smaller = request if request.batch is None else replace(request, batch=share)
+    return smaller, states + each * share / batch
 
 
 def read_again(

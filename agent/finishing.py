@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agent import events, outdir, strategy, summary, verdicts
 from agent.certificates import answers
 from agent.chat.state import Spent, spent_in
-from agent.execution import reason_not_to_run
+from agent.execution import reason_not_to_run, small
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
 from agent.report import write_report
@@ -135,19 +135,23 @@ def _check(run: Run, judged: Judged, proof: Proof, found: summary.Findings) -> N
 
 def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
     """Run the patch on local processes. What fails to run as proved does not leave."""
-    found.run_note = reason_not_to_run(job.execute, found.captured, made.plan)
+    asked, needed = small(job.request, made.plan, made.baseline, made.found.best.estimate)
+    found.run_note = reason_not_to_run(job.execute, found.captured, made.plan, needed)
     if found.run_note:
         run.warn(found.run_note)
         return
     with run.phase("run") as phase:
         try:
-            ran = execute(job.request, patch, made.plan)
+            ran = execute(asked, patch, made.plan)
         except ExecuteError as error:
             found.verdict = Unknown(f"the patch is proved, but did not run: {error}")
             phase.summary = "no result"
         else:
             found.ran = ran
             phase.summary = f"{ran.ranks} processes against one, {len(ran.differences)} tensors"
+            if asked.batch != job.request.batch:
+                found.run_note = f"run on {asked.batch} of {job.request.batch:,} sequences"
+                phase.summary += f", {found.run_note}"
             if not ran.max_rel_diff <= found.tolerance:
                 worst = max(ran.differences, key=lambda d: d.relative)
                 found.verdict = Unknown(

@@ -265,7 +265,7 @@ def _memory(estimate: Estimate) -> m.MemoryUse:
 
 def _time(estimate: Estimate, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
     parts = [
-        m.TimePart(name, seconds, name.removesuffix(" communication") if " comm" in name else "")
+        m.TimePart(name, seconds, name.removesuffix(" communication") if " comm" in name else None)
         for name, seconds in estimate.parts().items()
     ]
     model = f"{cluster.name}; fitted to published measurements"

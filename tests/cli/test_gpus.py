@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent.execution import BYTES, ENOUGH, small
+from synthesis.cost import Estimate
+from synthesis.frontends.torch.request import CaptureRequest
+from synthesis.plan import Plan
 from synthesis.strategy.check import refusal
 from tests.cli.conftest import ROOT, Command
+from verifier.kernel.program.types import Mesh
 
 LLAMA = ("hf:LlamaForCausalLM", "--config", str(ROOT / "examples" / "llama3-8b.json"))
 
@@ -29,6 +35,11 @@ def test_a_model_of_a_file_is_chosen_for_and_proved(here: Command, tmp_path: Pat
     assert refusal(written["certificate"]) == ""
     assert written["emitted"]["step_s"] == chosen["emitted"]["step_s"]
     assert "Training configuration" in (out / "report.html").read_text()
+    step = json.loads((out / "timeline.json").read_text())["traceEvents"]
+    assert {e["cat"] for e in step if e["ph"] == "X"} >= {"forward", "backward", "update"}
+    told = next(e["estimates"] for e in done.events if e["event"] == "plan")
+    share = told["comm_s"] / told["step_s"]
+    assert f"{share:.0%} communication" in (out / "report.md").read_text()
     again = here("verify", str(out))
     assert again.code == 0
     assert "no plan of its space is faster" in again.err
@@ -82,3 +93,17 @@ def test_bad_options_are_one_error(here: Command, words: tuple[str, ...], said: 
     assert said in done.err
     assert done.err.count("error ") == 1
     assert "Traceback" not in done.err
+
+
+def test_a_run_takes_fewer_sequences_where_the_plan_has_many() -> None:
+    request = CaptureRequest("hf:LlamaForCausalLM", batch=4096, seq=128)
+    plan = Plan(Mesh.of(dp=2, tp=2))
+    whole = Estimate(parameters=1 << 20, gradients=1 << 20, activations=1 << 34)
+    rank = Estimate(parameters=1 << 19, gradients=1 << 19, activations=1 << 32)
+    asked, needed = small(request, plan, whole, rank)
+    assert asked.batch is not None
+    assert asked.batch % 4 == 0
+    assert ENOUGH / 4 < needed <= ENOUGH
+    own, needed = small(replace(request, batch=None), plan, whole, rank)
+    assert own.batch is None
+    assert needed > BYTES
