@@ -122,8 +122,10 @@ def request_for(asked: CaptureRequest, captured: Captured | None, chosen: Priced
     return asked if fits else replace(asked, batch=batch)
 
 
-def shape_in(run: Run, asked: CaptureRequest) -> tuple[Shape, Captured | None]:
-    """The shape of a model from its config; captured where that does not say.
+def shape_in(
+    run: Run, asked: CaptureRequest, captured: Captured | None = None
+) -> tuple[Shape, Captured | None]:
+    """The shape of a model from its config; where that does not say, of what is captured.
 
     Raises:
         InputError: it has none.
@@ -135,7 +137,7 @@ def shape_in(run: Run, asked: CaptureRequest) -> tuple[Shape, Captured | None]:
             return of_config({**own, **asked.config}, name), None
     except ShapeError as error:
         run.note(str(error))
-    captured = pipeline.captured_in(run, asked)
+    captured = captured or pipeline.captured_in(run, asked)
     return strategies.shape_of(captured), captured
 
 

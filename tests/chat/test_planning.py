@@ -188,3 +188,18 @@ def test_a_report_is_an_out_directory(talk: Callable[..., Talk], tmp_path: Path)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "x").write_text("mine")
     assert chat(f"/report {tmp_path / 'taken'}").outcome.exit is Exit.INPUT
+
+
+def test_the_mesh_is_chosen_for_a_number_of_devices(talk: Callable[..., Talk]) -> None:
+    chat = talk()
+    for words in ("/mesh --gpus 4", "/mesh --gpus 0"):
+        assert chat(words).outcome.exit is Exit.INPUT
+        assert chat.session.state.mesh == {"tp": 2}
+    assert chat(f"/load {ROOT / 'examples' / 'nanogpt.py'}:GPT").outcome.exit is Exit.PROVED
+    assert chat("/mesh --gpus 4 --fix tp=4").outcome.exit is Exit.PROVED
+    assert "certified: none of the" in chat.said
+    assert chat.session.state.mesh == {"tp": 4}
+    assert chat("/plan").outcome.exit is Exit.PROVED
+    odd = chat("/mesh --gpus 4 --fix dp=64")
+    assert odd.outcome.exit is Exit.INPUT
+    assert chat.session.state.mesh == {"tp": 4}
