@@ -98,7 +98,7 @@ def _scaled(dim: Dim, *values: int) -> tuple[int, ...] | None:
         return values
     rest = dim[1:] if dim[0].mesh_dim is None else dim
     total, local = global_extent(rest), local_extent(rest)
-    if any(v % total for v in values):
+    if not total or any(v % total for v in values):
         return None
     return tuple(v // total * local for v in values)
 

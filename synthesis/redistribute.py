@@ -66,7 +66,10 @@ def path(
 
 
 def _refined(source: Layout, target: Layout) -> tuple[int, ...] | None:
-    """A finer shape in which every split of both layouts is the outermost of its dim."""
+    """A finer shape in which every split of both layouts is the outermost of its dim; None where
+    there is none, as of a value without entries."""
+    if 0 in source.global_shape:
+        return None
     shape: list[int] = []
     for a, b in zip(source.dims, target.dims, strict=True):
         extent = global_extent(a)

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synthesis.localize import Reading, localize
 from synthesis.redistribute import path, volumes
 from verifier.domains.floats import Floats
 from verifier.kernel.layout import Atom, Layout, normal
 from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import gather, scatter
@@ -93,3 +95,14 @@ def test_gradients_of_local_means_are_averaged() -> None:
     steps = path(layout("P", "R"), layout("S(0)", "R"), MESH, mean="dp")
     assert steps is not None
     assert dict(steps[0].attrs)["reduce"] == "avg"
+
+
+def test_a_value_without_entries_is_not_moved() -> None:
+    """Rotary halves of a head may be empty: nothing divides by their extent."""
+    split = Layout((normal((Atom(2, "tp"), Atom(0))), (Atom(4),)))
+    strided = Layout((normal((Atom(0), Atom(2, "tp"))), (Atom(4),)))
+    assert path(split, strided, MESH) is None
+    assert path(strided, split, MESH) is None
+    node = Node("pad", ("x",), ("y",), {"dim": 0, "lo": 2, "hi": 4})
+    want = Reading((6, 4), None, None)
+    assert list(localize(node, (split,), want)) == []
