@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agent import outdir, pipeline
+from agent import outdir, pipeline, stepping
 from agent import strategy as strategies
 from agent.errors import Exit, InputError
 from agent.options import Wanted
@@ -16,12 +16,16 @@ from synthesis.emit import EmitError
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
+from synthesis.hardware import load
 from synthesis.strategy import choice as choices
 from synthesis.strategy import words
 from synthesis.strategy.choice import Choice, NoPlanError, Priced
 from synthesis.strategy.shape import Shape, ShapeError, of_config
+from synthesis.strategy.timeline import GENERATED
 from verifier.kernel.program.types import Mesh
 
+WRITTEN = 512
+"""Micro-batches of all stages in a step that is proved: each is written out."""
 TRIED = 4
 """Meshes for which a patch is tried, fastest first."""
 
@@ -53,7 +57,7 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
     chosen, said = chosen_in(run, shape, job.wanted)
     run.emit(strategies.event_of(chosen, said))
     found = list(choices.patches(chosen.space))[:TRIED]
-    if not found and not replace(chosen.space, emitted=True).regions:
+    if not found and not replace(chosen.space, reach="patch").regions:
         fixed = ",".join(f"{key}={value}" for key, value in chosen.space.fixed)
         raise InputError(
             "no patch can be written for what is fixed",
@@ -80,6 +84,36 @@ def parallelize(run: Run, job: pipeline.Job, translation: Path | None = None) ->
                 raise
             run.warn(f"{words.degrees(each.plan)} is not possible: {error}")
     raise AssertionError("a mesh was tried")
+
+
+def stepped(run: Run, asked: CaptureRequest, wanted: Wanted) -> stepping.Job:
+    """The fastest configuration whose whole training step is proved.
+
+    Raises:
+        InputError: the model has no shape, or no such configuration fits.
+    """
+    shape, captured = shape_in(run, asked)
+    chosen, said = chosen_in(run, shape, wanted)
+    small = (p for p in choices.steps(chosen.space) if p.plan.pp * p.plan.micro_batches <= WRITTEN)
+    found = next(small, None)
+    if found is None:
+        raise InputError(
+            "no configuration fits whose whole step is proved",
+            where=f"--gpus {wanted.gpus}",
+            expected=f"tp, dp and pp, ZeRO-3 over dp, pp x micro-batches at most {WRITTEN}",
+            hint="more devices, a smaller --global-batch, or --mesh",
+        )
+    chosen = replace(chosen, emitted=found)
+    run.emit(strategies.event_of(chosen, said, "whole step"))
+    plan = found.plan
+    dims = (("pp", plan.pp), ("dp", plan.dp), ("tp", plan.tp))
+    return stepping.Job(
+        request_for(asked, captured, found),
+        Mesh(tuple(d for d in dims if d[1] > 1) or (("tp", 1),)),
+        load(wanted.hardware),
+        plan.micro_batches,
+        schedule=GENERATED[plan.schedule],
+    )
 
 
 def _along(

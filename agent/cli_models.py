@@ -1,12 +1,23 @@
 """parallelize, step, capture and translate: commands that start from a model."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Dtype, Fix, FullDepth, GlobalBatch, Gpus, Hardware, Model, Wished
+from agent.arguments import (
+    Dtype,
+    Fix,
+    FullDepth,
+    GlobalBatch,
+    Gpus,
+    Hardware,
+    Memory,
+    Model,
+    Wished,
+)
 from agent.commands import command
 
 if TYPE_CHECKING:
@@ -106,7 +117,15 @@ def parallelize(
 def step(
     run: "Run",
     model: Model,
-    mesh: Annotated[str, typer.Option(help="Mesh dims, outermost first: pp=2,dp=2,tp=2.")],
+    mesh: Annotated[
+        str | None, typer.Option(help="Mesh dims, outermost first: pp=2,dp=2,tp=2.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Choose mesh, batches and schedule.")
+    ] = None,
+    global_batch: GlobalBatch = None,
+    memory: Memory = None,
+    fix: Fix = [],
     micro_batches: Annotated[
         int, typer.Option(min=1, metavar="N", help="Micro-batches of a step.")
     ] = 1,
@@ -129,15 +148,19 @@ def step(
     Examples:
       shardproof step examples/nanogpt.py:GPT --mesh dp=2,tp=2 --micro-batches 4
       shardproof step hf:LlamaForCausalLM --config examples/llama-small.json --mesh pp=2,tp=2
+      shardproof step hf:LlamaForCausalLM --config examples/llama3-70b.json --gpus 512
     """
     asked = model.warmed(full_depth)
-    from agent import stepping
-    from agent.options import read_mesh
+    from agent import choosing, stepping
+    from agent.options import Wanted, mesh_for, read_fixed
     from synthesis import hardware as clusters
 
-    job = stepping.Job(
-        asked, read_mesh(mesh), clusters.load(hardware), micro_batches, out, schedule
-    )
+    given = mesh_for(mesh, gpus)
+    if mesh is None and gpus is not None:
+        wanted = Wanted(gpus, hardware, global_batch, model.seq, None, memory, read_fixed(fix))
+        job = replace(choosing.stepped(run, asked, wanted), out=out)
+    else:
+        job = stepping.Job(asked, given, clusters.load(hardware), micro_batches, out, schedule)
     return stepping.prove(run, job)
 
 

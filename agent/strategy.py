@@ -181,8 +181,8 @@ def as_json(found: Priced) -> dict[str, Any]:
     }
 
 
-def event_of(chosen: Choice, said: str) -> events.StrategyChosen:
-    """The choice as an event."""
+def event_of(chosen: Choice, said: str, what: str = "patch") -> events.StrategyChosen:
+    """The choice as an event; `what` is made of the plan that it has as emitted."""
     space = chosen.space
     return events.StrategyChosen(
         hardware=space.machine.cluster.name,
@@ -196,7 +196,7 @@ def event_of(chosen: Choice, said: str) -> events.StrategyChosen:
         others=[asdict(other) for other in chosen.others],
         front=[as_json(found) for found in chosen.front],
         quicker=as_json(chosen.quicker) if chosen.quicker else None,
-        text=lines(chosen, said),
+        text=lines(chosen, said, what),
     )
 
 
@@ -216,7 +216,7 @@ def strategy_json(chosen: Choice, said: str) -> str:
     return json.dumps({**told, "certificate": chosen.proof}, separators=(",", ":")) + "\n"
 
 
-def lines(chosen: Choice, said: str) -> list[str]:
+def lines(chosen: Choice, said: str, what: str = "patch") -> list[str]:
     """The choice for a person."""
     space, best, emitted = chosen.space, chosen.best, chosen.emitted
     out = [f"{space.gpus:,} x {space.machine.cluster.name}: {said}"]
@@ -226,7 +226,7 @@ def lines(chosen: Choice, said: str) -> list[str]:
         out += [f"  planned and priced; not yet emitted: {later}"] if later else []
         out.append(f"  {certified(chosen)}")
     if emitted is not None and (chosen.proof is None or emitted.plan != best.plan):
-        out += [f"patch: {words.short(emitted.plan)}", *figures(emitted, space)]
+        out += [f"{what}: {words.short(emitted.plan)}", *figures(emitted, space)]
         within = f"  within {chosen.gap:.1%} of any plan in the space, certified"
         out += [within] if chosen.proof is not None else []
     for other in chosen.others:

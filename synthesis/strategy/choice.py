@@ -147,8 +147,16 @@ def choose(space: Space) -> Choice:
 
 def patches(space: Space) -> Iterator[Priced]:
     """What a patch can do, fastest first: one plan for each mesh."""
+    return _meshes(replace(space, reach="patch"))
+
+
+def steps(space: Space) -> Iterator[Priced]:
+    """Plans whose whole training step is proved, fastest first: one for each mesh."""
+    return _meshes(replace(space, reach="step"))
+
+
+def _meshes(small: Space) -> Iterator[Priced]:
     seen: set[tuple[int, ...]] = set()
-    small = replace(space, emitted=True)
     for found in Search(small).plans():
         if found.region.degrees not in seen:
             seen.add(found.region.degrees)
@@ -157,7 +165,7 @@ def patches(space: Space) -> Iterator[Priced]:
 
 def on_mesh(space: Space, dp: int, tp: int) -> Priced:
     """The plan of a given mesh with the fastest micro-batch that fits, or with the smallest."""
-    small = replace(space, emitted=True)
+    small = replace(space, reach="patch")
     plans = [
         priced(small, small.plan(r, zero=small.zeros(r)[0]))
         for size in divisors(space.global_batch // dp)
@@ -168,7 +176,7 @@ def on_mesh(space: Space, dp: int, tp: int) -> Priced:
 
 def leanest(space: Space) -> Priced:
     """What a patch can do with the least memory, fit or not."""
-    small = replace(space, emitted=True)
+    small = replace(space, reach="patch")
     plans = (priced(small, small.plan(r, zero=small.zeros(r)[0])) for r in small.regions)
     return min(plans, key=lambda p: p.price.memory.total)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from synthesis.price.constants import Machine
 from synthesis.price.model import Model
@@ -51,8 +51,10 @@ class Space:
     global_batch: int
     seq: int
     precision: str = "bf16"
-    emitted: bool = False
-    """Only what a patch can do: tp, ZeRO-3 over all of dp, nothing computed again."""
+    reach: Literal["all", "step", "patch"] = "all"
+    """`patch`: only what a patch can do: tp, ZeRO-3 over all of dp, nothing computed again. `step`:
+    as far as whole training steps are proved, tp, ZeRO-3 and stages; what is computed again is the
+    same value."""
     fixed: tuple[tuple[str, int | str], ...] = ()
     """Entries of `FIXED` that every plan has."""
 
@@ -82,19 +84,20 @@ class Space:
         """tp, cp, pp and dp."""
         m = self.model
         for tp in divisors(self.gpus):
-            if tp > m.heads or (self.emitted and m.heads % tp):
+            if tp > m.heads or (self.reach != "all" and m.heads % tp):
                 continue
             for cp in divisors(self.gpus // tp):
-                if self.seq % cp or (self.emitted and cp > 1):
+                if self.seq % cp or (self.reach != "all" and cp > 1):
                     continue
                 for pp in divisors(self.gpus // tp // cp):
                     dp = self.gpus // tp // cp // pp
-                    if pp > m.layers or self.global_batch % dp or (self.emitted and pp > 1):
+                    whole = self.reach == "patch" and pp > 1
+                    if pp > m.layers or self.global_batch % dp or whole:
                         continue
                     yield tp, cp, pp, dp
 
     def _batches(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Region]:
-        experts = divisors(self.model.experts) if not self.emitted else ()
+        experts = divisors(self.model.experts) if self.reach == "all" else ()
         for ep in experts or (1,):
             if tp * cp * dp % ep == 0:
                 for size in divisors(self.global_batch // dp):
@@ -107,14 +110,14 @@ class Space:
     def _zeros(self, r: Region) -> tuple[tuple[int, int], ...]:
         if r.dp * r.cp == 1:
             return ((0, 1),)
-        if self.emitted:
+        if self.reach != "all":
             return ((3, r.dp),)
         groups = ((3, size) for size in divisors(r.dp) if size * r.cp > 1)
         second = ((2, r.dp),) if r.pp == 1 else ()  # with stages, gradients are kept whole
         return (0, r.dp), (1, r.dp), *second, *groups
 
     def recomputes(self) -> tuple[str, ...]:
-        kinds = RECOMPUTE[:1] if self.emitted else RECOMPUTE
+        kinds = RECOMPUTE[:1] if self.reach == "patch" else RECOMPUTE
         return tuple(kind for kind in kinds if self.allows(recompute=kind))
 
     def schedules(self, r: Region, recompute: str) -> tuple[tuple[str, int], ...]:
@@ -128,12 +131,12 @@ class Space:
             return (("1f1b", 1),)
         m, layers = self.micro_batches(r), -(-self.model.layers // r.pp)
         out = [("1f1b", 1)]
-        if m % r.pp == 0:
+        if m % r.pp == 0 and self.reach == "all":
             fits = (v for v in divisors(layers) if v > 1 and v * r.pp <= self.model.layers)
             out += [("1f1b", v) for v in fits]
         if recompute != "full" and m >= 2 * r.pp:
             out += [("zb-1p", 1), ("zb-2p", 1)]
-            out += [("dualpipe", 1)] if r.pp % 2 == 0 else []
+            out += [("dualpipe", 1)] if r.pp % 2 == 0 and self.reach == "all" else []
         return tuple(out)
 
     def micro_batches(self, r: Region) -> int:

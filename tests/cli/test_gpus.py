@@ -54,6 +54,19 @@ def test_a_model_of_a_file_is_chosen_for_and_proved(here: Command, tmp_path: Pat
     assert "its best plan is not that of its certificate" in forged.out + forged.err
 
 
+def test_a_whole_step_is_chosen_for_and_proved_on_stages(here: Command) -> None:
+    nanogpt = str(ROOT / "examples" / "nanogpt.py") + ":GPT"
+    done = here("step", nanogpt, "--gpus", "4", "--fix", "pp=2,schedule=1f1b", "--json")
+    assert done.code == 0, done.err
+    chosen = next(e for e in done.events if e["event"] == "strategy")
+    plan = chosen["emitted"]["plan"]
+    assert (plan["pp"], plan["cp"], plan["ep"]) == (2, 1, 1)
+    assert any(line.startswith("whole step: ") for line in chosen["text"])
+    assert done.last["verdict"] == "proved"
+    assert here("step", nanogpt, "--gpus", "4", "--fix", "cp=2").code == 2
+    assert here("step", nanogpt).code == 2
+
+
 def test_plan_captures_nothing_where_the_config_has_the_shape(
     here: Command, tmp_path: Path
 ) -> None:
