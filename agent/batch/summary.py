@@ -1,14 +1,12 @@
 """`summary.json`, `summary.md` and `summary.html` of a batch, from its rows."""
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.batch.drawing import draw_times
 from agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
@@ -22,10 +20,8 @@ MOST_ROWS = 400
 """Rows that the markdown shows; the others are pointed at."""
 
 
-class Group(BaseModel):
+class Group(BaseModel, frozen=True, extra="forbid"):
     """Jobs that are not proved for one cause."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     status: Status
     message: str
@@ -37,10 +33,8 @@ class Group(BaseModel):
     jobs: list[str]
 
 
-class Summary(BaseModel):
+class Summary(BaseModel, frozen=True, extra="forbid"):
     """All of a batch. The schema of `summary.json`: fields are added, never renamed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = FORMAT
     shardproof: str
@@ -199,17 +193,14 @@ def _link(text: str, to: str) -> Marked:
 
 def _html(found: Summary) -> str:
     shown = _legible(found)
-    css = html.stylesheet() + Markup(STYLE)
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     pictures = [draw_times(shown.jobs, width, key) for width, key in ((312.0, "n"), (620.0, "w"))]
-    template = _loaded(html.environment()).get_template("summary.html.j2")
-    return template.render(
-        **_context(shown),
-        css=css,
-        style_hash=f"sha256-{digest}",
+    return html.render(
+        _loaded(html.environment()).get_template("summary.html.j2"),
+        html.stylesheet() + Markup(STYLE),
         worst=worst(shown),
         pictures=pictures if all(pictures) else None,
         size=size,
+        **_context(shown),
     )
 
 
