@@ -27,6 +27,8 @@ MOST = 1 << 16
 FIRST, DRAWS, SEEDS = 3, 8, 32
 """Draws of numbers: where the first show nothing no others are made, and one may be rounding. Those
 that leave a whole number in fractions, as half of an odd count, are no draws."""
+COMPARED = 64
+"""Entries of two keys that are compared over the first draws, at least: few of them may tell."""
 LEVELS = 12
 DEPTH = 4
 """How deep two equalities must look alike to be one form."""
@@ -127,6 +129,8 @@ def _wrong(
 ) -> list[str] | None:
     """How the sides differ on draws of numbers; None where it is too large, or no draw is one."""
     wrong, tried = list[str](), 0
+    entries = max(1, math.prod(terms.shape(call.made)))
+    first = FIRST if call.op else min(SEEDS, max(FIRST, COMPARED // entries))
     for seed in range(SEEDS):
         try:
             why = _tried(terms, call, kinds, closed, seed)
@@ -136,7 +140,7 @@ def _wrong(
             return None
         tried += 1
         wrong += [why] if why else []
-        if len(wrong) > 1 or tried == DRAWS or (not wrong and tried == FIRST):
+        if len(wrong) > 1 or tried == max(DRAWS, first) or (not wrong and tried == first):
             break
     return wrong if tried else None
 
