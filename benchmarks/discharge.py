@@ -31,11 +31,13 @@ from verifier.verdict import Proof
 from verifier.verification import verify
 
 HEADS = (
-    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "equal terms", "too large",
-    "prove s", "check s", "cold s", "warm s",
+    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "equal terms",
+    "too large", "prove s", "check s", "cold s", "warm s",
 )  # fmt: skip
-STEPS = {str(p): (MODELS[p.model], p.degrees) for p in PLANS}
-STEPS |= {f"{p.name}: {p}": (p.model, p.degrees) for p in PUBLISHED}
+STEPS = {
+    **{str(p): (MODELS[p.model], p.degrees) for p in PLANS},
+    **{f"{p.name}: {p}": (p.model, p.degrees) for p in PUBLISHED},
+}
 
 
 @dataclass
