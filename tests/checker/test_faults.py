@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,39 @@ def test_a_wrong_program_that_is_proved_is_not_accepted(fault: Fault) -> None:
             assert isinstance(proof, Unknown)
             assert "the checker rejects" in proof.reason
     assert not isinstance(verify(given), Proof)
+
+
+LARGE = {"f32 4 4": "f32 512 512", "f32 4": "f32 300000", "f32 8": "f32 300000"}
+"""Too many entries to be computed, and too many to be run."""
+TOLD_AT_ENTRIES = [
+    f
+    for f in WRITTEN
+    if f.name
+    in (
+        "a permutation loses its factor",
+        "weights of a linear combination are forgotten",
+        "a linear op loses the factor",
+        "a transposed product keeps the order of its factors",
+        "padding is all at the end",
+        "a slice of a slice starts where the outer one does",
+        "coefficients are not written",
+        "a window does not move with a slice",
+        "exp(a - log b) = b exp(a)",
+        "equal keys are enough where a term may have no value",
+    )
+]
+
+
+@pytest.mark.parametrize("fault", TOLD_AT_ENTRIES, ids=lambda f: f.name.replace(" ", "_"))
+def test_single_entries_tell_where_terms_are_too_large_to_be_computed(fault: Fault) -> None:
+    (pair, *_) = fault.pairs
+    given = problem(replace(pair, inputs=tuple(LARGE[text] for text in pair.inputs)))
+    with made(fault.edit), muted():
+        proof = verify(given)
+        assert isinstance(proof, Proof)
+        rejected = check(proof.certificate, given, Answers())
+    assert isinstance(rejected, Rejected)
+    assert rejected.where == "the terms"
 
 
 def test_what_the_page_says_was_measured_of_these_faults() -> None:

@@ -5,8 +5,9 @@ that prover and checker share. Here both sides are computed. What they are made 
 numbers first. Where the sides differ then, it is opened, one level after another, down to inputs.
 """
 
+import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ COMPARED = 64
 """Entries of two keys that are compared over the first draws, at least: few of them may tell."""
 LEVELS = 12
 DEPTH = 4
-"""How deep two equalities must look alike to be one form."""
+"""How deep two ops on terms must look alike to be one form; other equalities as far as they go."""
 _D = Floats()
 
 
@@ -57,22 +58,28 @@ class Tried:
         return f"{self.forms} forms of equal terms, on numbers{left}"
 
 
-def equalities(tables: Iterable[Told]) -> Tried:
-    """Every form of equality in the tables, up to the first that is wrong."""
-    forms, large = set[object](), 0
+def equalities(tables: Iterable[Told], known: dict[str, bool] | None = None) -> Tried:
+    """Every form of equality in the tables, up to the first that is wrong.
+
+    What of a form is `known`, whether it is too large, is not asked again; what is found is added.
+    """
+    known, seen, large = {} if known is None else known, set[object](), 0
     for told in tables:
         kinds = _kinds(told)
         for call in told.calls:
             form = _form(told, call)
-            if form in forms:
+            if form in seen:
                 continue
-            forms.add(form)
-            own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
-            found = _differs(told, call, kinds | own)
-            large += found is None
-            if found:
-                return Tried(len(forms), large, found)
-    return Tried(len(forms), large)
+            seen.add(form)
+            key = hashlib.sha256(repr(form).encode()).hexdigest()[:32]
+            if key not in known:
+                own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
+                found = _differs(told, call, kinds | own)
+                if found:
+                    return Tried(len(seen), large, found)
+                known[key] = found is None
+            large += known[key]
+    return Tried(len(seen), large)
 
 
 def _kinds(told: Told) -> dict[int, str]:
@@ -103,8 +110,22 @@ def _form(terms: Terms, call: Call) -> object:
         inner = tuple(of(a, depth - 1) for a in term.args)
         return ref.coef, name, term.op, term.attrs, term.shape, inner
 
+    if not call.op:
+        return _whole_form(terms, (*call.args, call.made))
     given = tuple(of(a, DEPTH) for a in call.args)
     return call.op, call.attrs, call.dtypes, given, of(call.made, DEPTH + 1)
+
+
+def _whole_form(terms: Terms, refs: Sequence[Ref]) -> object:
+    """Terms with all that they are made of."""
+    cone = sorted(_cone(terms, (r.id for r in refs)))
+    names = {id: name for name, id in enumerate(cone)}
+
+    def of(given: Iterable[Ref]) -> object:
+        return tuple((r.coef, names[r.id]) for r in given)
+
+    parts = ((t.op, t.attrs, t.shape, of(t.args)) for t in map(terms.__getitem__, cone))
+    return of(refs), tuple(parts)
 
 
 def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
@@ -112,31 +133,30 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     closed = {a.id for a in call.args} if call.op else set[int]()
     for _ in range(LEVELS):
         wrong = _wrong(terms, call, kinds, closed)
-        if wrong is not None and len(wrong) < 2:
+        if wrong == "":
             return ""
         known = {i for i in closed if terms[i].op in FREE}
-        opened = closed - known - _cone(terms, call.made.id) or closed - known
-        if not opened and wrong is None:
-            return None
+        opened = closed - known - _cone(terms, [call.made.id]) or closed - known
         if not opened:
-            return f"{call.op or 'a law'} of {[_said(terms[a.id]) for a in call.args]}: {wrong[0]}"
+            given = [_said(terms[a.id]) for a in call.args]
+            return wrong and f"{call.op or 'a law'} of {given}: {wrong}"
         closed = closed - opened | {a.id for i in opened for a in terms[i].args}
     return None
 
 
-def _cone(terms: Terms, id: int) -> set[int]:
-    """All that a term is made of, itself included."""
-    found, todo = {id}, [id]
+def _cone(terms: Terms, ids: Iterable[int]) -> set[int]:
+    """All that terms are made of, themselves included."""
+    todo = list(ids)
+    found = set(todo)
     while todo:
         todo += (new := {a.id for a in terms[todo.pop()].args} - found)
         found |= new
     return found
 
 
-def _wrong(
-    terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int]
-) -> list[str] | None:
-    """How the sides differ on draws of numbers; None where it is too large, or no draw is one."""
+def _wrong(terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int]) -> str | None:
+    """How the sides differ on draws of numbers, empty where they do not; None where it is too
+    large, or no draw is one."""
     wrong, tried = list[str](), 0
     entries = max(1, math.prod(terms.shape(call.made)))
     first = FIRST if call.op else min(SEEDS, max(FIRST, COMPARED // entries))
@@ -151,7 +171,9 @@ def _wrong(
         wrong += [why] if why else []
         if len(wrong) > 1 or tried == max(DRAWS, first) or (not wrong and tried == first):
             break
-    return wrong if tried else None
+    if not tried:
+        return None
+    return wrong[0] if len(wrong) > 1 else ""
 
 
 def _said(term: Term) -> str:
@@ -170,6 +192,8 @@ def _tried(
         shape = _shape(terms, call)
         if made.shape != shape:
             return f"shape {list(made.shape)}, expected {list(shape)}"
+        if 0 in shape:
+            return ""
         for count in PLACES:
             with suppress(OverflowError):
                 return _compared(call, Entries(terms, kinds, closed, seed, shape, count), "place")

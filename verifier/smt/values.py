@@ -12,7 +12,7 @@ from verifier.domains.base import Array, is_index
 from verifier.domains.floats import Floats, mixed
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.registry import REGISTRY, traits
-from verifier.kernel.program.types import FLOATS
+from verifier.kernel.program.types import FLOATS, Affine
 from verifier.ops import facets
 from verifier.terms import Ref, Term, Terms
 from verifier.terms.refs import Shape
@@ -207,8 +207,11 @@ class Entries(Numbers):
     ) -> None:
         super().__init__(terms, kinds, closed, seed)
         rng, count = np.random.default_rng(seed), min(count, math.prod(shape))
-        rows = [[0, n - 1, *rng.integers(n, size=count)][-count:] for n in shape]
-        self.shape, self.place = shape, np.array(rows, np.int64).reshape(len(shape), count)
+        self.shape, self.place = shape, np.zeros((len(shape), count), np.int64)
+        for row, extent in zip(self.place, shape, strict=True):
+            row[:] = rng.integers(extent, size=count)
+            if count > 2:
+                row[:2] = 0, extent - 1
         self.left = MOST_READ
         self.known: dict[tuple[int, int], tuple[Place, Array]] = {}
 
@@ -254,10 +257,14 @@ class Entries(Numbers):
             return place[0]
         if term.op in ENTRYWISE:
             args = [self.of(a, under(self.terms.shape(a), term.shape, place)) for a in term.args]
-            return np.broadcast_to(_entrywise(term.op, term.attrs, args), place.shape[1])
+            return _spread(_entrywise(term.op, term.attrs, args), place.shape[1])
         index = traits(term.op).index
         given = [self._operand(a, "i64" if i == index else "") for i, a in enumerate(term.args)]
         return entries(term.op, given, named(term), term.shape, place)
+
+
+def _spread(values: Array, count: int) -> Array:
+    return np.full(count, values) if values.ndim == 0 else values
 
 
 def under(shape: Shape, whole: Shape, place: Place) -> Place:
@@ -294,7 +301,7 @@ def entries(
         case "full":
             return np.full(count, float(Fraction(attrs["value"])))
         case "iota":
-            return place[attrs["dim"]] + int(attrs.get("offset", 0))
+            return place[attrs["dim"]] + _offset(attrs)
         case "expand":
             return given[0][1](under(given[0][0], shape, place))
         case "reshape":
@@ -314,7 +321,8 @@ def entries(
             )
             return np.asarray(math.prod(map(_D.lift, sides))).reshape(count, -1).sum(axis=1)
         case "sum" | "amax":
-            (source, read), dims = given[0], attrs["dims"]
+            dims: Sequence[int] = attrs["dims"]
+            source, read = given[0]
             at, inner = _among(place, [source[d] for d in dims])
             if attrs.get("keepdim"):
                 at = np.delete(at, dims, axis=0)
@@ -329,25 +337,26 @@ def entries(
         case "pad":
             return _inside(given[0], place, attrs["dim"], place[attrs["dim"]] - attrs["lo"])
         case "concat":
-            dim, start = attrs["dim"], 0
-            out = np.zeros(count)
+            dim: int = attrs["dim"]
+            out, start = np.zeros(count), 0
             for part in given:
                 out = out + _D.lift(_inside(part, place, dim, place[dim] - start))
                 start += part[0][dim]
             return out
         case "take":
-            dim, (index, rows) = attrs["dim"], given[1]
-            along = rows(place[dim : dim + len(index)]) - attrs.get("offset", 0)
+            dim = attrs["dim"]
+            index, rows = given[1]
+            along = rows(place[dim : dim + len(index)]) - _offset(attrs)
             kept = np.delete(place, range(dim, dim + len(index)), axis=0)
             return _inside(given[0], np.insert(kept, dim, along, axis=0), dim, along)
         case "take_along":
-            along = given[1][1](place) - attrs.get("offset", 0)
+            along = given[1][1](place) - _offset(attrs)
             return _inside(given[0], place, attrs["dim"], along)
         case "index_add":
             (_, read), (index, rows) = given
             at, inner = _among(place, index)
             found = _D.lift(read(np.vstack([inner, at[1:]])))
-            mine = rows(inner) - attrs.get("offset", 0) == at[0]
+            mine = rows(inner) - _offset(attrs) == at[0]
             return np.where(mine, found, 0.0).reshape(count, -1).sum(axis=1)
         case _ if op in LINES:
             dim = attrs["dim"]
@@ -356,9 +365,18 @@ def entries(
             return meant(op, lines, {**attrs, "dim": 1})[range(count), place[dim]]
         case _ if op in REGISTRY and REGISTRY[op].kind == "map":
             read_at = [read(under(each, shape, place)) for each, read in given]
-            return np.broadcast_to(meant(op, read_at, attrs), count)
+            return _spread(meant(op, read_at, attrs), count)
         case _:
             raise OverflowError
+
+
+def _offset(attrs: Mapping[str, Any]) -> int:
+    value: object = attrs.get("offset", 0)
+    if isinstance(value, Affine) and not value.terms:
+        value = value.const
+    if not isinstance(value, int | Fraction):
+        raise OverflowError
+    return int(value)
 
 
 def _moved(place: Place, dim: int, start: int, step: int) -> Place:
