@@ -290,7 +290,8 @@ def faults() -> list[str]:
         f"| all | {counts(believed)} |",
         "",
         "Programs are run where they hold at most 200,000 numbers, and terms computed where these "
-        "hold at most 65,536. Beyond, equal terms rest on the code that both sides share.",
+        "hold at most 65,536. Beyond, terms are computed at single places, and that one has a "
+        "value wherever the outputs have rests on the code that both sides share.",
         "",
         "| fault | room | wrong programs believed | accepted by replay alone | as verified |",
         "|---|---|---|---|---|",

@@ -67,7 +67,7 @@ def equalities(tables: Iterable[Told], known: dict[str, bool] | None = None) -> 
     for told in tables:
         kinds = _kinds(told)
         for call in told.calls:
-            form = _form(told, call)
+            form = _form(told, call, kinds)
             if form in seen:
                 continue
             seen.add(form)
@@ -95,7 +95,7 @@ def _narrow(dtype: str) -> int:
     return 0 if dtype in FLOATS else 2 if dtype == "bool" else 1
 
 
-def _form(terms: Terms, call: Call) -> object:
+def _form(terms: Terms, call: Call, kinds: Mapping[int, str]) -> object:
     """What an equality says, the terms below named by the order in which they come up."""
     names: dict[int, int] = {}
 
@@ -106,17 +106,17 @@ def _form(terms: Terms, call: Call) -> object:
         name = names[ref.id] = len(names)
         term = terms[ref.id]
         if not depth or term.op in FREE:
-            return ref.coef, name, term.shape
+            return ref.coef, name, term.shape, kinds.get(ref.id)
         inner = tuple(of(a, depth - 1) for a in term.args)
         return ref.coef, name, term.op, term.attrs, term.shape, inner
 
     if not call.op:
-        return _whole_form(terms, (*call.args, call.made))
+        return _whole_form(terms, (*call.args, call.made), kinds)
     given = tuple(of(a, DEPTH) for a in call.args)
     return call.op, call.attrs, call.dtypes, given, of(call.made, DEPTH + 1)
 
 
-def _whole_form(terms: Terms, refs: Sequence[Ref]) -> object:
+def _whole_form(terms: Terms, refs: Sequence[Ref], kinds: Mapping[int, str]) -> object:
     """Terms with all that they are made of."""
     cone = sorted(_cone(terms, (r.id for r in refs)))
     names = {id: name for name, id in enumerate(cone)}
@@ -124,8 +124,8 @@ def _whole_form(terms: Terms, refs: Sequence[Ref]) -> object:
     def of(given: Iterable[Ref]) -> object:
         return tuple((r.coef, names[r.id]) for r in given)
 
-    parts = ((t.op, t.attrs, t.shape, of(t.args)) for t in map(terms.__getitem__, cone))
-    return of(refs), tuple(parts)
+    whole = [(id, terms[id]) for id in cone]
+    return of(refs), tuple((t.op, t.attrs, t.shape, of(t.args), kinds.get(id)) for id, t in whole)
 
 
 def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
