@@ -114,3 +114,16 @@ def test_single_entries_are_those_of_the_whole(
     assert np.allclose(entries.given(made), whole.given(made)[at])
     asked = whole.applied(op, args, dtypes, attrs)
     assert np.allclose(entries.applied(op, args, dtypes, attrs), asked[at])
+
+
+@pytest.mark.parametrize(("deep", "large"), [(5, False), (400, True)])
+def test_equal_terms_that_are_large_and_deep_are_counted(deep: int, large: bool) -> None:
+    told = Told()
+    x = told.var("x", (1024, 1024))
+    for _ in range(deep):
+        x = told.mapped("tanh", [x], ())
+    other = told.mapped("relu", [x], ())
+    told.same(x, other)
+    tried = equalities([told])
+    assert bool(tried.wrong) != large
+    assert bool(tried.large) == large

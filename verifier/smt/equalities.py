@@ -130,7 +130,14 @@ def _whole_form(terms: Terms, refs: Sequence[Ref], kinds: Mapping[int, str]) -> 
 
 def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     """How the sides of an equality differ, empty where they do not; None where it is too large."""
-    closed = {a.id for a in call.args} if call.op else set[int]()
+    given = [_said(terms[a.id]) for a in call.args]
+    if not call.op:
+        shared = _cone(terms, [call.args[0].id]) & _cone(terms, [call.made.id])
+        wrong = _wrong(terms, call, kinds, set())
+        if wrong is None and _wrong(terms, call, kinds, shared) == "":
+            return ""
+        return wrong and f"a law of {given}: {wrong}"
+    closed = {a.id for a in call.args}
     for _ in range(LEVELS):
         wrong = _wrong(terms, call, kinds, closed)
         if wrong == "":
@@ -138,8 +145,7 @@ def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
         known = {i for i in closed if terms[i].op in FREE}
         opened = closed - known - _cone(terms, [call.made.id]) or closed - known
         if not opened:
-            given = [_said(terms[a.id]) for a in call.args]
-            return wrong and f"{call.op or 'a law'} of {given}: {wrong}"
+            return wrong and f"{call.op} of {given}: {wrong}"
         closed = closed - opened | {a.id for i in opened for a in terms[i].args}
     return None
 

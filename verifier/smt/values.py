@@ -21,6 +21,8 @@ MOST = 1 << 16
 """Entries of one side of an equality that is tried, all that it is made of together."""
 MOST_READ = 300_000
 """Entries that are read for one side at single places."""
+DEEPEST = 100
+"""Terms inside each other that are read so."""
 PLACES = 32, 4, 1
 """How many places are drawn, fewer where that is too much work."""
 FREE = frozenset({"var", "addend", "scan"})
@@ -212,7 +214,7 @@ class Entries(Numbers):
             row[:] = rng.integers(extent, size=count)
             if count > 2:
                 row[:2] = 0, extent - 1
-        self.left = MOST_READ
+        self.left, self.depth = MOST_READ, 0
         self.known: dict[tuple[int, int], tuple[Place, Array]] = {}
 
     def of(self, ref: Ref, place: Place | None = None) -> Array:
@@ -220,9 +222,11 @@ class Entries(Numbers):
         found = self.known.get((ref.id, id(place)))
         if found is None:
             self.left -= place.shape[1]
-            if self.left < 0:
+            self.depth += 1
+            if self.left < 0 or self.depth > DEEPEST:
                 raise OverflowError
             made = self._drawn(ref.id, place) if self.free(ref.id) else self._made(ref.id, place)
+            self.depth -= 1
             found = self.known[ref.id, id(place)] = place, made
         return scaled(found[1], ref.coef) if ref.coef != 1 else found[1]
 
@@ -254,7 +258,7 @@ class Entries(Numbers):
         if term.op == "ones":
             return np.ones(place.shape[1])
         if term.op == "ramp":
-            return place[0]
+            return np.asarray(place[0])
         if term.op in ENTRYWISE:
             args = [self.of(a, under(self.terms.shape(a), term.shape, place)) for a in term.args]
             return _spread(_entrywise(term.op, term.attrs, args), place.shape[1])
@@ -301,7 +305,7 @@ def entries(
         case "full":
             return np.full(count, float(Fraction(attrs["value"])))
         case "iota":
-            return place[attrs["dim"]] + _offset(attrs)
+            return np.asarray(place[attrs["dim"]] + _offset(attrs))
         case "expand":
             return given[0][1](under(given[0][0], shape, place))
         case "reshape":
@@ -331,13 +335,14 @@ def entries(
             lines = _D.lift(read(at)).reshape(count, -1)
             return meant(op, [lines], {"dims": (1,), "keepdim": False})
         case "flip":
-            return given[0][1](_moved(place, attrs["dim"], shape[attrs["dim"]] - 1, -1))
+            dim: int = attrs["dim"]
+            return given[0][1](_moved(place, dim, shape[dim] - 1, -1))
         case "slice":
             return given[0][1](_moved(place, attrs["dim"], attrs["start"], attrs.get("step", 1)))
         case "pad":
             return _inside(given[0], place, attrs["dim"], place[attrs["dim"]] - attrs["lo"])
         case "concat":
-            dim: int = attrs["dim"]
+            dim = attrs["dim"]
             out, start = np.zeros(count), 0
             for part in given:
                 out = out + _D.lift(_inside(part, place, dim, place[dim] - start))
@@ -391,7 +396,8 @@ def _inside(part: Operand, place: Place, dim: int, along: Array) -> Array:
     (shape, read), at = part, place.copy()
     inside = (along >= 0) & (along < shape[dim])
     at[dim] = np.where(inside, along, 0)
-    return np.where(inside, read(at), 0) if shape[dim] else np.zeros(place.shape[1])
+    found = read(at) if shape[dim] else np.zeros(place.shape[1])
+    return np.asarray(np.where(inside, found, 0))
 
 
 def _line(read: Callable[[Place], Array], dim: int, extent: int, place: Place) -> Array:
