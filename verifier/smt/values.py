@@ -254,9 +254,9 @@ class Entries(Numbers):
         return bits % 2 == 1 if kind == "bool" else bits.astype(np.int64) % 6 - 1
 
     def _made(self, id: int, place: Place) -> Array:
-        term = self.terms[id]
+        term, count = self.terms[id], int(place.shape[1])
         if term.op == "ones":
-            return np.ones(place.shape[1])
+            return np.ones(count)
         if term.op == "ramp":
             return np.asarray(place[0])
         if term.op in ENTRYWISE:
@@ -300,7 +300,7 @@ def entries(
     op: str, given: Sequence[Operand], attrs: Mapping[str, Any], shape: Shape, place: Place
 ) -> Array:
     """Entries of what an op makes of its operands, a tensor of `shape`."""
-    count = place.shape[1]
+    count: int = place.shape[1]
     match op:
         case "full":
             return np.full(count, float(Fraction(attrs["value"])))
