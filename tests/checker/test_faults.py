@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from benchmarks.verifier_faults.__main__ import FOUND
 from benchmarks.verifier_faults.believed import FAULTS, Fault
-from benchmarks.verifier_faults.campaign import muted
+from benchmarks.verifier_faults.campaign import enlarged, muted
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import problem
 from benchmarks.verifier_faults.rules import FAULTS as RULES
@@ -38,8 +37,6 @@ def test_a_wrong_program_that_is_proved_is_not_accepted(fault: Fault) -> None:
     assert not isinstance(verify(given), Proof)
 
 
-LARGE = {"f32 4 4": "f32 512 512", "f32 4": "f32 300000", "f32 8": "f32 300000"}
-"""Too many entries to be computed, and too many to be run."""
 TOLD_AT_ENTRIES = [
     f
     for f in WRITTEN
@@ -61,8 +58,7 @@ TOLD_AT_ENTRIES = [
 
 @pytest.mark.parametrize("fault", TOLD_AT_ENTRIES, ids=lambda f: f.name.replace(" ", "_"))
 def test_single_entries_tell_where_terms_are_too_large_to_be_computed(fault: Fault) -> None:
-    (pair, *_) = fault.pairs
-    given = problem(replace(pair, inputs=tuple(LARGE[text] for text in pair.inputs)))
+    (given,) = enlarged(fault)
     with made(fault.edit), muted():
         proof = verify(given)
         assert isinstance(proof, Proof)

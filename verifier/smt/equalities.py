@@ -164,8 +164,10 @@ def _wrong(terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int])
     """How the sides differ on draws of numbers, empty where they do not; None where it is too
     large, or no draw is one."""
     wrong, tried = list[str](), 0
-    entries = max(1, math.prod(terms.shape(call.made)))
-    first = FIRST if call.op else min(SEEDS, max(FIRST, COMPARED // entries))
+    first = FIRST
+    if not call.op:
+        most = max(math.prod(terms[i].shape) for i in _cone(terms, [call.args[0].id, call.made.id]))
+        first = min(SEEDS, max(FIRST, COMPARED // max(most, 1)))
     for seed in range(SEEDS):
         try:
             why = _tried(terms, call, kinds, closed, seed)

@@ -19,8 +19,8 @@ from verifier.terms.refs import Shape
 
 MOST = 1 << 16
 """Entries of one side of an equality that is tried, all that it is made of together."""
-MOST_READ = 300_000
-"""Entries that are read for one side at single places."""
+MOST_READ = 1 << 18
+"""Entries that are read at some places; four times as many at a single one."""
 DEEPEST = 100
 """Terms inside each other that are read so."""
 PLACES = 32, 4, 1
@@ -214,7 +214,7 @@ class Entries(Numbers):
             row[:] = rng.integers(extent, size=count)
             if count > 2:
                 row[:2] = 0, extent - 1
-        self.left, self.depth = MOST_READ, 0
+        self.left, self.depth = MOST_READ * (1 if count > 1 else 4), 0
         self.known: dict[tuple[int, int], tuple[Place, Array]] = {}
 
     def of(self, ref: Ref, place: Place | None = None) -> Array:
@@ -290,7 +290,7 @@ def _number(place: Place, shape: Shape) -> Array:
 def _among(place: Place, extents: Sequence[int]) -> tuple[Place, Place]:
     """Each place once for every choice of some indices more, and these indices."""
     count = math.prod(extents)
-    if count * place.shape[1] > MOST_READ:
+    if count * place.shape[1] > 4 * MOST_READ:
         raise OverflowError
     more = np.indices(tuple(extents)).reshape(len(extents), count)
     return np.repeat(place, count, axis=1), np.tile(more, place.shape[1])
