@@ -294,8 +294,8 @@ def faults() -> list[str]:
         "these programs are believed on inputs of 262,144 numbers and more too, and "
         f"{sum(t['large_accepted'] for t in believed)} of them accepted, under faults of these "
         f"places: {'; '.join(t['name'] for t in believed if t['large_accepted'])}. They are about "
-        "where a term has a value, about single entries in long lines, or sums of 300,000 numbers, "
-        "which the verdict counts as too large to be tried.",
+        "where a term has a value, about single entries in long lines, or sums of more than a "
+        "million numbers, which the verdict counts as too large to be tried.",
         "",
         "| fault | room | wrong programs believed | accepted by replay alone | as verified |",
         "|---|---|---|---|---|",
