@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.mutation_testing.corpus import cases
 from benchmarks.steps.model import MODELS
+from benchmarks.steps.scale import PLANS as PUBLISHED
 from benchmarks.steps.step import training_step
 from benchmarks.training import PLANS
 from tests.right.programs import SIZES, spellings
@@ -30,9 +31,13 @@ from verifier.verdict import Proof
 from verifier.verification import verify
 
 HEADS = (
-    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "equal terms", "check s",
-    "cold s", "warm s",
+    "programs", "proofs", "instances", "forms", *EXTENTS, "with a query", "equal terms",
+    "too large", "prove s", "check s", "cold s", "warm s",
 )  # fmt: skip
+STEPS = {
+    **{str(p): (MODELS[p.model], p.degrees) for p in PLANS},
+    **{f"{p.name}: {p}": (p.model, p.degrees) for p in PUBLISHED},
+}
 
 
 @dataclass
@@ -44,15 +49,21 @@ class Row:
     """Proofs element by element, which have no steps."""
     instances: int = 0
     equalities: int = 0
+    large: int = 0
+    """Equal terms of too many entries to be tried on numbers."""
+    prove_s: float = 0.0
+    """Until a proof, the programs at hand."""
     check_s: float = 0.0
     cold_s: float = 0.0
     warm_s: float = 0.0
     answers: Answers = field(default_factory=Answers)
 
     def add(self, problem: Problem) -> None:
+        begin = time.process_time()
         proof = verify(problem)
         if not isinstance(proof, Proof):
             return
+        self.prove_s += time.process_time() - begin
         self.proofs += 1
         seconds: list[float] = []
         for answers in (None, self.answers, self.answers):
@@ -68,15 +79,17 @@ class Row:
             return
         self.instances += found.steps.instances
         self.equalities += found.steps.terms.forms
+        self.large += found.steps.terms.large
 
     def cells(self, name: str) -> list[str]:
         kept = [one.answer for one in self.answers.known.values()]
         counts = Counter(one.extent for one in kept)
         queries = sum(one.queries > 0 for one in kept)
         numbers = [self.proofs, self.instances, len(kept), *(counts[e] for e in EXTENTS)]
-        seconds = (f"{s:.2f}" for s in (self.check_s, self.cold_s, self.warm_s))
+        spent = self.prove_s, self.check_s, self.cold_s, self.warm_s
         proofs = f"{self.proofs} ({self.elements} by elements)"
-        return [name, proofs, *map(str, [*numbers[1:], queries, self.equalities]), *seconds]
+        told = [*numbers[1:], queries, self.equalities, self.large]
+        return [name, proofs, *map(str, told), *(f"{s:.2f}" for s in spent)]
 
 
 def programs(name: str) -> Iterator[Problem]:
@@ -88,8 +101,8 @@ def programs(name: str) -> Iterator[Problem]:
         for size in SIZES:
             yield from (Problem(*s.programs()) for s in spellings(size) if s.right)
     else:
-        chosen = next(p for p in PLANS if str(p) == name)
-        step = training_step(MODELS[chosen.model], chosen.degrees)
+        model, degrees = STEPS[name]
+        step = training_step(model, degrees)
         yield Problem(step.sequential, step.distributed, step.contract)
 
 
@@ -113,7 +126,7 @@ def main() -> int:
     print("| " + " | ".join(HEADS) + " |")
     print("|---" * len(HEADS) + "|")
     bad = 0
-    for name in ("corpus", "right", *map(str, PLANS)):
+    for name in ("corpus", "right", *STEPS):
         if given and not any(part in name for part in given):
             continue
         row = Row()

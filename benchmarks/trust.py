@@ -290,7 +290,12 @@ def faults() -> list[str]:
         f"| all | {counts(believed)} |",
         "",
         "Programs are run where they hold at most 200,000 numbers, and terms computed where these "
-        "hold at most 65,536. Beyond, equal terms rest on the code that both sides share.",
+        f"hold at most 65,536; beyond, at single places. {sum(t['large'] for t in believed)} of "
+        "these programs are believed on inputs of 262,144 numbers and more too, and "
+        f"{sum(t['large_accepted'] for t in believed)} of them accepted, under faults of these "
+        f"places: {'; '.join(t['name'] for t in believed if t['large_accepted'])}. They are about "
+        "where a term has a value, about single entries in long lines, or sums of more than a "
+        "million numbers, which the verdict counts as too large to be tried.",
         "",
         "| fault | room | wrong programs believed | accepted by replay alone | as verified |",
         "|---|---|---|---|---|",

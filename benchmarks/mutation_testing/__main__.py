@@ -18,6 +18,7 @@ from benchmarks.mutation_testing.mutants import Mutation, mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
 from synthesis.repair.diagnosis import verify
+from verifier.checker import Accepted, check
 from verifier.kernel.contract import ContractError
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
@@ -25,9 +26,12 @@ from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.provers.relate import Rules, initial, relate, satisfied
 from verifier.provers.sequential import as_terms
+from verifier.smt.answers import Answers
 from verifier.verdict import Counterexample, Proof, Unknown
 
 REWRITE = "rewrite: "
+ANSWERS = Answers()
+"""What Z3 said of the steps of proofs so far."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,18 @@ def related(base: Base, distributed: Program) -> bool:
 
 
 def judge(base: Base, distributed: Program) -> str:
-    """The verdict in a word; a program that the verifier does not admit is `ill-formed`."""
+    """The verdict in a word: `rejected` is a proof of which Z3 or numbers refute a step, and a
+    program that the verifier does not admit is `ill-formed`."""
+    problem = Problem(base.sequential, distributed, base.contract)
     try:
         with np.errstate(all="ignore"):
-            verdict = verify(Problem(base.sequential, distributed, base.contract))
+            verdict = verify(problem)
     except (IRError, ContractError):
         return "ill-formed"
     match verdict:
         case Proof():
-            return "proved"
+            found = check(verdict.certificate, problem, ANSWERS)
+            return "proved" if isinstance(found, Accepted) else "rejected"
         case Counterexample():
             return "refuted"
         case Unknown():
@@ -184,7 +191,8 @@ def markdown(rows: Sequence[tuple[str, ...]], count: int, seed: int, seconds: fl
 
 
 def main() -> int:
-    """Exit status 1 on any false accept or false alarm, or a base that is not proved."""
+    """Exit status 1 on any false accept or false alarm, a proof that is rejected, or a base that is
+    not proved."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.mutation_testing", description=__doc__
     )
@@ -208,7 +216,7 @@ def main() -> int:
             for i, (c, w) in enumerate(zip(row, widths, strict=True))
         )
         sys.stdout.write("  ".join(cells) + "\n")
-    bad = [o for o in outcomes if o.false_accept or o.false_alarm]
+    bad = [o for o in outcomes if o.false_accept or o.false_alarm or o.verdict == "rejected"]
     bad += [o for o in outcomes if o.kind == "unmutated" and o.verdict != "proved"]
     shown = bad + [o for o in outcomes if given.show and o.verdict == "unknown"]
     for o in shown:

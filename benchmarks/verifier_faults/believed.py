@@ -462,8 +462,8 @@ fault(
 fault(
     "joined parts have the factor of the first",
     PARTS + "concat",
-    "Ref(a.coef / pulled,",
-    "Ref(Fraction(bool(a.coef)),",
+    "ONE if a.coef == pulled else a.coef / pulled",
+    "ONE",
     pair(
         lambda op, a, b: op("concat", by(op, a, 2), by(op, b, 3), dim=0),
         lambda op, a, b: by(op, op("concat", a, b, dim=0), 2),
@@ -787,8 +787,328 @@ fault(
     "0, extent, extent",
     pair(copy, lambda op, a: op("pad", part(op, a, 0, 1, 3), dim=0, lo=1, hi=1), V),
 )
+# index notation: places and comparisons of indices
+
+
+def integer(op: Op, value: int) -> str:
+    return number(op, value, dtype="i64")
+
+
+def holds(op: Op, kind: str, *given: str) -> str:
+    """1 where a comparison holds, else 0."""
+    return real(op, op(kind, *given))
+
+
+fault(
+    "at most is less",
+    KEY + "affine:_half",
+    "-place.offset // n + 1",
+    "-place.offset // n",
+    pair(
+        lambda op, a: op("mul", a, holds(op, "le", line(op, 6), integer(op, 3))),
+        lambda op, a: op("pad", part(op, a, 0, 0, 3), dim=0, lo=0, hi=3),
+        "f32 6",
+    ),
+)
+fault(
+    "what holds at some places holds at none",
+    KEY + "affine:decided",
+    "if high <= 0 or low > 0:",
+    "if True:",
+    pair(
+        lambda op, a: op("mul", a, holds(op, "le", line(op, 6), integer(op, 3))),
+        lambda op, a: op("mul", a, holds(op, "le", line(op, 6), integer(op, -1))),
+        "f32 6",
+    ),
+)
+fault(
+    "a place that is compared is the first",
+    KEY + "affine:_point",
+    "(v, digit, digit + 1)",
+    "(v, 0, 1)",
+    pair(
+        lambda op, a: op("mul", a, holds(op, "eq", line(op, 4), integer(op, 2))),
+        lambda op, a: op("pad", part(op, a, 0, 0, 1), dim=0, lo=0, hi=3),
+        V,
+    ),
+)
+fault(
+    "rows that are compared are counted without their offset",
+    KEY + "affine:told",
+    "row.offset - start",
+    "row.offset",
+    pair(
+        lambda op, a, i: op(
+            "mul", op("take", a, i, dim=0, offset=1), holds(op, "le", i, integer(op, 1))
+        ),
+        lambda op, a, i: op("take", op("pad", part(op, a, 0, 0, 2), dim=0, lo=1, hi=1), i, dim=0),
+        V,
+        "i64 4",
+    ),
+)
+fault(
+    "rows are looked up from row 0 on",
+    KEY + "lookups:_hot",
+    "Fraction(-offset)",
+    "Fraction(0)",
+    pair(
+        lambda op, a, i: op("take", a, i, dim=0, offset=1),
+        lambda op, a, i: op("take", a, i, dim=0),
+        V,
+        "i64 4",
+    ),
+)
+fault(
+    "the one value of an index is 0",
+    KEY + "tidy:OneTerm.fixed",
+    "by = value * steps.pop(name)",
+    "by = 0 * steps.pop(name)",
+    pair(
+        lambda op, a: total(op, op("mul", a, holds(op, "eq", line(op, 4), integer(op, 2))), 0),
+        lambda op, a: total(op, part(op, a, 0, 0, 1), 0),
+        V,
+    ),
+)
+fault(
+    "a reshape counts from 0",
+    KEY + "keys:Opened.regrouped",
+    "start, offset = divmod(offset, row)",
+    "start, offset = 0, 0",
+    pair(
+        lambda op, a: part(op, op("reshape", a, shape=(2, 4)), 0, 1, 2),
+        lambda op, a: op("reshape", part(op, a, 0, 0, 4), shape=(1, 4)),
+        A8,
+    ),
+)
+fault(
+    "a window does not move with a slice",
+    KEY + "keys:Opened.window",
+    "low, high = low - place.offset, high - place.offset",
+    "low, high = low, high",
+    pair(
+        lambda op, a: part(op, op("pad", a, dim=0, lo=2, hi=0), 0, 1, 5),
+        lambda op, a: op("pad", part(op, a, 0, 1, 3), dim=0, lo=2, hi=0),
+        V,
+    ),
+)
+fault(
+    "all parts of a join start at 0",
+    KEY + "entries:_concat",
+    "start = end",
+    "start = 0 * end",
+    pair(
+        lambda op, a, b: op("concat", a, b, dim=0),
+        lambda op, a, b: op("pad", op("add", a, b), dim=0, lo=0, hi=4),
+        V,
+        V,
+    ),
+)
+
+
+def lower(op: Op, x: str, first: int, count: int) -> str:
+    """Rows of a matrix of 4 columns, zero above the diagonal of the matrix that they are from."""
+    rows = op("reshape", line(op, count, offset=first), shape=(count, 1))
+    return op("mul", x, holds(op, "le", line(op, 4), rows))
+
+
+fault(
+    "a block without a mask is joined with those that have one",
+    KEY + "grids:Grid._joined",
+    "any(known[mask] != 1 for mask in masks - m.masks)",
+    "False",
+    pair(
+        lambda op, a: lower(op, a, 0, 4),
+        lambda op, a: op(
+            "concat", lower(op, part(op, a, 0, 0, 2), 0, 2), part(op, a, 0, 2, 4), dim=0
+        ),
+        A,
+    ),
+)
+fault(
+    "stretches of a sum start at 0",
+    KEY + "sums:Sums._stepped",
+    "(start, edge)",
+    "(0, edge)",
+    pair(
+        lambda op, a: op("add", *(total(op, part(op, a, 0, at, at + 2), 0) for at in (1, 3))),
+        lambda op, a: total(op, part(op, a, 0, 0, 5), 0),
+        A8,
+    ),
+)
+fault(
+    "the length of a sum is not written",
+    KEY + "form:Writer._written",
+    'return f"{low}:{high}"',
+    'return "all"',
+    pair(
+        lambda op, a: total(op, part(op, a, 0, 0, 4), 0),
+        lambda op, a: total(op, a, 0),
+        A8,
+    ),
+)
+fault(
+    "the length of a maximum is not written",
+    KEY + "form:Writer._body",
+    'f"{{{extents}}}',
+    'f"',
+    pair(
+        lambda op, a: op("amax", part(op, a, 0, 0, 4), dims=(0,)),
+        lambda op, a: op("amax", a, dims=(0,)),
+        A8,
+    ),
+)
+# index notation: functions
+
+
+def square(op: Op, x: str) -> str:
+    """Above 0 everywhere."""
+    return op("add_scalar", op("mul", x, x), value=Fraction(1))
+
+
+fault(
+    "exp(a) exp(b) = exp(a)",
+    KEY + "tidy:OneTerm._powers",
+    "self.add(exponents) if len(exponents) > 1 else exponents[0]",
+    "exponents[0]",
+    pair(
+        lambda op, a, b: op("mul", op("exp", a), op("exp", b)),
+        lambda op, a, b: op("exp", a),
+        V,
+        V,
+    ),
+)
+fault(
+    "exp(a - log b) = b exp(a)",
+    KEY + "signs:exponential",
+    "base if power > 0 else inverse(base)",
+    "base",
+    pair(
+        lambda op, a, b: op("exp", op("sub", a, op("log", square(op, b)))),
+        lambda op, a, b: op("mul", op("exp", a), square(op, b)),
+        V,
+        V,
+    ),
+)
+fault(
+    "exp(a + 2 log b) = b exp(a)",
+    KEY + "signs:exponential",
+    "for _ in range(abs(power)):",
+    "for _ in range(1):",
+    pair(
+        lambda op, a, b: op("exp", op("add", a, by(op, op("log", square(op, b)), 2))),
+        lambda op, a, b: op("mul", op("exp", a), square(op, b)),
+        V,
+        V,
+    ),
+)
+fault(
+    "a sum is above 0 if one summand is",
+    KEY + "signs:positive",
+    "all(kind is not None for kind in kinds) and 1 in kinds",
+    "1 in kinds",
+    pair(
+        lambda op, a: op("add_scalar", a, value=Fraction(1)),
+        lambda op, a: op("exp", op("log", op("add_scalar", a, value=Fraction(1)))),
+        V,
+    ),
+)
+fault(
+    "P (1/Q) = P",
+    KEY + "signs:_like",
+    "texts.index(text) if text in texts else None",
+    "0",
+    pair(
+        lambda op, a, b: op("div", total(op, op("exp", a), 0), total(op, op("exp", b), 0)),
+        lambda op, a, b: total(op, op("exp", a), 0),
+        V,
+        V,
+    ),
+)
+fault(
+    "a function is 0 where a mask does not hold",
+    KEY + "functions:_by_cases",
+    "return sums.add([out, sums.multiply(_not(sums, holds), other)])",
+    "return out",
+    pair(
+        lambda op, a, b: op("exp", op("where", op("le", a, number(op, 0)), b, number(op, 0, 4))),
+        lambda op, a, b: op("mul", holds(op, "le", a, number(op, 0)), op("exp", b)),
+        V,
+        V,
+    ),
+)
+fault(
+    "a function is 0 beyond the first part",
+    KEY + "functions:apply",
+    "for box in boxes:",
+    "for box in boxes[:1]:",
+    pair(
+        lambda op, a, b: op("exp", op("concat", a, b, dim=0)),
+        lambda op, a, b: op("pad", op("exp", a), dim=0, lo=0, hi=4),
+        V,
+        V,
+    ),
+)
+fault(
+    "a maximum loses a constant summand",
+    KEY + "entries:_largest",
+    "o.sums.add([top, fixed]) if fixed else top",
+    "top",
+    pair(
+        lambda op, a, b: op("amax", op("add", a, op("reshape", b, shape=(4, 1))), dims=(1,)),
+        lambda op, a, b: op("amax", a, dims=(1,)),
+        A,
+        V,
+    ),
+)
+# equal keys
+fault(
+    "a multiple has the same key",
+    KEY + "keys:Keys.same",
+    "self.key(a) == self.key(b)",
+    "self.key(a)[1] == self.key(b)[1]",
+    pair(lambda op, a: by(op, a, 2), copy, V),
+)
+
+
+def chosen(op: Op, a: str, b: str) -> str:
+    return op("where", op("gt", a, number(op, 0)), op("log", b), a)
+
+
+def weighed(op: Op, a: str, b: str) -> str:
+    """The same with both sides computed everywhere."""
+    above, below = (holds(op, kind, a, number(op, 0)) for kind in ("gt", "le"))
+    return op("add", op("mul", above, op("log", b)), op("mul", below, a))
+
+
+fault(
+    "equal keys are enough where a term may have no value",
+    KEY + "keys:Keys.defined",
+    "return all(map(self._taken, self.terms.open(id)))",
+    "return True",
+    pair(chosen, weighed, V, V),
+)
+fault(
+    "a function of one device is taken of any number",
+    KEY + "keys:Keys._taken",
+    "self._flat(given) == self._flat(theirs)",
+    "True",
+    pair(
+        lambda op, a, b, c: op("add", op("log", c), chosen(op, a, b)),
+        lambda op, a, b, c: op("add", op("log", c), weighed(op, a, b)),
+        V,
+        V,
+        V,
+    ),
+)
 # relations
 WALK = "provers.relate."
+fault(
+    "any output is equal to the one asked for",
+    WALK + "goal:equal_otherwise",
+    "keys.same(fact.ref, wanted[key])",
+    "True",
+    pair(lambda op, a: op("exp", a), copy, V),
+)
 fault(
     "any term is the one asked for",
     WALK + "goal:_meets",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.queues import SimpleQueue
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,9 @@ from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import ENTROPIES, copied, corpus, problem
 from verifier import escalate, verification
 from verifier.checker import Accepted, check
+from verifier.kernel.contract import ContractError
 from verifier.kernel.inline import inline
+from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem
 from verifier.provers.cross_entropy import open_entropy
 from verifier.refute import agreement
@@ -55,6 +57,10 @@ class Told:
     """Accepted with programs run on numbers too, as `shardproof verify` does."""
     changed: str = ""
     """A verdict or certificate that it changes."""
+    large: int = 0
+    """Wrong programs proved that are too large to be run, and their terms to be computed."""
+    large_accepted: int = 0
+    """Of these, accepted with steps shown by Z3 and single entries of terms computed."""
 
 
 @contextmanager
@@ -93,6 +99,25 @@ def programs(fault: Fault) -> Iterator[tuple[str, Callable[[], Problem]]]:
         yield name, lambda given=given: given
 
 
+LARGE = {
+    "f32 4": "f32 300000",
+    "f32 8": "f32 300000",
+    "f32 4 4": "f32 512 512",
+    "f32 2 2 2": "f32 128 128 128",
+    "i64 4": "i64 300000",
+    "i64 4 4": "i64 512 512",
+}
+"""Inputs too large to be computed, by small ones."""
+
+
+def enlarged(fault: Fault) -> Iterator[Problem]:
+    """The programs written for a fault, on large inputs, where they do not say their extents."""
+    for pair in fault.pairs:
+        if all(text in LARGE for text in pair.inputs):
+            with suppress(IRError, ContractError, TypeError):
+                yield problem(replace(pair, inputs=tuple(LARGE[text] for text in pair.inputs)))
+
+
 def about(fault: Fault, side: str) -> list[tuple[str, Problem]]:
     """Programs of the corpus that a fault may tell on."""
     every = corpus(side)
@@ -120,6 +145,12 @@ def run(fault: Fault) -> Told:
                 _accepted(told, wrong, verdict)
     if not told.proved:
         told.changed = _changed(fault)
+    for given in enlarged(fault) if fault.shared else ():
+        with made(fault.edit), muted():
+            verdict = judged(given)
+            if isinstance(verdict, Proof):
+                told.large += 1
+                told.large_accepted += accepted(given, verdict, Answers())
     return told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ def test_a_fault_of_a_rule_is_found(fault: Fault) -> None:
         assert said(fault.step).extent == "refuted"
 
 
+def twice(given: Instance, refs: Sequence[Ref], terms: Terms) -> Ref:
+    ref = conclude(given, refs, terms)
+    return Ref(2 * ref.coef, ref.id)
+
+
 def test_a_fault_of_a_rule_rejects_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(*PAIRS["mlp"]())
     proof = verify(problem)
@@ -49,11 +55,7 @@ def test_a_fault_of_a_rule_rejects_a_certificate(monkeypatch: pytest.MonkeyPatch
     assert accepted.steps is not None
     assert accepted.steps.counts == {"all sizes": accepted.steps.forms}
 
-    def doubled(given: Instance, refs: Sequence[Ref], terms: Terms) -> Ref:
-        ref = conclude(given, refs, terms)
-        return Ref(2 * ref.coef, ref.id)
-
-    monkeypatch.setattr(conclusion, "conclude", doubled)
+    monkeypatch.setattr(conclusion, "conclude", twice)
     rejected = check(proof.certificate, problem, Answers())
     assert isinstance(rejected, Rejected)
     assert rejected.reason.startswith("Z3 refutes a rule")
@@ -104,6 +106,7 @@ RIGHT = [
     instance("amax", ["8@tp 4, 16"], "16; max@tp", dims=(0,), keepdim=False),
     instance(JOINED, ["2, 4; dp=0", "2, 4; dp=1"], "2, 4; dp=0|1", rule=f"{JOINED}:same:dp"),
     instance("send", ["8@tp 4; dp=1"], "8@tp 4; dp=2", mesh_dim="dp", src=1, dst=2),
+    instance("full", [], "8@tp 4, 16; tp=1", shape=(4, 16), value=Fraction(0), dtype="f32"),
     instance("cumsum", ["8@tp 4, 16; sum@dp"], "8@tp 4, 16; sum@dp", dim=1, exclusive=False),
 ]  # fmt: skip
 
@@ -116,6 +119,13 @@ def test_a_right_step_is_shown_at_all_sizes(given: Instance) -> None:
         solver = smt.Solver()
         solver.assume(*premises)
         assert isinstance(solver.consistent(), smt.Valid), "its premises contradict each other"
+
+
+def test_a_step_on_one_coordinate_of_a_split_dim_is_tried_there() -> None:
+    """Of what the other ranks hold nothing is said."""
+    given = instance("full", [], "8@tp 4, 16; tp=1", shape=(4, 16), value=Fraction(1), dtype="f32")
+    assert said(given).extent == "all sizes"
+    assert discharge(form(given), twice).extent == "refuted"
 
 
 @pytest.mark.parametrize("given", RIGHT, ids=str)

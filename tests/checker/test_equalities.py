@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 
+from verifier.domains.base import Array
 from verifier.smt.equalities import equalities
+from verifier.smt.values import Entries, Place, Whole
 from verifier.terms import Ref
 from verifier.terms.told import Call, Told
 
@@ -50,3 +54,76 @@ def test_a_count_that_is_never_whole_is_not_tried() -> None:
     tried = equalities([told])
     assert not tried.wrong
     assert tried.large
+
+
+class Dealt(Entries):
+    """Entries of the numbers that whole terms have."""
+
+    whole: Whole
+
+    def _drawn(self, id: int, place: Place) -> Array:
+        return self.whole._drawn(id, self.terms[id])[tuple(place)]  # pyright: ignore[reportPrivateUsage]
+
+
+KINDS = {"x": "f32", "y": "f32", "i": "i64", "b": "bool"}
+APPLIED: list[tuple[str, str, dict[str, Any]]] = [
+    ("mm", "x:4,6 y:6,4", {}),
+    ("bmm", "x:2,4,6 y:2,6,3", {}),
+    ("add", "x:4,6 y:6", {}),
+    ("div", "x:4,1 y:4,6", {}),
+    ("pow", "x:4,6", {"exponent": Fraction(-2)}),
+    ("where", "b:4,6 x:4,6 y:6", {}),
+    ("lt", "x:4,6 y:4,1", {}),
+    ("cast", "x:4,6", {"dtype": "i64"}),
+    ("sum", "x:2,4,6", {"dims": (0, 2), "keepdim": False}),
+    ("sum", "x:2,4,6", {"dims": (0, 1), "keepdim": True}),
+    ("amax", "x:2,4,6", {"dims": (1,), "keepdim": True}),
+    ("reshape", "x:2,4,6", {"shape": (8, 3, 2)}),
+    ("permute", "x:2,4,6", {"dims": (1, 2, 0)}),
+    ("expand", "x:4,1", {"shape": (2, 4, 6)}),
+    ("slice", "x:4,12", {"dim": 1, "start": 3, "stop": 9, "step": 2}),
+    ("pad", "x:4,6", {"dim": 0, "lo": 1, "hi": 2}),
+    ("concat", "x:4,6 y:4,3 x:4,6", {"dim": 1}),
+    ("flip", "x:4,6", {"dim": 1}),
+    ("cumsum", "x:4,6", {"dim": 1, "exclusive": True}),
+    ("topk_mask", "x:4,6", {"dim": 0, "k": 2}),
+    ("take", "x:4,6 i:3,2", {"dim": 1, "offset": 1}),
+    ("take_along", "x:4,6 i:4,3", {"dim": 1, "offset": 0}),
+    ("index_add", "x:3,2,6 i:3,2", {"size": 4, "offset": -1}),
+    ("put_along", "x:4,3 i:4,3", {"dim": 1, "size": 6, "offset": 0}),
+    ("iota", "", {"shape": (4, 6), "dim": 1, "offset": 2, "dtype": "i64"}),
+    ("full", "", {"shape": (4, 6), "value": Fraction(3, 2), "dtype": "f32"}),
+]
+
+
+@pytest.mark.parametrize(("op", "operands", "attrs"), APPLIED, ids=lambda v: str(v)[:20])
+def test_single_entries_are_those_of_the_whole(
+    op: str, operands: str, attrs: dict[str, Any]
+) -> None:
+    """Of an op on terms, and of the term that it is."""
+    told = Told()
+    split = [word.split(":") for word in operands.split()]
+    args = [told.var(f"{n}{k}", tuple(map(int, s.split(",")))) for k, (n, s) in enumerate(split)]
+    dtypes = [KINDS[name] for name, _ in split]
+    made = told.apply(op, args, attrs, dtypes)
+    kinds = {a.id: d for a, d in zip(args, dtypes, strict=True)}
+    whole = Whole(told, kinds, set(), 1)
+    entries = Dealt(told, kinds, set(), 1, told.shape(made), 24)
+    entries.whole = whole
+    at = tuple(entries.place)
+    assert np.allclose(entries.given(made), whole.given(made)[at])
+    asked = whole.applied(op, args, dtypes, attrs)
+    assert np.allclose(entries.applied(op, args, dtypes, attrs), asked[at])
+
+
+@pytest.mark.parametrize(("deep", "large"), [(5, False), (400, True)])
+def test_equal_terms_that_are_large_and_deep_are_counted(deep: int, large: bool) -> None:
+    told = Told()
+    x = told.var("x", (1024, 1024))
+    for _ in range(deep):
+        x = told.mapped("tanh", [x], ())
+    other = told.mapped("relu", [x], ())
+    told.same(x, other)
+    tried = equalities([told])
+    assert bool(tried.wrong) != large
+    assert bool(tried.large) == large

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.verifier_faults.__main__ import FOUND
 from benchmarks.verifier_faults.believed import FAULTS, Fault
-from benchmarks.verifier_faults.campaign import muted
+from benchmarks.verifier_faults.campaign import enlarged, muted
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import problem
 from benchmarks.verifier_faults.rules import FAULTS as RULES
@@ -35,6 +35,36 @@ def test_a_wrong_program_that_is_proved_is_not_accepted(fault: Fault) -> None:
             assert isinstance(proof, Unknown)
             assert "the checker rejects" in proof.reason
     assert not isinstance(verify(given), Proof)
+
+
+TOLD_AT_ENTRIES = [
+    f
+    for f in WRITTEN
+    if f.name
+    in (
+        "a permutation loses its factor",
+        "weights of a linear combination are forgotten",
+        "a linear op loses the factor",
+        "a transposed product keeps the order of its factors",
+        "padding is all at the end",
+        "a slice of a slice starts where the outer one does",
+        "coefficients are not written",
+        "a window does not move with a slice",
+        "exp(a - log b) = b exp(a)",
+        "equal keys are enough where a term may have no value",
+    )
+]
+
+
+@pytest.mark.parametrize("fault", TOLD_AT_ENTRIES, ids=lambda f: f.name.replace(" ", "_"))
+def test_single_entries_tell_where_terms_are_too_large_to_be_computed(fault: Fault) -> None:
+    (given,) = enlarged(fault)
+    with made(fault.edit), muted():
+        proof = verify(given)
+        assert isinstance(proof, Proof)
+        rejected = check(proof.certificate, given, Answers())
+    assert isinstance(rejected, Rejected)
+    assert rejected.where == "the terms"
 
 
 def test_what_the_page_says_was_measured_of_these_faults() -> None:

@@ -307,7 +307,7 @@ def _outputs(
         if not same(one.terms, claim.ref, ref):
             if not one.keys.same(claim.ref, ref):
                 raise BrokenError(f"%{values[key]} is another value than %{out.value}", where)
-            one.terms.same(claim.ref, ref)
+            one.terms.same(ref, claim.ref)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
         if not within(contract.wanted.get(key, EVERYWHERE), claim.where):
             raise BrokenError(f"%{values[key]} is shown on {show(claim.where)} only", where)

@@ -9,7 +9,7 @@ from verifier.domains.base import COMPARE, Array, Domain, chosen, largest
 from verifier.domains.functions import FUNCTIONS
 
 
-def _mixed(x: Array) -> Array:
+def mixed(x: Array) -> Array:
     """splitmix64 (Steele, Lea, Flood 2014)."""
     with np.errstate(over="ignore"):
         z = x + np.uint64(0x9E3779B97F4A7C15)
@@ -80,8 +80,8 @@ class Floats(Domain):
         return largest(self.lift(a), k, axis)
 
     def dropout_mask(self, p: Fraction, stream: int, seed: Array, index: Array) -> Array:
-        key = _mixed(_mixed(np.uint64(stream) + np.zeros_like(seed, np.uint64)) ^ _bits(seed))
-        drawn = _mixed(_mixed(key ^ _bits(index))) >> np.uint64(11)
+        key = mixed(mixed(np.uint64(stream) + np.zeros_like(seed, np.uint64)) ^ _bits(seed))
+        drawn = mixed(mixed(key ^ _bits(index))) >> np.uint64(11)
         return np.where(drawn.astype(np.float64) * 2.0**-53 >= float(p), float(1 / (1 - p)), 0.0)
 
     def lift(self, a: Array) -> Array:

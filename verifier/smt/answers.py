@@ -119,10 +119,11 @@ class Answers:
 
     path: Path | None = None
     known: dict[str, Kept] = field(default_factory=dict[str, "Kept"])
+    equal: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Forms of equal terms that numbers do not refute: whether they are too large to be tried."""
 
     def __post_init__(self) -> None:
-        if self.path is not None:
-            self.known |= _read(self.path)
+        self._read()
 
     def table(self) -> Terms:
         """A table of terms that remembers what it is asked for."""
@@ -148,6 +149,10 @@ class Answers:
             for key in new:
                 answer = discharge(forms[key], conclude)
                 self.known[key] = Kept(answer, to_json(forms[key].instance))
+        before = len(self.equal)
+        tables = (table for table in steps.tables if isinstance(table, Told))
+        tried = equalities(tables, self.equal)
+        if new or len(self.equal) > before:
             self._write()
         answers = [self.known[key].answer for key in forms]
         counts = Counter[Extent](one.extent for one in answers)
@@ -160,7 +165,7 @@ class Answers:
             asked,
             len(new),
             wrong,
-            equalities(table for table in steps.tables if isinstance(table, Told)),
+            tried,
         )
 
     def again(self, conclude: Conclude) -> list[Instance]:
@@ -175,18 +180,35 @@ class Answers:
                 wrong.append(instance)
         return wrong
 
+    def _read(self) -> None:
+        """Adds what a file says: nothing where it is about other code, damaged or not there."""
+        if self.path is None:
+            return
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            data: Any = json.loads(self.path.read_text(encoding="utf-8"))
+            if data["code"] != code():
+                return
+            found = {
+                str(key): Kept(Discharged(extent, int(queries), str(why)), dict(instance))
+                for key, (extent, queries, why, instance) in data["answers"].items()
+                if extent in EXTENTS
+            }
+            equal = {str(key): bool(large) for key, large in data["equal"].items()}
+            self.known, self.equal = found | self.known, equal | self.equal
+
     def _write(self) -> None:
         """A file that cannot be written is left as it is: the answers are asked for again."""
         if self.path is None:
             return
-        self.known = {**_read(self.path), **self.known}
+        self._read()
         rows = {
             key: [one.answer.extent, one.answer.queries, one.answer.why, one.instance]
             for key, one in self.known.items()
             if one.answer.extent != "refuted"
         }
+        told = {"code": code(), "answers": rows, "equal": self.equal}
         with contextlib.suppress(OSError):
-            _replace(self.path, json.dumps({"code": code(), "answers": rows}))
+            _replace(self.path, json.dumps(told))
 
 
 def _replace(path: Path, text: str) -> None:
@@ -203,21 +225,6 @@ def _replace(path: Path, text: str) -> None:
 
 def _key(found: Form) -> str:
     return hashlib.sha256(str(found).encode()).hexdigest()[:32]
-
-
-def _read(path: Path) -> dict[str, Kept]:
-    """What a file says, nothing where it is about other code, damaged or not there."""
-    try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        if data["code"] != code():
-            return {}
-        return {
-            str(key): Kept(Discharged(extent, int(queries), str(why)), dict(instance))
-            for key, (extent, queries, why, instance) in data["answers"].items()
-            if extent in EXTENTS
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 @cache

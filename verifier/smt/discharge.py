@@ -72,7 +72,7 @@ def small_sizes(named: Form) -> Iterator[dict[str, int]]:
     least = {
         size_of(n): named_size(k, named_at[n])
         for n, k in named.instance.mesh.dims
-        if named_at.get(n)
+        if named_at.get(n) and size_of(n) in named.sizes
     }
     ranks = {size_of(n) for n, _ in named.instance.mesh.dims}
     few = len(ranks & set(named.sizes)) < 2

@@ -5,38 +5,43 @@ that prover and checker share. Here both sides are computed. What they are made 
 numbers first. Where the sides differ then, it is opened, one level after another, down to inputs.
 """
 
+import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from verifier.domains.base import Array, is_index
+from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
-from verifier.kernel.program.registry import traits
-from verifier.kernel.program.types import FLOATS
-from verifier.ops import facets
+from verifier.kernel.ops.map import broadcast
+from verifier.kernel.program.registry import Site
+from verifier.kernel.program.types import FLOATS, Mesh, TensorType
+from verifier.smt.values import (
+    FREE,
+    PLACES,
+    Entries,
+    FractionError,
+    Numbers,
+    Whole,
+    named,
+    scaled,
+)
 from verifier.terms import Ref, Term, Terms
+from verifier.terms.refs import Shape
 from verifier.terms.told import Call, Told
 
-MOST = 1 << 16
-"""Entries of one side of an equality that is tried, all that it is made of together."""
 FIRST, DRAWS, SEEDS = 3, 8, 32
 """Draws of numbers: where the first show nothing no others are made, and one may be rounding. Those
 that leave a whole number in fractions, as half of an odd count, are no draws."""
+COMPARED = 64
+"""Entries of two keys that are compared over the first draws, at least: few of them may tell."""
 LEVELS = 12
 DEPTH = 4
-"""How deep two equalities must look alike to be one form."""
-FREE = frozenset({"var", "addend", "scan"})
-"""Terms of which nothing is known but their name."""
+"""How deep two ops on terms must look alike to be one form; other equalities as far as they go."""
 _D = Floats()
-
-
-class _FractionError(ValueError):
-    """A whole number that the numbers drawn make none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +58,28 @@ class Tried:
         return f"{self.forms} forms of equal terms, on numbers{left}"
 
 
-def equalities(tables: Iterable[Told]) -> Tried:
-    """Every form of equality in the tables, up to the first that is wrong."""
-    forms, large = set[object](), 0
+def equalities(tables: Iterable[Told], known: dict[str, bool] | None = None) -> Tried:
+    """Every form of equality in the tables, up to the first that is wrong.
+
+    What of a form is `known`, whether it is too large, is not asked again; what is found is added.
+    """
+    known, seen, large = {} if known is None else known, set[object](), 0
     for told in tables:
         kinds = _kinds(told)
         for call in told.calls:
-            form = _form(told, call)
-            if form in forms:
+            form = _form(told, call, kinds)
+            if form in seen:
                 continue
-            forms.add(form)
-            own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
-            found = _differs(told, call, kinds | own)
-            large += found is None
-            if found:
-                return Tried(len(forms), large, found)
-    return Tried(len(forms), large)
+            seen.add(form)
+            key = hashlib.sha256(repr(form).encode()).hexdigest()[:32]
+            if key not in known:
+                own = {r.id: k for r, k in zip(call.args, call.dtypes, strict=False)}
+                found = _differs(told, call, kinds | own)
+                if found:
+                    return Tried(len(seen), large, found)
+                known[key] = found is None
+            large += known[key]
+    return Tried(len(seen), large)
 
 
 def _kinds(told: Told) -> dict[int, str]:
@@ -84,7 +95,7 @@ def _narrow(dtype: str) -> int:
     return 0 if dtype in FLOATS else 2 if dtype == "bool" else 1
 
 
-def _form(terms: Terms, call: Call) -> object:
+def _form(terms: Terms, call: Call, kinds: Mapping[int, str]) -> object:
     """What an equality says, the terms below named by the order in which they come up."""
     names: dict[int, int] = {}
 
@@ -95,50 +106,82 @@ def _form(terms: Terms, call: Call) -> object:
         name = names[ref.id] = len(names)
         term = terms[ref.id]
         if not depth or term.op in FREE:
-            return ref.coef, name, term.shape
+            return ref.coef, name, term.shape, kinds.get(ref.id)
         inner = tuple(of(a, depth - 1) for a in term.args)
         return ref.coef, name, term.op, term.attrs, term.shape, inner
 
+    if not call.op:
+        return _whole_form(terms, (*call.args, call.made), kinds)
     given = tuple(of(a, DEPTH) for a in call.args)
     return call.op, call.attrs, call.dtypes, given, of(call.made, DEPTH + 1)
 
 
+def _whole_form(terms: Terms, refs: Sequence[Ref], kinds: Mapping[int, str]) -> object:
+    """Terms with all that they are made of."""
+    cone = sorted(_cone(terms, (r.id for r in refs)))
+    names = {id: name for name, id in enumerate(cone)}
+
+    def of(given: Iterable[Ref]) -> object:
+        return tuple((r.coef, names[r.id]) for r in given)
+
+    whole = [(id, terms[id]) for id in cone]
+    return of(refs), tuple((t.op, t.attrs, t.shape, of(t.args), kinds.get(id)) for id, t in whole)
+
+
 def _differs(terms: Terms, call: Call, kinds: Mapping[int, str]) -> str | None:
     """How the sides of an equality differ, empty where they do not; None where it is too large."""
-    closed = {a.id for a in call.args} if call.op else set[int]()
+    given = [_said(terms[a.id]) for a in call.args]
+    if not call.op:
+        shared = _cone(terms, [call.args[0].id]) & _cone(terms, [call.made.id])
+        wrong = _wrong(terms, call, kinds, set())
+        if wrong is None and _wrong(terms, call, kinds, shared) == "":
+            return ""
+        return wrong and f"a law of {given}: {wrong}"
+    closed = {a.id for a in call.args}
     for _ in range(LEVELS):
         wrong = _wrong(terms, call, kinds, closed)
-        if wrong is None:
-            return None
-        if len(wrong) < 2:
+        if wrong == "":
             return ""
-        inner = {a.id for i in closed for a in terms[i].args if terms[i].op not in FREE}
-        left = {i for i in closed if terms[i].op in FREE} | inner
-        if left == closed:
-            break
-        closed = left
-    else:
-        return None
-    return f"{call.op or 'a law'} of {[_said(terms[a.id]) for a in call.args]}: {wrong[0]}"
+        known = {i for i in closed if terms[i].op in FREE}
+        opened = closed - known - _cone(terms, [call.made.id]) or closed - known
+        if not opened:
+            return wrong and f"{call.op} of {given}: {wrong}"
+        closed = closed - opened | {a.id for i in opened for a in terms[i].args}
+    return None
 
 
-def _wrong(
-    terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int]
-) -> list[str] | None:
-    """How the sides differ on draws of numbers; None where it is too large, or no draw is one."""
+def _cone(terms: Terms, ids: Iterable[int]) -> set[int]:
+    """All that terms are made of, themselves included."""
+    todo = list(ids)
+    found = set(todo)
+    while todo:
+        todo += (new := {a.id for a in terms[todo.pop()].args} - found)
+        found |= new
+    return found
+
+
+def _wrong(terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int]) -> str | None:
+    """How the sides differ on draws of numbers, empty where they do not; None where it is too
+    large, or no draw is one."""
     wrong, tried = list[str](), 0
+    first = FIRST
+    if not call.op:
+        most = max(math.prod(terms[i].shape) for i in _cone(terms, [call.args[0].id, call.made.id]))
+        first = min(SEEDS, max(FIRST, COMPARED // max(most, 1)))
     for seed in range(SEEDS):
         try:
             why = _tried(terms, call, kinds, closed, seed)
-        except _FractionError:
+        except FractionError:
             continue
         if why is None:
             return None
         tried += 1
         wrong += [why] if why else []
-        if len(wrong) > 1 or tried == DRAWS or (not wrong and tried == FIRST):
+        if len(wrong) > 1 or tried == max(DRAWS, first) or (not wrong and tried == first):
             break
-    return wrong if tried else None
+    if not tried:
+        return None
+    return wrong[0] if len(wrong) > 1 else ""
 
 
 def _said(term: Term) -> str:
@@ -148,147 +191,68 @@ def _said(term: Term) -> str:
 def _tried(
     terms: Terms, call: Call, kinds: Mapping[int, str], closed: set[int], seed: int
 ) -> str | None:
-    numbers = Numbers(terms, kinds, closed, seed)
-    try:
-        with np.errstate(all="ignore"):
-            given = [numbers.of(a) for a in call.args]
-            got = _D.lift(numbers.of(call.made))
-            if call.op == "combine":
-                weights = dict(call.attrs)["weights"]
-                want = sum(
-                    (_scaled(a, w) for a, w in zip(given, weights, strict=True)), np.zeros(())
-                )
-            elif call.op:
-                kind = call.dtypes or ("f32",) * len(given)
-                read = [_as(a, k) for a, k in zip(given, kind, strict=True)]
-                want = _meant(call.op, read, dict(call.attrs))
-            else:
-                (want,) = given
-    except OverflowError:
-        return None
-    want = _D.lift(np.asarray(want))
+    made = terms[call.made.id]
+    with np.errstate(all="ignore"):
+        with suppress(OverflowError):
+            return _compared(call, Whole(terms, kinds, closed, seed), "entry")
+        if _plain(made, call):
+            return ""
+        shape = _shape(terms, call)
+        if made.shape != shape:
+            return f"shape {list(made.shape)}, expected {list(shape)}"
+        if 0 in shape:
+            return ""
+        for count in PLACES:
+            with suppress(OverflowError):
+                return _compared(call, Entries(terms, kinds, closed, seed, shape, count), "place")
+    return None
+
+
+def _compared(call: Call, numbers: Numbers, entry: str) -> str:
+    """How the sides differ, empty where they do not. Raises OverflowError."""
+    got, want = _D.lift(numbers.given(call.made)), _D.lift(np.asarray(_wanted(call, numbers)))
     if want.shape != got.shape:
         return f"shape {list(got.shape)}, expected {list(want.shape)}"
     told = np.isfinite(want)
     if np.allclose(got[told], want[told], rtol=1e-7, atol=1e-9):
         return ""
     at = tuple(int(i) for i in np.argwhere(told & ~np.isclose(got, want, rtol=1e-7, atol=1e-9))[0])
-    return f"entry {list(at)} is {got[at]:.6g}, expected {want[at]:.6g}"
+    return f"{entry} {list(at)} is {got[at]:.6g}, expected {want[at]:.6g}"
 
 
-def _scaled(a: Array, by: Fraction) -> Array:
-    if by.denominator == 1 and a.dtype.kind == "i":
-        return a * by.numerator
-    return _D.lift(a) * float(by)
+def _wanted(call: Call, numbers: Numbers) -> Array:
+    """What the op computes, or the operand itself."""
+    attrs = dict(call.attrs)
+    if call.op == "combine":
+        parts = zip(call.args, attrs["weights"], strict=True)
+        return sum((scaled(numbers.given(a), w) for a, w in parts), np.zeros(()))
+    if call.op:
+        dtypes = call.dtypes or ("f32",) * len(call.args)
+        return numbers.applied(call.op, call.args, dtypes, attrs)
+    return numbers.given(call.args[0])
 
 
-def _as(a: Array, dtype: str) -> Array:
-    """Numbers as an operand of a dtype."""
-    if dtype in FLOATS:
-        return _D.lift(a)
-    if dtype == "bool":
-        return a != 0
-    near = np.rint(a)
-    if np.any(np.isfinite(a) & (abs(a - near) > 1e-6 * np.maximum(1, abs(near)))):
-        raise _FractionError
-    return near.astype(np.int64)
+def _plain(made: Term, call: Call) -> bool:
+    """Whether the term is the op itself, of the same operands."""
+    op = "matmul" if call.op in ("mm", "bmm") else call.op
+    if made.op != op or call.made.coef != 1 or made.args != call.args or made.op == "cast":
+        return False
+    return op == "matmul" or _filled(call.op, named(made)) == _filled(call.op, dict(call.attrs))
 
 
-def _meant(op: str, args: Iterable[Array], attrs: Mapping[str, Any]) -> Array:
-    known = lookup(op)
-    return np.asarray(facets(op).meaning(_D, *args, **known.with_defaults(attrs)))
+def _filled(op: str, attrs: dict[str, object]) -> object:
+    return lookup(op).with_defaults(attrs)
 
 
-class Numbers:
-    """The value of each term, where those that are closed, and inputs, have arbitrary ones.
-
-    Raises OverflowError where that is too much work.
-    """
-
-    def __init__(self, terms: Terms, kinds: Mapping[int, str], closed: set[int], seed: int) -> None:
-        self.terms, self.kinds, self.closed, self.seed = terms, kinds, closed, seed
-        self.left = MOST
-        self.known: dict[int, Array] = {}
-
-    def of(self, ref: Ref) -> Array:
-        todo = [ref.id]
-        while todo:
-            id = todo[-1]
-            term = self.terms[id]
-            free = id in self.closed or term.op in FREE
-            missing = [] if free else [a.id for a in term.args if a.id not in self.known]
-            if missing:
-                todo += missing
-                continue
-            todo.pop()
-            if id not in self.known:
-                self.left -= max(
-                    1, math.prod(term.shape), *map(self._size, () if free else term.args)
-                )
-                if self.left < 0:
-                    raise OverflowError
-                self.known[id] = self._drawn(id, term) if free else self._made(term)
-        return _scaled(self.known[ref.id], ref.coef) if ref.coef != 1 else self.known[ref.id]
-
-    def _size(self, ref: Ref) -> int:
-        return math.prod(self.terms.shape(ref))
-
-    def _drawn(self, id: int, term: Term) -> Array:
-        rng = np.random.default_rng((self.seed, id))
-        kind = self.kinds.get(id, "f32")
-        if kind in FLOATS:
-            return np.asarray(rng.standard_normal(term.shape))
-        return (
-            rng.integers(2, size=term.shape) == 1
-            if kind == "bool"
-            else rng.integers(-1, 5, term.shape)
-        )
-
-    def _made(self, term: Term) -> Array:
-        """What a term means, from what it is made of."""
-        op, shape, attrs = term.op, term.shape, term.attrs
-        args = [self.of(a) for a in term.args]
-        match op:
-            case "ones":
-                return np.ones(shape)
-            case "ramp":
-                return np.arange(shape[0])
-            case "lin":
-                return sum(map(_D.lift, args), np.zeros(()))
-            case "prod":
-                powers = [_D.lift(a) ** k for a, k in zip(args, attrs, strict=True)]
-                return np.asarray(math.prod(powers, start=np.ones(())))
-            case "nought":
-                return np.asarray(_D.lift(args[0]) * 0)
-            case "matmul":
-                return np.matmul(*map(_D.lift, args))
-            case "expand":
-                return np.broadcast_to(args[0], shape)
-            case "reshape":
-                return args[0].reshape(shape)
-            case "cast":
-                whole = attrs[0] not in FLOATS and attrs[0] != "bool"
-                return _as(np.trunc(args[0]) if whole else args[0], attrs[0])
-            case _:
-                index = traits(op).index
-                read = [_as(a, "i64") if i == index else a for i, a in enumerate(args)]
-                if op in ("sum", "amax"):
-                    read = list(map(_D.lift, read))
-                if op == "concat" and not all(map(is_index, read)):
-                    read = list(map(_D.lift, read))
-                return _meant(op, read, _named(term))
-
-
-def _named(term: Term) -> dict[str, Any]:
-    """The attributes of a term by name."""
-    op, attrs, shape = term.op, term.attrs, term.shape
-    if op == "index_add":
-        return {"offset": attrs[0], "size": shape[0]}
-    if op == "put_along":
-        return {"dim": attrs[0], "offset": attrs[1], "size": shape[attrs[0]]}
-    if op == "dropout_mask":
-        names = ("p", "stream", "offset", "strides")
-        return {"shape": shape, **dict(zip(names, attrs, strict=False))}
-    if lookup(op).kind == "map" and attrs and isinstance(attrs[0], tuple):
-        return dict(attrs)
-    return dict(zip(lookup(op).attrs, attrs, strict=False))
+def _shape(terms: Terms, call: Call) -> Shape:
+    """The shape of what an op makes of its operands."""
+    given = [terms.shape(a) for a in call.args]
+    if call.op == "combine":
+        return broadcast(*given)
+    if not call.op:
+        return given[0]
+    dtypes = call.dtypes or ("f32",) * len(given)
+    types = tuple(TensorType(s, t) for s, t in zip(given, dtypes, strict=True))
+    op = lookup(call.op)
+    (made,) = op.types(Site(call.op, types, op.with_defaults(dict(call.attrs)), Mesh(())))
+    return made.shape

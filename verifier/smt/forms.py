@@ -181,7 +181,8 @@ def _as_it_is(instance: Instance) -> Form:
         )
 
     given = tuple(fixed(p.layout.dims) for p in instance.given)
-    return Form(instance, {}, given, fixed(instance.made.layout.dims), dict(instance.attrs))
+    made, attrs = fixed(instance.made.layout.dims), dict(instance.attrs)
+    return Form(instance, {}, given, made, attrs, _coordinates(instance))
 
 
 def _form(instance: Instance) -> Form:
@@ -251,11 +252,17 @@ def _strides(attrs: Mapping[str, Any], made: Tensor) -> tuple[Size, ...]:
     return tuple(out)
 
 
-def _named_coordinates(instance: Instance) -> dict[str, tuple[int, ...]]:
+def _coordinates(instance: Instance) -> dict[str, tuple[int, ...]]:
+    """By mesh dim the coordinates that operands and result are on."""
     found: dict[str, set[int]] = defaultdict(set)
     for piece in (*instance.given, instance.made):
         for name, at in piece.where:
             found[name] |= set(at)
+    return {name: tuple(sorted(at)) for name, at in found.items()}
+
+
+def _named_coordinates(instance: Instance) -> dict[str, tuple[int, ...]]:
+    found = defaultdict(set[int], {n: set(at) for n, at in _coordinates(instance).items()})
     attrs = dict(instance.attrs)
     for key in COORDINATES:
         if key in attrs and "mesh_dim" in attrs:

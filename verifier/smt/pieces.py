@@ -20,7 +20,7 @@ from verifier.kernel.program.types import FLOATS, Mesh
 from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions
 from verifier.refute.evaluate import Values, run_node
-from verifier.refute.scatter import copies, gather, scatter
+from verifier.refute.scatter import copies, gather, piece, scatter
 from verifier.smt import solver as smt
 
 
@@ -59,6 +59,12 @@ def broken(
     for rank, origin in copies(layout, mesh, region):
         if why := differs(results[rank], results[origin], domain, asked):
             return f"ranks {rank} and {origin} hold one piece and disagree: {why}"
+    if not layout.sharded.isdisjoint(name for name, _ in region):
+        if said.shape != layout.global_shape:
+            return f"shape {list(layout.global_shape)}, expected {list(said.shape)}"
+        for rank, at in enumerate(mesh.coords()):
+            if not contains(region, at):  # nothing is said of the entries that it would hold
+                results[rank] = piece(said, layout, at)
     joined = gather(results, layout, mesh, domain, region)
     return differs(joined, said, domain, asked)
 
