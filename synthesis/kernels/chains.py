@@ -122,9 +122,13 @@ class _Chains:
 
     def written(self, node: Node) -> bool:
         own = self.chain.get(node.outputs[0])
-        stack = [node.outputs[0]]
+        stack, seen = [node.outputs[0]], set[str]()
         while stack:
-            value = (self.scope.name, stack.pop())
+            name = stack.pop()
+            if name in seen:  # parts of one value come together in a concat
+                continue
+            seen.add(name)
+            value = (self.scope.name, name)
             if value in self.graph.ends or value in self.kept.values:
                 return True
             for reader in self.graph.readers.get(value, ()):

@@ -74,3 +74,16 @@ def test_parts_of_a_step_add_up(program: Program) -> None:
     found = estimate(program, prices(program, Mesh.of(tp=1), decoder.CLUSTER))
     assert sum(found.parts().values()) == pytest.approx(found.step_s)
     assert found.step_s >= found.device_s
+
+
+def test_parts_that_come_together_again_and_again_are_followed_once() -> None:
+    """A scan written out in place, as a delta rule is: each step is read by two parts of the next,
+    so the paths through n steps are 2^n."""
+    b = Builder("steps")
+    x = b.input("x", decoder.f64(4, 4))
+    y = b.add("exp", x)
+    for _ in range(60):
+        top = b.add("slice", y, dim=0, start=0, stop=2)
+        y = b.add("concat", top, b.add("slice", y, dim=0, start=2, stop=4), dim=0)
+    b.output(b.add("sum", b.add("mul", y, x), dims=(0, 1), keepdim=False), "loss", "loss")
+    assert kernels(b.build()).writes
