@@ -15,7 +15,6 @@ from agent.execution import reason_not_to_run, small
 from agent.machine import peak_memory, versions
 from agent.patching.record import describe
 from agent.report import write_report
-from agent.report.model import Candidate
 from agent.run import Outcome, Run, completed
 from agent.writing import Written, told, write
 from synthesis.emit import ModelFacts, Patch
@@ -69,15 +68,7 @@ def finish(
         before=made.baseline,
         after=made.found.best.estimate,
         stats=verdict.stats,
-        candidates=[
-            Candidate(
-                name=row.name,
-                reason=row.why,
-                step_seconds=row.step_s,
-                memory_bytes=row.memory_bytes,
-            )
-            for row in passed_over(made, tried.failed if tried else {})
-        ],
+        candidates=passed_over(made, tried.failed if tried else {}),
         configuration=strategy.told(job.choice, job.tokens) if job.choice else None,
         versions=versions(),
         seconds=run.seconds,

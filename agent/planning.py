@@ -22,7 +22,8 @@ from synthesis.assign import PlanError, Point
 from synthesis.constraints import WishError, Wishes, show_bytes
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts
-from synthesis.judging import WORDS, Judge, Judgement, PassedOver, Status
+from synthesis.judging import WORDS, Judge, Judgement, Status
+from synthesis.plan import PassedOver
 from synthesis.planner import Asked, Synthesis, space
 from synthesis.scoring import Candidate
 from synthesis.search import ROOM, Search

@@ -274,23 +274,15 @@ def told(chosen: Choice, said: str) -> m.Strategy:
     whole = chosen.proof is not None
     both = [("best of the space", chosen.best)] if whole else []
     both += [(PATCH, chosen.emitted)] if chosen.emitted is not None else []
-    steps = in_time(chosen)
     claim = f"{certified(chosen)}; the patch is within {chosen.gap:.1%} of it." if whole else ""
     return m.Strategy(
         tokens=said,
-        plans=tuple(_row(name, found, steps.get(name)) for name, found in both),
-        front=tuple(_row("", found, None) for found in chosen.front),
+        plans={name: as_json(found) for name, found in both},
+        steps={name: _shown(step) for name, step in in_time(chosen).items()},
+        front=tuple(as_json(found) for found in chosen.front),
         claim=claim[:1].upper() + claim[1:],
         slowed=slowed(chosen),
-        others=tuple(
-            m.Candidate(
-                name=o.name,
-                reason=o.why,
-                step_seconds=o.step_s,
-                memory_bytes=round(o.memory_bytes),
-            )
-            for o in chosen.others
-        ),
+        others=chosen.others,
     )
 
 
@@ -306,25 +298,4 @@ def _shown(step: Step) -> m.StepInTime:
             (s.stage, s.kind, s.name, s.start_s, s.seconds) for s in step.spans if s.stage in kept
         ),
         held=tuple(h for h in step.held if h[0] in kept),
-    )
-
-
-def _row(name: str, found: Priced, step: Step | None) -> m.PricedPlan:
-    low, high = words.band(found.step_s)
-    used = found.price.memory
-    return m.PricedPlan(
-        name=name,
-        plan=words.short(found.plan),
-        seconds=found.step_s,
-        low=low,
-        high=high,
-        mfu=found.price.mfu,
-        bubble=found.price.bubble,
-        exposed=found.price.exposed_comm_s,
-        hidden=found.price.hidden_comm_s,
-        bytes=round(used.total),
-        memory=tuple((f.name, round(getattr(used, f.name))) for f in fields(used)),
-        spent=tuple((text, getattr(found.terms, key)) for key, text in words.TERMS.items()),
-        later=tuple(words.beyond(found.plan)),
-        step=_shown(step) if step is not None else None,
     )

@@ -17,10 +17,10 @@ from synthesis.execute import RunResult
 from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import Cluster
 from synthesis.optimum.linear import within
-from synthesis.plan import Plan
+from synthesis.plan import PassedOver, Plan
 from verifier.checker import Accepted, Result
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Source
+from verifier.kernel.program.types import NOWHERE, Source
 from verifier.refute.search import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
 
@@ -62,7 +62,7 @@ class Findings:
     """None where no language model was asked."""
     tolerance: float = 1e-9
     configuration: m.Strategy | None = None
-    candidates: Sequence[m.Candidate] = ()
+    candidates: Sequence[PassedOver] = ()
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     peak_memory: int | None = None
@@ -111,20 +111,9 @@ def build(found: Findings) -> m.Report:
         assumptions=assumptions(found),
         not_proved=NOT_PROVED,
         plan=tuple(_module_rows(plan, captured)),
-        collectives=tuple(
-            m.Collective(
-                op=use.op,
-                mesh_dim=use.mesh_dim,
-                phase=cast("m.Phase", use.phase),
-                where=use.where,
-                count=use.count,
-                bytes=use.bytes,
-                reason=use.reason,
-            )
-            for use in plan.collectives
-        ),
+        collectives=tuple(plan.collectives),
         memory=m.Memory(
-            _memory(found.before), _memory(found.after), int(found.cluster.device.memory_bytes)
+            found.before.memory, found.after.memory, int(found.cluster.device.memory_bytes)
         ),
         time=_time(found.after, found.cluster, found.plan),
         proof=_proof(found, proof) if proof else None,
@@ -234,7 +223,7 @@ def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:
                 parameters=tuple(params),
                 bytes=whole or None,
                 local_bytes=local or None,
-                source=m.SourceLine(fact.file, fact.line) if fact and fact.line else None,
+                source=Source(fact.file, fact.line) if fact and fact.line else NOWHERE,
                 reason=module.reason,
             )
         )
@@ -254,25 +243,12 @@ def one_of(path: str) -> str:
     return _MANY.sub(lambda found: found[1] or "0", path)
 
 
-def _memory(estimate: Estimate) -> m.MemoryUse:
-    return m.MemoryUse(
-        parameters=estimate.parameters,
-        gradients=estimate.gradients,
-        optimizer=estimate.optimizer,
-        activations=estimate.activations,
-    )
-
-
 def _time(estimate: Estimate, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
-    parts = [
-        m.TimePart(name, seconds, name.removesuffix(" communication") if " comm" in name else None)
-        for name, seconds in estimate.parts().items()
-    ]
     model = f"{cluster.name}; fitted to published measurements"
     least = plan.estimates.get("bound_s")
     if least:
         model += f"; {within(estimate.step_s, least)}"
-    return m.TimeEstimate(tuple(parts), model)
+    return m.TimeEstimate(estimate.parts(), model)
 
 
 def _proof(found: Findings, proof: Proof) -> m.ProofFacts:
@@ -340,7 +316,7 @@ def _execution(found: Findings) -> m.Execution | None:
         agrees=found.ran.max_rel_diff <= found.tolerance,
         world_size=found.ran.ranks,
         tolerance=found.tolerance,
-        differences=tuple(m.Difference(d.name, d.relative, d.kind) for d in found.ran.differences),
+        differences=found.ran.differences,
         dtype="float64",
         seconds=found.ran.seconds,
     )
@@ -360,10 +336,6 @@ def _patch(patch: Patch | None) -> m.Patch | None:
     )
 
 
-def _source(source: Source) -> m.SourceLine | None:
-    return m.SourceLine(source.file, source.line, source.text) if source.file else None
-
-
 def _counterexample(verdict: Counterexample) -> m.Counterexample:
     location = verdict.location or Location("", "", "")
     witness = verdict.witness
@@ -378,10 +350,8 @@ def _counterexample(verdict: Counterexample) -> m.Counterexample:
             expected="",
             got="",
             op=location.text,
-            source=_source(location.source),
-            relations=tuple(
-                m.OperandRelation(f"step {i}", text) for i, text in enumerate(witness.steps)
-            ),
+            source=location.source,
+            relations=tuple((f"step {i}", text) for i, text in enumerate(witness.steps)),
             fixes=verdict.fixes,
         )
     return m.Counterexample(
@@ -394,10 +364,8 @@ def _counterexample(verdict: Counterexample) -> m.Counterexample:
         expected=f"{witness.expected:.9g}",
         got=f"{witness.got:.9g}",
         op=location.text,
-        source=_source(location.source),
-        relations=tuple(
-            m.OperandRelation(f"operand {i}", text) for i, text in enumerate(location.operands)
-        ),
+        source=location.source,
+        relations=tuple((f"operand {i}", text) for i, text in enumerate(location.operands)),
         tensors=tuple(_views(witness.inputs)),
         fixes=verdict.fixes,
         coordinates=dict(witness.rank),
@@ -427,7 +395,7 @@ def _missing(verdict: Unknown) -> m.Missing:
     return m.Missing(
         reason=verdict.reason + (f": {location.reason}" if location else ""),
         op=location.text if location else "",
-        source=_source(location.source) if location else None,
+        source=location.source if location else NOWHERE,
         next_steps=verdict.fixes,
     )
 

@@ -92,8 +92,14 @@ class Estimate:
         return max(self.compute_s, self.host_s) + self.comm_s
 
     @property
+    def memory(self) -> dict[str, int]:
+        """Bytes by what they are for."""
+        kinds = ("parameters", "gradients", "optimizer", "activations")
+        return {kind: getattr(self, kind) for kind in kinds}
+
+    @property
     def memory_bytes(self) -> int:
-        return self.parameters + self.gradients + self.optimizer + self.activations
+        return sum(self.memory.values())
 
 
 @dataclass(frozen=True)

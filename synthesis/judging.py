@@ -9,6 +9,7 @@ from synthesis.assign import Point
 from synthesis.constraints import show_bytes
 from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts, emit
+from synthesis.plan import PassedOver
 from synthesis.planner import Synthesis
 from synthesis.scoring import Candidate, Refusal
 from synthesis.search import ROOM
@@ -188,17 +189,6 @@ def _slower(mine: float, its: float) -> str:
     how = "slower" if ratio > 1 else "faster"
     percent = 100 * abs(ratio - 1)
     return f"a step is {how} by {percent:.1f} %: {its * 1e3:.3f} ms against {mine * 1e3:.3f}"
-
-
-@dataclass(frozen=True, slots=True)
-class PassedOver:
-    """A plan that a search came by and that was not chosen."""
-
-    name: str
-    why: str
-    step_s: float | None = None
-    """None where it was refused before it was priced."""
-    memory_bytes: int | None = None
 
 
 def passed_over(

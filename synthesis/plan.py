@@ -68,6 +68,21 @@ class CollectiveUse:
     """Calls, over all modules that `where` stands for."""
     reason: str = ""
 
+    @property
+    def total(self) -> int:
+        return self.count * self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A plan that was looked at and not chosen."""
+
+    name: str
+    why: str
+    step_s: float | None = None
+    """None where it was refused before it was priced, or where no such plan fits."""
+    memory_bytes: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -1,7 +1,5 @@
 """`summary.json`, `summary.md` and `summary.html` of a batch, from its rows."""
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -199,17 +197,14 @@ def _link(text: str, to: str) -> Marked:
 
 def _html(found: Summary) -> str:
     shown = _legible(found)
-    css = html.stylesheet() + Markup(STYLE)
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     pictures = [draw_times(shown.jobs, width, key) for width, key in ((312.0, "n"), (620.0, "w"))]
-    template = _loaded(html.environment()).get_template("summary.html.j2")
-    return template.render(
-        **_context(shown),
-        css=css,
-        style_hash=f"sha256-{digest}",
+    return html.render(
+        _loaded(html.environment()).get_template("summary.html.j2"),
+        html.stylesheet() + Markup(STYLE),
         worst=worst(shown),
         pictures=pictures if all(pictures) else None,
         size=size,
+        **_context(shown),
     )
 
 

@@ -1,10 +1,18 @@
 """What both renderers derive from a report: the figures up front, warnings, totals, sections."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
-from agent.report.model import Collective, Difference, Report
-from agent.report.text import count, duration, size, small, times
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from agent.report import diff
+from agent.report.model import Report
+from agent.report.text import count, duration, shape, short, size, small, times
+from synthesis.execute import Difference
+from synthesis.plan import CollectiveUse
+from synthesis.strategy.words import TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,39 @@ class Section:
 
 
 WORDS = {"proved": "Proved", "refuted": "Refuted", "unknown": "Unknown"}
+
+
+def environment(filters: dict[str, Callable[..., Any]], **options: Any) -> Environment:
+    """Templates of reports, with the filters of both forms and more."""
+    made = Environment(
+        loader=PackageLoader("agent.report", "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    common = {f.__name__: f for f in (size, duration, count, small, shape, short)}
+    cast("dict[str, Callable[..., Any]]", made.filters).update(common | filters)
+    return made
+
+
+def context(report: Report, most_lines: int) -> dict[str, Any]:
+    """What templates are given; at most so many lines of the diff."""
+    lines = diff.diff_lines(report.patch.diff) if report.patch else ()
+    return {
+        "r": report,
+        "word": WORDS[report.verdict],
+        "sections": sections(report),
+        "stats": stats(report),
+        "alerts": alerts(report),
+        "totals": totals(report.collectives),
+        "differences": ranked(report.execution.differences) if report.execution else (),
+        "diff_lines": lines[:most_lines],
+        "diff_hidden": max(len(lines) - most_lines, 0),
+        "diff_changed": diff.changed(lines),
+        "mesh_names": [dim.name for dim in report.mesh],
+        "terms": TERMS,
+    }
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -55,7 +96,7 @@ def stats(report: Report) -> tuple[Stat, ...]:
         named = " × ".join(f"{d.name} {d.size}" for d in report.mesh)
         out.append(Stat("Ranks", count(ranks), named))
     if report.memory:
-        before, after = report.memory.before.total, report.memory.after.total
+        before, after = (sum(m.values()) for m in (report.memory.before, report.memory.after))
         note = f"{size(before)} on one device"
         if 0 < after < before:
             note = f"{times(before, after)} less than {size(before)}"
@@ -65,7 +106,7 @@ def stats(report: Report) -> tuple[Stat, ...]:
         uses = sum(use.count for use in report.collectives)
         out.append(Stat("Communicated per step", size(moved), f"{count(uses)} collectives"))
     if report.time:
-        spent = sum(p.seconds for p in report.time.parts if p.mesh_dim is not None)
+        spent = sum(s for name, s in report.time.parts.items() if "communication" in name)
         share = spent / report.time.total if report.time.total > 0 else 0.0
         note = f"{share:.0%} communication"
         out.append(Stat("Step, estimated", duration(report.time.total), note))
@@ -83,7 +124,7 @@ def stats(report: Report) -> tuple[Stat, ...]:
 
 def largest(differences: tuple[Difference, ...]) -> float | None:
     """The worst relative difference; nan counts as worst."""
-    values = [d.largest_relative for d in differences]
+    values = [d.relative for d in differences]
     if any(math.isnan(v) for v in values):
         return math.nan
     return max(values, default=None)
@@ -93,7 +134,7 @@ def ranked(differences: tuple[Difference, ...]) -> tuple[Difference, ...]:
     """Worst first, nan before everything."""
 
     def key(difference: Difference) -> float:
-        value = difference.largest_relative
+        value = difference.relative
         return -math.inf if math.isnan(value) else -value
 
     return tuple(sorted(differences, key=key))
@@ -117,7 +158,7 @@ def alerts(report: Report) -> tuple[str, ...]:
     return tuple(out)
 
 
-def totals(collectives: tuple[Collective, ...]) -> tuple[tuple[str, str, int, int], ...]:
+def totals(collectives: tuple[CollectiveUse, ...]) -> tuple[tuple[str, str, int, int], ...]:
     """(mesh dim, phase, number, bytes) in the order they first appear."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for use in collectives:

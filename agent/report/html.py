@@ -4,13 +4,13 @@ import base64
 import hashlib
 from collections.abc import Callable
 from importlib import resources
-from typing import Any, cast
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from agent.report import diff, facts, text
-from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic, parts_of
+from agent.report import facts, text
+from agent.report.drawings.bars import draw_memory, draw_time, draw_traffic
 from agent.report.drawings.block import draw_block, style_class
 from agent.report.drawings.mesh import draw_mesh
 from agent.report.drawings.step import draw_front, draw_step
@@ -24,24 +24,13 @@ NARROW, WIDE = 312.0, 520.0
 
 
 def environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("agent.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Callable[..., Any]] = {
-        "size": text.size,
-        "duration": text.duration,
-        "count": text.count,
-        "small": text.small,
-        "shape": text.shape,
-        "leaf": text.leaf,
-        "style_class": style_class,
-    }
-    cast("dict[str, Callable[..., Any]]", made.filters).update(filters)
-    return made
+    return facts.environment({"leaf": text.leaf, "style_class": style_class}, autoescape=True)
+
+
+def render(template: Template, css: str, **context: Any) -> str:
+    """A page with its style inside, and with a policy that allows that style alone."""
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return template.render(css=css, style_hash=f"sha256-{digest}", **context)
 
 
 def stylesheet() -> Markup:
@@ -52,48 +41,26 @@ def stylesheet() -> Markup:
 def render_html(report: Report) -> str:
     """The whole page. Strings are escaped and their hidden characters made visible."""
     shown = text.legible(report)
-    css = stylesheet()
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    lines = diff.diff_lines(shown.patch.diff) if shown.patch else ()
-    template = environment().get_template("report.html.j2")
-    return template.render(
-        r=shown,
-        css=css,
-        style_hash=f"sha256-{digest}",
-        word=facts.WORDS[shown.verdict],
-        sections=facts.sections(shown),
-        stats=facts.stats(shown),
-        alerts=facts.alerts(shown),
-        totals=facts.totals(shown.collectives),
-        differences=facts.ranked(shown.execution.differences) if shown.execution else (),
-        memory_rows=_memory_rows(shown),
+    return render(
+        environment().get_template("report.html.j2"),
+        stylesheet(),
         pictures=_pictures(shown),
-        diff_lines=lines[:MOST_DIFF_LINES],
-        diff_hidden=max(len(lines) - MOST_DIFF_LINES, 0),
-        diff_changed=diff.changed(lines),
-        mesh_names=[dim.name for dim in shown.mesh],
         most_rows=MOST_ROWS,
+        **facts.context(shown, MOST_DIFF_LINES),
     )
-
-
-def _memory_rows(report: Report) -> list[tuple[str, int, int]]:
-    if report.memory is None:
-        return []
-    before, after = parts_of(report.memory.before), parts_of(report.memory.after)
-    return [(name, was, now) for (name, was), (_, now) in zip(before, after, strict=True)]
 
 
 def _pictures(report: Report) -> dict[str, Markup | None]:
     """Each picture at both widths, wrapped so that the stylesheet can choose."""
     cex, chosen = report.counterexample, report.configuration
-    plans, front = (chosen.plans, chosen.front) if chosen else ((), ())
+    steps, front = (chosen.steps, chosen.front) if chosen else ({}, ())
     draw: dict[str, Callable[[float, str], Markup | None]] = {
         "mesh": lambda width, key: draw_mesh(report.mesh, width, key),
         "block": lambda width, key: draw_block(report, width, key),
         "memory": lambda width, key: draw_memory(report.memory, width, key),
         "traffic": lambda width, key: draw_traffic(facts.totals(report.collectives), width, key),
         "time": lambda width, key: draw_time(report.time, width, key),
-        "step": lambda width, key: draw_step(plans, width, key),
+        "step": lambda width, key: draw_step(steps, width, key),
         "front": lambda width, key: draw_front(front, width, key),
         "tensors": lambda width, key: draw_tensors(cex.tensors, width, key) if cex else None,
     }

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
-from agent.report import diff, facts
+from agent.report import facts
 from agent.report import text as write
-from agent.report.model import ModuleRow, Parameter, Report, SourceLine
+from agent.report.model import ModuleRow, Parameter, Report
 
 MOST_BYTES = 60_000
 """GitHub refuses comments above 65,536 characters."""
@@ -52,22 +52,8 @@ def render_markdown(report: Report) -> str:
 
 
 def _render(report: Report, limits: Limits) -> str:
-    lines = diff.diff_lines(report.patch.diff) if report.patch else ()
-    shown = "\n".join(item.text for item in lines[: limits.diff_lines])
     template = environment(limits).get_template("report.md.j2")
-    page = template.render(
-        r=report,
-        word=facts.WORDS[report.verdict],
-        sections=facts.sections(report),
-        stats=facts.stats(report),
-        alerts=facts.alerts(report),
-        totals=facts.totals(report.collectives),
-        worst=facts.ranked(report.execution.differences) if report.execution else (),
-        diff_shown=shown,
-        diff_hidden=max(len(lines) - limits.diff_lines, 0),
-        diff_changed=diff.changed(lines),
-        mesh_names=[dim.name for dim in report.mesh],
-    )
+    page = template.render(facts.context(report, limits.diff_lines))
     return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
 
 
@@ -97,23 +83,9 @@ def environment(limits: Limits) -> Environment:
     def row(values: Iterable[Any]) -> Marked:
         return Marked("| " + " | ".join(finalize(value) for value in values) + " |")
 
-    made = Environment(
-        loader=PackageLoader("agent.report", "templates"),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,
-    )
     filters: dict[str, Callable[..., Any]] = {
-        "size": write.size,
-        "duration": write.duration,
-        "count": write.count,
-        "small": write.small,
-        "shape": write.shape,
         "number": write.number,
         "parameters": parameters,
-        "place": place,
         "few": few,
         "rest": rest,
         "row": row,
@@ -122,12 +94,7 @@ def environment(limits: Limits) -> Environment:
         "cell": short_cell,
         "block": block,
     }
-    cast("dict[str, Callable[..., Any]]", made.filters).update(filters)
-    return made
-
-
-def place(at: SourceLine | None) -> str:
-    return at.short if at else ""
+    return facts.environment(filters, finalize=finalize)
 
 
 def rule(columns: int) -> Marked:

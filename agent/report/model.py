@@ -5,29 +5,12 @@ what is there. Strings may hold anything found in a user's source: the renderers
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-VerdictWord = Literal["proved", "refuted", "unknown"]
-Phase = Literal["forward", "backward"]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A place in the owner's code."""
-
-    file: str
-    line: int
-    text: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    @property
-    def short(self) -> str:
-        """The last two parts of a long path."""
-        parts = self.file.split("/")
-        long = len(self.file) > 40 and len(parts) > 2
-        return f"…/{'/'.join(parts[-2:])}:{self.line}" if long else str(self)
+from agent.events import DecidedWord
+from synthesis.execute import Difference
+from synthesis.plan import CollectiveUse, PassedOver
+from verifier.kernel.program.types import NOWHERE, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,67 +51,29 @@ class ModuleRow:
     """Parameters of this module as a whole, all repetitions counted."""
     local_bytes: int | None = None
     """What one rank stores of them."""
-    source: SourceLine | None = None
+    source: Source = NOWHERE
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    op: str
-    mesh_dim: str
-    phase: Phase
-    where: str
-    """Module path it stands at."""
-    count: int
-    """In one step."""
-    bytes: int
-    """Of the whole tensor, each time."""
-    reason: str = ""
-
-    @property
-    def total(self) -> int:
-        return self.count * self.bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUse:
-    """Bytes on one device."""
-
-    parameters: int = 0
-    gradients: int = 0
-    optimizer: int = 0
-    activations: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.parameters + self.gradients + self.optimizer + self.activations
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    before: MemoryUse
-    after: MemoryUse
+    """Bytes on one device, by what they are for."""
+
+    before: dict[str, int]
+    after: dict[str, int]
     capacity: int | None = None
     """What a device of the described cluster holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimePart:
-    name: str
-    seconds: float
-    mesh_dim: str | None = None
-    """None for compute."""
-
-
-@dataclass(frozen=True, slots=True)
 class TimeEstimate:
-    parts: tuple[TimePart, ...]
+    parts: dict[str, float]
     model: str = ""
     """Where the numbers come from: the cluster described, calibrated or not."""
 
     @property
     def total(self) -> float:
-        return sum(part.seconds for part in self.parts)
+        return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,15 +101,6 @@ class RefuterFacts:
     result: str
     prime: str = ""
     seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One tensor of the executed patch against one process."""
-
-    name: str
-    largest_relative: float
-    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,18 +131,6 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A plan that was considered and not taken."""
-
-    name: str
-    reason: str
-    """Why not."""
-    step_seconds: float | None = None
-    """None where it was refused before it was priced."""
-    memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepInTime:
     """When some stages of a plan do what."""
 
@@ -223,51 +147,22 @@ class StepInTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PricedPlan:
-    """A whole training configuration and its price, for the tokens of one optimizer step."""
-
-    name: str
-    """"best of the space", "this patch"."""
-    plan: str
-    """In one line."""
-    seconds: float
-    low: float
-    high: float
-    mfu: float
-    bubble: float
-    exposed: float
-    """Seconds of exchange that nothing hides."""
-    hidden: float
-    bytes: int
-    memory: tuple[tuple[str, int], ...] = ()
-    """Kind to bytes."""
-    spent: tuple[tuple[str, float], ...] = ()
-    """What the seconds are for."""
-    later: tuple[str, ...] = ()
-    """What of it no patch does yet."""
-    step: StepInTime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """How the whole training configuration was chosen."""
 
     tokens: str
     """For which it is priced."""
-    plans: tuple[PricedPlan, ...]
+    plans: dict[str, dict[str, Any]]
+    """"best of the space", "this patch": as the event of the choice has it."""
     claim: str = ""
     """What is certified."""
     slowed: str = ""
     """That fewer devices would be faster."""
-    front: tuple[PricedPlan, ...] = ()
+    steps: dict[str, StepInTime] = field(default_factory=dict[str, StepInTime])
+    """Those of `plans` whose schedules are generated, in time."""
+    front: tuple[dict[str, Any], ...] = ()
     """The fastest plans with less and less memory; empty where the mesh was given."""
-    others: tuple[Candidate, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OperandRelation:
-    name: str
-    inferred: str
+    others: tuple[PassedOver, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,8 +188,9 @@ class Counterexample:
     expected: str
     got: str
     op: str
-    source: SourceLine | None = None
-    relations: tuple[OperandRelation, ...] = ()
+    source: Source = NOWHERE
+    relations: tuple[tuple[str, str], ...] = ()
+    """Operand, and what it was inferred to be."""
     tensors: tuple[TensorView, ...] = ()
     fixes: tuple[str, ...] = ()
     """Edits after which every output is right."""
@@ -307,7 +203,7 @@ class Missing:
 
     reason: str
     op: str = ""
-    source: SourceLine | None = None
+    source: Source = NOWHERE
     next_steps: tuple[str, ...] = ()
 
 
@@ -348,7 +244,7 @@ class ModelUse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     title: str
-    verdict: VerdictWord
+    verdict: DecidedWord
     headline: str
     """One line below the verdict."""
     patch_standing: str = ""
@@ -368,7 +264,7 @@ class Report:
     not_proved: tuple[str, ...] = ()
     plan: tuple[ModuleRow, ...] = ()
     """In the order the forward pass runs them; the drawing of the block reads it so."""
-    collectives: tuple[Collective, ...] = ()
+    collectives: tuple[CollectiveUse, ...] = ()
     memory: Memory | None = None
     time: TimeEstimate | None = None
     proof: ProofFacts | None = None
@@ -377,7 +273,7 @@ class Report:
     patch: Patch | None = None
     obligations: tuple[str, ...] = ()
     """What the caller of the patched model must see to."""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[PassedOver, ...] = ()
     """Rejected plans."""
     counterexample: Counterexample | None = None
     missing: Missing | None = None

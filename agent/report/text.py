@@ -5,6 +5,8 @@ import math
 import unicodedata
 from typing import Any, cast
 
+from verifier.kernel.program.types import Source
+
 HIDING = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that change how other text is shown, or are not shown themselves."""
 
@@ -82,6 +84,13 @@ def times(before: float, after: float) -> str:
 
 def shape(extents: tuple[int, ...]) -> str:
     return "[" + ", ".join(map(str, extents)) + "]"
+
+
+def short(at: Source) -> str:
+    """`file:line`, the last two parts of a long path."""
+    parts = at.file.split("/")
+    long = len(at.file) > 40 and len(parts) > 2
+    return f"{'…/' + '/'.join(parts[-2:]) if long else at.file}:{at.line}" if at.file else ""
 
 
 def number(value: float) -> str:

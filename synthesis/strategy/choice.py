@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from synthesis.plan import PassedOver
 from synthesis.price.memory import Memory
 from synthesis.price.plan import Plan
 from synthesis.price.reading import PriceError
@@ -52,17 +53,6 @@ class Priced:
 
 
 @dataclass(frozen=True)
-class Other:
-    """A plan that was not taken: slower, or too large."""
-
-    name: str
-    why: str
-    step_s: float | None = None
-    """None where no plan with these degrees fits."""
-    memory_bytes: float = 0.0
-
-
-@dataclass(frozen=True)
 class Choice:
     """What was chosen for a model on a cluster, and from how many."""
 
@@ -70,7 +60,7 @@ class Choice:
     best: Priced
     emitted: Priced | None
     """What the patch does; None where no patch was asked for or none fits."""
-    others: tuple[Other, ...] = ()
+    others: tuple[PassedOver, ...] = ()
     quicker: Priced | None = None
     """What would take less time for the same tokens: fewer devices, or another mesh."""
     front: tuple[Priced, ...] = ()
@@ -191,7 +181,7 @@ def quicker(space: Space, step_s: float, most: int) -> Priced | None:
 
 def _others(
     space: Space, search: Search, ranked: Iterator[Found], best: Priced, first: Found
-) -> Iterator[Other]:
+) -> Iterator[PassedOver]:
     """Faster ones that do not fit, then the next best: one of each choice of degrees."""
     bounds = {r: search.least(r) for r in search.too_large if r.micro_batch == 1}
     seen = {first.region.degrees}
@@ -202,13 +192,13 @@ def _others(
             seen.add(region.degrees)
             least = search.too_large[region]
             name = degrees(space.plan(region))
-            yield Other(name, too_large(least, space.memory_bytes), None, least.total)
+            yield PassedOver(name, too_large(least, space.memory_bytes), None, round(least.total))
     for found in ranked:
         if found.region.degrees not in seen:
             seen.add(found.region.degrees)
             other = priced(space, found.plan)
             used = other.price.memory.total
-            yield Other(short(other.plan), slower(other, best), other.step_s, used)
+            yield PassedOver(short(other.plan), slower(other, best), other.step_s, round(used))
         if len(seen) > NEXT:
             break
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.report import Report, write_report
-from agent.report.model import Difference, Memory, MemoryUse, MeshDim
+from agent.report.model import Memory, MeshDim
+from synthesis.execute import Difference
 from tests.report import failures, samples
 from tests.report.chromium import NAMES, Chromium
 from tests.report.hostile import poisoned
@@ -32,13 +33,13 @@ def large() -> Report:
         ),
         plan=base.plan * 6,
         memory=Memory(
-            MemoryUse(
+            samples.memory(
                 parameters=812 * GIB,
                 gradients=812 * GIB,
                 optimizer=4872 * GIB,
                 activations=913 * GIB,
             ),
-            MemoryUse(
+            samples.memory(
                 parameters=25 * GIB, gradients=25 * GIB, optimizer=10 * GIB, activations=9 * GIB
             ),
             80 * GIB,
@@ -46,7 +47,7 @@ def large() -> Report:
         execution=replace(
             base.execution,
             agrees=False,
-            differences=(Difference("logits", float("nan"), "output"),),
+            differences=(Difference("output", "logits", float("nan"), 0.0),),
         ),
     )
 

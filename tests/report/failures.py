@@ -6,19 +6,18 @@ from agent.report.model import (
     Counterexample,
     MeshDim,
     Missing,
-    OperandRelation,
     RefuterFacts,
     Report,
     Reproduce,
-    SourceLine,
     TensorView,
 )
+from verifier.kernel.program.types import Source
 
 VERSIONS = {"shardproof": "0.1.0", "python": "3.11.7"}
 
 
 def refuted() -> Report:
-    source = SourceLine("examples/mlp.py", 14, "        y = h @ self.w2")
+    source = Source("examples/mlp.py", 14, text="        y = h @ self.w2")
     command = "shardproof verify examples/mlp.py:MLP --parallel examples/mlp_tp.py --mesh tp=2"
     return Report(
         title="MLP on tp = 2",
@@ -43,9 +42,9 @@ def refuted() -> Report:
             op="%5 = matmul %3, %4",
             source=source,
             relations=(
-                OperandRelation("%3 (h)", "Shard(1)"),
-                OperandRelation("%4 (w2)", "Shard(0)"),
-                OperandRelation("%5 (y)", "Partial(sum)"),
+                ("%3 (h)", "Shard(1)"),
+                ("%4 (w2)", "Shard(0)"),
+                ("%5 (y)", "Partial(sum)"),
             ),
             tensors=(
                 TensorView(name="h", shape=(2, 2), values=(1, 1, 0, 0)),
@@ -76,10 +75,10 @@ def unknown() -> Report:
         missing=Missing(
             reason="aten.cumsum.default has no rule: nothing can be said about what depends on it.",
             op="aten.cumsum.default(x, dim=-1)",
-            source=SourceLine(
+            source=Source(
                 "transformers/models/mamba/modeling_mamba.py",
                 412,
-                "cumulative = torch.cumsum(scores, dim=-1)",
+                text="cumulative = torch.cumsum(scores, dim=-1)",
             ),
             next_steps=(
                 'Add the op: CONTRIBUTING.md, "add an op"',

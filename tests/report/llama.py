@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import cast
 
-from agent.report.model import Collective, ModuleRow, Parameter, Phase, SourceLine
+from agent.report.model import ModuleRow, Parameter
+from synthesis.plan import CollectiveUse
+from verifier.kernel.program.types import Source
 
 FILE = "transformers/models/llama/modeling_llama.py"
 HIDDEN, FFN, VOCAB, LAYERS, KV = 64, 176, 512, 4, 32
@@ -89,21 +90,21 @@ def _module(line: str) -> ModuleRow:
         parameters=(Parameter("weight", shape, {"dp": "Shard(0)", "tp": tp}, "f32"),),
         bytes=whole,
         local_bytes=whole // (2 if tp == "Replicate" else 4),
-        source=SourceLine(FILE, int(number), text),
+        source=Source(FILE, int(number), text=text),
         reason=reason,
     )
 
 
-def collectives() -> tuple[Collective, ...]:
+def collectives() -> tuple[CollectiveUse, ...]:
     return tuple(_collective(line) for line in COLLECTIVES.strip().split("\n"))
 
 
-def _collective(line: str) -> Collective:
+def _collective(line: str) -> CollectiveUse:
     op, mesh_dim, phase, where, count, size, reason = line.split("|")
-    return Collective(
+    return CollectiveUse(
         op=op,
         mesh_dim=mesh_dim,
-        phase=cast("Phase", phase),
+        phase=phase,
         where=where,
         count=int(count),
         bytes=int(size),

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from agent.report.model import (
-    Candidate,
     Capture,
-    Difference,
     Execution,
     Memory,
-    MemoryUse,
     MeshDim,
     Patch,
     ProofFacts,
@@ -16,8 +13,9 @@ from agent.report.model import (
     Report,
     Reproduce,
     TimeEstimate,
-    TimePart,
 )
+from synthesis.execute import Difference
+from synthesis.plan import PassedOver
 from tests.report import llama
 
 VERSIONS = {"shardproof": "0.1.0", "python": "3.11.7"}
@@ -64,6 +62,10 @@ DIFF = '''\
 HIDDEN, FFN, VOCAB, LAYERS, KV = llama.HIDDEN, llama.FFN, llama.VOCAB, llama.LAYERS, llama.KV
 
 
+def memory(parameters: int, gradients: int, optimizer: int, activations: int) -> dict[str, int]:
+    return dict(locals())
+
+
 def proved() -> Report:
     weights = 4 * (
         2 * VOCAB * HIDDEN + LAYERS * (2 * HIDDEN**2 + 2 * KV * HIDDEN + 3 * HIDDEN * FFN)
@@ -105,10 +107,10 @@ def proved() -> Report:
         plan=llama.modules(),
         collectives=llama.collectives(),
         memory=Memory(
-            MemoryUse(
+            memory(
                 parameters=weights, gradients=weights, optimizer=2 * weights, activations=1_320_000
             ),
-            MemoryUse(
+            memory(
                 parameters=weights // 4,
                 gradients=weights // 4,
                 optimizer=weights // 2,
@@ -117,11 +119,7 @@ def proved() -> Report:
             80 * 2**30,
         ),
         time=TimeEstimate(
-            (
-                TimePart("compute", 0.000212),
-                TimePart("tp communication", 0.000141, "tp"),
-                TimePart("dp communication", 0.000063, "dp"),
-            ),
+            {"compute": 0.000212, "tp communication": 0.000141, "dp communication": 0.000063},
             "Roofline compute and alpha-beta collectives on one node of 8 × H100 80 GB; published "
             "figures, not calibrated on this machine.",
         ),
@@ -159,14 +157,16 @@ def proved() -> Report:
             dtype="f64",
             seconds=11.4,
             differences=(
-                Difference("logits", 3.1e-15, "output"),
-                Difference("loss", 0.0, "loss"),
+                Difference("output", "logits", 3.1e-15, 0.0),
+                Difference("loss", "loss", 0.0, 0.0),
                 *(
-                    Difference(name, (1 + i) * 1.7e-15, "gradient")
+                    Difference("gradient", name, (1 + i) * 1.7e-15, 0.0)
                     for i, name in enumerate(gradients)
                 ),
                 *(
-                    Difference(f"model.layers.{i}.mlp.{n}.weight", (2 + i) * 0.9e-15, "gradient")
+                    Difference(
+                        "gradient", f"model.layers.{i}.mlp.{n}.weight", (2 + i) * 0.9e-15, 0.0
+                    )
                     for i in range(LAYERS)
                     for n in ("gate_proj", "up_proj", "down_proj")
                 ),
@@ -185,21 +185,21 @@ def proved() -> Report:
             "Give every rank of one tp group the same batch, and each dp coordinate its own rows",
         ),
         candidates=(
-            Candidate(
+            PassedOver(
                 name="tp = 2 without sequence parallel",
-                reason="Proved, 9 % slower: activations between blocks are replicated.",
-                step_seconds=0.000453,
+                why="Proved, 9 % slower: activations between blocks are replicated.",
+                step_s=0.000453,
                 memory_bytes=1_210_000,
             ),
-            Candidate(
+            PassedOver(
                 name="tp = 4",
-                reason="Proved, 31 % slower: 4 kv heads leave one per rank, with short messages.",
-                step_seconds=0.000545,
+                why="Proved, 31 % slower: 4 kv heads leave one per rank, with short messages.",
+                step_s=0.000545,
                 memory_bytes=1_050_000,
             ),
-            Candidate(
+            PassedOver(
                 name="o_proj row without reduction",
-                reason="Pending sum reaches the residual; rank 0 has 1 where one device has 2.",
+                why="Pending sum reaches the residual; rank 0 has 1 where one device has 2.",
             ),
         ),
         capture=Capture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from dataclasses import replace
 
 import pytest
@@ -14,18 +15,15 @@ from agent.report.drawings.mesh import draw_mesh
 from agent.report.drawings.step import draw_front, draw_step
 from agent.report.drawings.tensors import draw_tensors
 from agent.report.model import (
-    Collective,
     Memory,
-    MemoryUse,
     MeshDim,
     ModuleRow,
     Parameter,
-    PricedPlan,
     StepInTime,
     TensorView,
     TimeEstimate,
-    TimePart,
 )
+from synthesis.plan import CollectiveUse
 from tests.report import failures, samples
 
 
@@ -54,7 +52,7 @@ def test_collective_of_a_container_stands_after_its_last_module() -> None:
 
 def test_collectives_over_a_data_dim_belong_to_parameters() -> None:
     row = ModuleRow(path="h.*.up", style="column", parameters=(Parameter("w", (2, 2)),))
-    use = Collective(
+    use = CollectiveUse(
         op="reduce_scatter", mesh_dim="dp", phase="backward", where="h.*.up", count=1, bytes=1
     )
     flow = flow_of((row,), (use,), (MeshDim("dp", 2, "", True, True),))
@@ -65,7 +63,7 @@ def test_collectives_over_a_data_dim_belong_to_parameters() -> None:
 def test_equal_collectives_at_one_place_share_a_pill() -> None:
     base = samples.proved()
     row = ModuleRow(path="h.*.down", style="row", parameters=(Parameter("w", (2, 2)),))
-    use = Collective(
+    use = CollectiveUse(
         op="all_reduce", mesh_dim="tp", phase="forward", where="h.*.down", count=1, bytes=1024
     )
     drawn = draw_block(replace(base, plan=(row,), collectives=(use, use)), 520, "k")
@@ -87,7 +85,9 @@ def test_every_collective_is_drawn_once() -> None:
     ("style", "expected"), [("column", "input"), ("fused_column", "input"), ("row", "output")]
 )
 def test_side_follows_from_the_style(style: str, expected: str) -> None:
-    use = Collective(op="all_reduce", mesh_dim="tp", phase="forward", where="m", count=1, bytes=1)
+    use = CollectiveUse(
+        op="all_reduce", mesh_dim="tp", phase="forward", where="m", count=1, bytes=1
+    )
     assert side(use, [ModuleRow(path="m", style=style)]) == expected
 
 
@@ -133,18 +133,18 @@ def test_mesh_piece_follows_the_coordinates() -> None:
 
 
 def test_nothing_to_draw_gives_no_picture() -> None:
-    empty = Memory(MemoryUse(), MemoryUse())
+    empty = Memory({}, {})
     assert draw_mesh((), 520, "k") is None
     assert draw_memory(None, 520, "k") is None
     assert draw_memory(empty, 520, "k") is None
-    assert draw_time(TimeEstimate(()), 520, "k") is None
+    assert draw_time(TimeEstimate({}), 520, "k") is None
     assert draw_traffic((), 520, "k") is None
     assert draw_tensors((), 520, "k") is None
     assert draw_block(failures.unknown(), 520, "k") is None
 
 
 def test_memory_bars_share_one_scale() -> None:
-    memory = Memory(MemoryUse(parameters=400), MemoryUse(parameters=100))
+    memory = Memory({"parameters": 400}, {"parameters": 100})
     drawn = draw_memory(memory, 412, "k")
     assert drawn is not None
     widths = [float(w) for w in re.findall(r'width="([\d.]+)"[^>]*class="c0"', drawn)]
@@ -152,7 +152,7 @@ def test_memory_bars_share_one_scale() -> None:
 
 
 def test_time_parts_fill_the_bar() -> None:
-    time = TimeEstimate((TimePart("compute", 3.0), TimePart("tp", 1.0, "tp")))
+    time = TimeEstimate({"compute": 3.0, "tp communication": 1.0})
     assert texts(draw_time(time, 400, "k")) == ["75%", "25%"]
 
 
@@ -164,11 +164,8 @@ def test_scalar_and_wide_tensors_are_drawn() -> None:
     assert texts(drawn).count("…") == 15
 
 
-def priced(name: str, seconds: float, used: int, step: StepInTime | None = None) -> PricedPlan:
-    return PricedPlan(
-        name=name, plan=f"{name} in short", seconds=seconds, low=seconds, high=seconds, mfu=0.4,
-        bubble=0.1, exposed=0.1, hidden=0.1, bytes=used, step=step,
-    )  # fmt: skip
+def priced(name: str, seconds: float, used: int) -> dict[str, Any]:
+    return {"text": f"{name} in short", "step_s": seconds, "memory_bytes": used}
 
 
 def test_a_step_has_a_row_for_each_stage_and_a_mark_for_each_span() -> None:
@@ -176,13 +173,12 @@ def test_a_step_has_a_row_for_each_stage_and_a_mark_for_each_span() -> None:
              (1, "backward", "B0", 2.0, 2.0), (0, "backward", "B0", 4.0, 2.0))  # fmt: skip
     held = ((0, 0.0, 5.0), (0, 6.0, 1.0), (1, 1.0, 3.0))
     step = StepInTime(stages=2, drawn=1, micro_batches=8, spans=spans, held=held)
-    plans = [priced("best", 6.0, 10, step), priced("no schedule", 7.0, 10)]
-    svg = draw_step(plans, 520, "s")
+    svg = draw_step({"best": step}, 520, "s")
     assert svg is not None
     assert svg.count("<rect") == len(spans) + 2
     assert texts(svg)[:4] == ["best", "6 s, 1 of 8 micro-batches", "stage 0", "stage 1"]
     assert svg.count('class="level"') == 2
-    assert draw_step(plans[1:], 520, "s") is None
+    assert draw_step({}, 520, "s") is None
 
 
 def test_front_has_a_point_for_each_plan_and_its_ends_in_figures() -> None:

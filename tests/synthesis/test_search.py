@@ -10,8 +10,8 @@ from benchmarks.expert import EXPERTS, compare
 from synthesis.assign import PlanError
 from synthesis.constraints import show_bytes
 from synthesis.hardware import Cluster
-from synthesis.judging import PassedOver, costs, passed_over
-from synthesis.plan import Plan, from_json, table, to_json
+from synthesis.judging import costs, passed_over
+from synthesis.plan import PassedOver, Plan, from_json, table, to_json
 from synthesis.planner import Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.search import ROOM, search

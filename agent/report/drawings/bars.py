@@ -2,32 +2,27 @@
 
 from markupsafe import Markup
 
-from agent.report.model import Memory, MemoryUse, TimeEstimate
+from agent.report.model import Memory, TimeEstimate
 from agent.report.svg import MONO, box, canvas, label, line, picture
 from agent.report.text import duration, size
-
-CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
-
-
-def parts_of(use: MemoryUse) -> list[tuple[str, int]]:
-    return [(name, getattr(use, name)) for name in CATEGORIES]
 
 
 def draw_memory(memory: Memory | None, width: float, key: str) -> Markup | None:
     """Two bars on one scale; a dashed line where the device is full, when that is in sight."""
-    if memory is None or memory.before.total <= 0:
+    before, after = (sum(m.values()) for m in (memory.before, memory.after)) if memory else (0, 0)
+    if memory is None or before <= 0:
         return None
     drawn = canvas(width)
     capacity = memory.capacity or 0
-    most = max(memory.before.total, memory.after.total)
+    most = max(before, after)
     shows_line = 0 < capacity <= 4 * most
     scale = (width - 12) / max(most, capacity * 1.02 if shows_line else 0)
     y = 0.0
     for name, use in (("one device", memory.before), ("each rank of the plan", memory.after)):
         drawn.add(label(0, y + 12, name, "strong"))
-        drawn.add(label(width, y + 12, size(use.total), "mono", "end", size=11.5))
+        drawn.add(label(width, y + 12, size(sum(use.values())), "mono", "end", size=11.5))
         x = 0.0
-        for index, (part, amount) in enumerate(parts_of(use)):
+        for index, (part, amount) in enumerate(use.items()):
             if amount > 0:
                 tip = f"{part}: {size(amount)}"
                 drawn.add(box(x, y + 19, max(amount * scale, 1.5), 18, f"c{index}", 1.5, tip))
@@ -42,11 +37,9 @@ def draw_memory(memory: Memory | None, width: float, key: str) -> Markup | None:
         y += 14
     told = "; ".join(
         f"{part} {size(was)} before, {size(now)} after"
-        for (part, was), (_, now) in zip(
-            parts_of(memory.before), parts_of(memory.after), strict=True
-        )
+        for (part, was), now in zip(memory.before.items(), memory.after.values(), strict=True)
     )
-    title = f"Memory: {size(memory.before.total)} before, {size(memory.after.total)} per rank after"
+    title = f"Memory: {size(before)} before, {size(after)} per rank after"
     return picture(drawn, y - 8, key, title, told)
 
 
@@ -55,15 +48,15 @@ def draw_time(time: TimeEstimate | None, width: float, key: str) -> Markup | Non
     if time is None or time.total <= 0:
         return None
     drawn, x = canvas(width), 0.0
-    for index, part in enumerate(time.parts):
-        span = width * part.seconds / time.total
-        share = f"{part.seconds / time.total:.0%}"
-        tip = f"{part.name}: {duration(part.seconds)}, {share}"
+    for index, (name, seconds) in enumerate(time.parts.items()):
+        span = width * seconds / time.total
+        share = f"{seconds / time.total:.0%}"
+        tip = f"{name}: {duration(seconds)}, {share}"
         drawn.add(box(x, 0, max(span - 1, 1.0), 22, f"t{min(index, 4)}", 1.5, tip))
         if span > 34:
             drawn.add(label(x + span / 2, 15, share, f"on-t{min(index, 4)}", "middle"))
         x += span
-    told = "; ".join(f"{part.name} {duration(part.seconds)}" for part in time.parts)
+    told = "; ".join(f"{name} {duration(seconds)}" for name, seconds in time.parts.items())
     return picture(drawn, 23, key, f"Estimated time of one step: {duration(time.total)}", told)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from agent.report.drawings.flow import Flow, Stage, flow_of
-from agent.report.model import Collective, MeshDim, Parameter, Report
+from agent.report.model import MeshDim, Parameter, Report
 from agent.report.svg import MONO, Canvas, arrow, box, canvas, element, label, line, picture
 from agent.report.text import leaf, size
+from synthesis.plan import CollectiveUse
 
 BOX, PILL, MARGIN = 40.0, 19.0, 10.0
 LANE = 0.225
@@ -109,20 +110,20 @@ def _gap(drawn: Canvas, before: Stage | None, stage: Stage | None, y: float) -> 
     return y + height
 
 
-def _pill_rows(uses: Iterable[Collective]) -> int:
+def _pill_rows(uses: Iterable[CollectiveUse]) -> int:
     return max(len(_merged(uses, "forward")), len(_merged(uses, "backward")))
 
 
-def _merged(uses: Iterable[Collective], phase: str) -> list[tuple[Collective, ...]]:
+def _merged(uses: Iterable[CollectiveUse], phase: str) -> list[tuple[CollectiveUse, ...]]:
     """Those of one direction, the same operation over the same mesh dim together."""
-    alike: dict[tuple[str, str], tuple[Collective, ...]] = {}
+    alike: dict[tuple[str, str], tuple[CollectiveUse, ...]] = {}
     for use in uses:
         if use.phase == phase:
             alike[use.op, use.mesh_dim] = (*alike.get((use.op, use.mesh_dim), ()), use)
     return list(alike.values())
 
 
-def _pills(drawn: Canvas, uses: tuple[Collective, ...], y: float) -> float:
+def _pills(drawn: Canvas, uses: tuple[CollectiveUse, ...], y: float) -> float:
     down, up = _lanes(drawn.width)
     room = min(2 * down, up - down - _middle(drawn.width)) - 6
     for phase, x, cls in (("forward", down, "fw"), ("backward", up, "bw")):
@@ -132,7 +133,7 @@ def _pills(drawn: Canvas, uses: tuple[Collective, ...], y: float) -> float:
 
 
 def _pill(
-    drawn: Canvas, alike: tuple[Collective, ...], x: float, y: float, room: float, cls: str
+    drawn: Canvas, alike: tuple[CollectiveUse, ...], x: float, y: float, room: float, cls: str
 ) -> None:
     short = f"{alike[0].op} {alike[0].mesh_dim}"
     full = f"{short} {size(sum(use.bytes for use in alike))}"

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from agent.report.model import Collective, MeshDim, ModuleRow
+from agent.report.model import MeshDim, ModuleRow
+from synthesis.plan import CollectiveUse
 
 MOST_STAGES = 40
 
@@ -16,14 +17,14 @@ class Stage:
     rows: tuple[ModuleRow, ...]
     frame: str
     """Path of the repeated block around them, "" outside."""
-    entering: tuple[Collective, ...] = ()
-    leaving: tuple[Collective, ...] = ()
+    entering: tuple[CollectiveUse, ...] = ()
+    leaving: tuple[CollectiveUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
     stages: tuple[Stage, ...]
-    of_frame: dict[str, tuple[Collective, ...]]
+    of_frame: dict[str, tuple[CollectiveUse, ...]]
     """Frame to the collectives on its parameters; "" is what stands at no module."""
     hidden: int
     """Modules beyond what fits."""
@@ -31,7 +32,7 @@ class Flow:
 
 def flow_of(
     plan: tuple[ModuleRow, ...],
-    collectives: tuple[Collective, ...],
+    collectives: tuple[CollectiveUse, ...],
     mesh: tuple[MeshDim, ...] = (),
 ) -> Flow:
     """Only modules that own parameters are drawn; a collective at another module (a container) goes
@@ -43,7 +44,7 @@ def flow_of(
             stages[-1] = replace(stages[-1], rows=(*stages[-1].rows, row))
         else:
             stages.append(Stage((row,), frame_of(row.path)))
-    of_frame: dict[str, tuple[Collective, ...]] = {}
+    of_frame: dict[str, tuple[CollectiveUse, ...]] = {}
     data = {dim.name for dim in mesh if dim.data}
     for use in collectives:
         index = None if use.mesh_dim in data else _stage_of(stages, use.where)
@@ -64,7 +65,7 @@ def frame_of(path: str) -> str:
     return found[0] if found else ""
 
 
-def side(use: Collective, plan: Iterable[ModuleRow]) -> str:
+def side(use: CollectiveUse, plan: Iterable[ModuleRow]) -> str:
     """Where the collective stands at its module. A column-split module communicates at its input
     (in the backward pass the gradient of it), others at their output."""
     styles = {row.path: row.style for row in plan}

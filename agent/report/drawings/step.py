@@ -1,10 +1,11 @@
 """A step of each plan in time with the memory it holds, and the front of time against memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
-from agent.report.model import PricedPlan, StepInTime
+from agent.report.model import StepInTime
 from agent.report.svg import Canvas, box, canvas, element, label, line, picture
 from agent.report.text import duration, size
 
@@ -15,30 +16,29 @@ NARROW = 400.0
 """Where the name of a plan and what it takes have no room in one line."""
 
 
-def draw_step(plans: Sequence[PricedPlan], width: float, key: str) -> Markup | None:
+def draw_step(steps: Mapping[str, StepInTime], width: float, key: str) -> Markup | None:
     """A row for each stage, one plan below the other, each on a scale of its own."""
-    shown = [(plan, plan.step) for plan in plans if plan.step is not None]
-    if not shown:
+    if not steps:
         return None
     drawn, y = canvas(width), 0.0
-    for plan, step in shown:
+    for name, step in steps.items():
         length = max(start + seconds for *_, start, seconds in step.spans)
         part = f", {step.drawn} of {step.micro_batches} micro-batches"
         part = part if step.drawn < step.micro_batches else ""
-        drawn.add(label(0, y + 12, plan.name, "strong"))
+        drawn.add(label(0, y + 12, name, "strong"))
         if width < NARROW:
             y += 14
         drawn.add(label(width, y + 12, f"{duration(length)}{part}", "mono", "end", size=11.5))
         y = _rows(drawn, step, length, width, y + 20) + 8
     x = 0.0
     for kind, cls in KINDS.items():
-        if any(s[1] == kind for _, step in shown for s in step.spans):
+        if any(s[1] == kind for step in steps.values() for s in step.spans):
             drawn.add(box(x, y, 10, 10, cls, 1), label(x + 14, y + 9, kind, "muted", size=10.5))
             x += 26 + 6.4 * len(kind)
     drawn.add(label(0, y + 26, "line: memory of the stage, from 0 to its peak", "muted", size=10.5))
     told = "; ".join(
-        f"{plan.name}: {step.stages} stages, {step.micro_batches} micro-batches"
-        for plan, step in shown
+        f"{name}: {step.stages} stages, {step.micro_batches} micro-batches"
+        for name, step in steps.items()
     )
     return picture(drawn, y + 32, key, "One optimizer step in time", told)
 
@@ -63,26 +63,26 @@ def _rows(drawn: Canvas, step: StepInTime, length: float, width: float, y: float
     return y
 
 
-def draw_front(front: Sequence[PricedPlan], width: float, key: str) -> Markup | None:
+def draw_front(front: Sequence[dict[str, Any]], width: float, key: str) -> Markup | None:
     """A point for each plan: memory to the right, seconds of a step upwards."""
     if len(front) < 2:
         return None
     drawn, tall, left = canvas(width), 120.0, 64.0
-    times, sizes = [p.seconds for p in front], [p.bytes for p in front]
+    times, sizes = [p["step_s"] for p in front], [p["memory_bytes"] for p in front]
     wide = width - left - 20
     drawn.add(line(left - 8, tall, width, tall, "axis"), line(left - 8, 0, left - 8, tall, "axis"))
 
-    def at(plan: PricedPlan) -> tuple[float, float]:
-        x = (plan.bytes - min(sizes)) / ((max(sizes) - min(sizes)) or 1)
-        y = (plan.seconds - min(times)) / ((max(times) - min(times)) or 1)
+    def at(plan: dict[str, Any]) -> tuple[float, float]:
+        x = (plan["memory_bytes"] - min(sizes)) / ((max(sizes) - min(sizes)) or 1)
+        y = (plan["step_s"] - min(times)) / ((max(times) - min(times)) or 1)
         return left + 6 + wide * x, (tall - 14) * (1 - y) + 4
 
     for plan in front:
-        (x, y), tip = at(plan), f"{plan.plan}: {duration(plan.seconds)}, {size(plan.bytes)}"
+        (x, y), tip = at(plan), f"{plan['text']}: {duration(plan['step_s'])}, {size(plan['memory_bytes'])}"
         drawn.add(element("circle", element("title", tip), cx=x, cy=y, r=4.5, cls="t0"))
     for edge, y in ((max(times), 12.0), (min(times), tall - 6)):
         drawn.add(label(left - 12, y, duration(edge), "mono", "end", size=10.5))
     drawn.add(label(left, tall + 16, size(min(sizes)), "mono", size=10.5))
     drawn.add(label(width, tall + 16, size(max(sizes)), "mono", "end", size=10.5))
-    told = "; ".join(f"{size(p.bytes)}: {duration(p.seconds)}" for p in front)
+    told = "; ".join(f"{size(used)}: {duration(seconds)}" for used, seconds in zip(sizes, times, strict=True))
     return picture(drawn, tall + 22, key, "Time of a step against memory of a rank", told)
