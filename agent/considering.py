@@ -12,7 +12,7 @@ from synthesis.execute import collect_facts
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
 from synthesis.judging import Considered, Judge, candidates
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.why import WhyNot, why_not
 from verifier.kernel.program.types import Mesh
 
@@ -54,15 +54,9 @@ def judge(run: Run, asked: Question) -> Judge:
         facts: ModelFacts = collect_facts(asked.request)
         phase.summary = f"{len(facts.modules)} modules called"
     with run.phase("plan") as phase:
-        made = synthesize(
-            captured.program,
-            asked.mesh,
-            asked.cluster,
-            pipeline.kinds(captured),
-            loss_obstacle(facts) is None,
-            progress=run.note,
-            wishes=asked.wishes,
-        )
+        kinds, split = pipeline.kinds(captured), loss_obstacle(facts) is None
+        wanted = Asked(captured.program, asked.mesh, asked.cluster, kinds, split, asked.wishes)
+        made = synthesize(wanted, progress=run.note)
         pipeline.priced(phase, made)
     return Judge(made, captured.consts, facts)
 

@@ -1,6 +1,6 @@
 """The events of a run: one typed stream that the screen, `--json` and `events.jsonl` all show."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -12,27 +12,31 @@ VerdictWord = DecidedWord | Literal["accepted", "rejected"]
 read; `rejected`, one of its files is not what it says it is."""
 
 
-class _Event(BaseModel):
+class Event(BaseModel):
+    """What all events say."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     at: float = 0.0
     """Seconds since the run started; filled where the event is emitted."""
+    event: Any
+    """Its kind, one word for each class."""
 
 
-class RunStarted(_Event):
+class RunStarted(Event):
     event: Literal["run.started"] = "run.started"
     command: str
     arguments: list[str] = []
     version: str
 
 
-class PhaseStarted(_Event):
+class PhaseStarted(Event):
     event: Literal["phase.started"] = "phase.started"
     phase: str
 
 
-class PhaseCompleted(_Event):
+class PhaseCompleted(Event):
     event: Literal["phase.completed"] = "phase.completed"
     phase: str
     seconds: float
@@ -41,19 +45,19 @@ class PhaseCompleted(_Event):
     facts: dict[str, float | int | str] = {}
 
 
-class Warned(_Event):
+class Warned(Event):
     event: Literal["warning"] = "warning"
     message: str
 
 
-class PlanChosen(_Event):
+class PlanChosen(Event):
     event: Literal["plan"] = "plan"
     mesh: dict[str, int]
     strategy: str
     estimates: dict[str, float] = {}
 
 
-class StrategyChosen(_Event):
+class StrategyChosen(Event):
     """A whole training configuration, priced: docs/parallelize.md says what the entries are."""
 
     event: Literal["strategy"] = "strategy"
@@ -81,7 +85,7 @@ class StrategyChosen(_Event):
     """All of it in words."""
 
 
-class VerdictReached(_Event):
+class VerdictReached(Event):
     event: Literal["verdict"] = "verdict"
     verdict: VerdictWord
     message: str
@@ -98,14 +102,14 @@ class VerdictReached(_Event):
     """Whether the patch itself was read, in words, where there is one."""
 
 
-class ContractStated(_Event):
+class ContractStated(Event):
     """How each tensor is laid out over the mesh, and how that is known."""
 
     event: Literal["contract"] = "contract"
     lines: list[str]
 
 
-class Repaired(_Event):
+class Repaired(Event):
     event: Literal["repaired"] = "repaired"
     edits: list[str]
     """In order; together they are the fewest that were found."""
@@ -115,7 +119,7 @@ class Repaired(_Event):
     """Of the program's text."""
 
 
-class RepairRound(_Event):
+class RepairRound(Event):
     """A round of a repair begins: a search, or a question to the model."""
 
     event: Literal["repair.round"] = "repair.round"
@@ -128,7 +132,7 @@ class RepairRound(_Event):
     banned: list[str] = []
 
 
-class RepairCandidate(_Event):
+class RepairCandidate(Event):
     """Edits that were judged."""
 
     event: Literal["repair.candidate"] = "repair.candidate"
@@ -144,10 +148,8 @@ class RepairCandidate(_Event):
     seconds: float = 0.0
 
 
-class PatchedFile(BaseModel):
+class PatchedFile(BaseModel, frozen=True, extra="forbid"):
     """One file of a patch."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     added: int = 0
@@ -156,7 +158,7 @@ class PatchedFile(BaseModel):
     """In a preview: ready, applied, changed, missing, in the way, unusable."""
 
 
-class Patched(_Event):
+class Patched(Event):
     """A patch held against a tree, applied to it, or taken back."""
 
     event: Literal["patching"] = "patching"
@@ -167,7 +169,7 @@ class Patched(_Event):
     diff: str = ""
 
 
-class PlanJudged(_Event):
+class PlanJudged(Event):
     """A plan that was considered, and what came of it."""
 
     event: Literal["plan.judged"] = "plan.judged"
@@ -181,7 +183,7 @@ class PlanJudged(_Event):
     comm_bytes: int | None = None
 
 
-class PlanStep(_Event):
+class PlanStep(Event):
     """A plan did not hold, and what is tried next."""
 
     event: Literal["plan.step"] = "plan.step"
@@ -193,14 +195,14 @@ class PlanStep(_Event):
     next: str
 
 
-class TacticsCounted(_Event):
+class TacticsCounted(Event):
     """How far the starting points of each tactic came."""
 
     event: Literal["tactics"] = "tactics"
     counts: dict[str, dict[str, int]]
 
 
-class Executed(_Event):
+class Executed(Event):
     event: Literal["executed"] = "executed"
     processes: int
     agrees: bool
@@ -208,13 +210,13 @@ class Executed(_Event):
     tolerance: float
 
 
-class Written(_Event):
+class Written(Event):
     event: Literal["written"] = "written"
     directory: str
     report: str
 
 
-class Problem(_Event):
+class Problem(Event):
     event: Literal["error"] = "error"
     kind: str
     message: str
@@ -225,14 +227,14 @@ class Problem(_Event):
     traceback_file: str = ""
 
 
-class JobStarted(_Event):
+class JobStarted(Event):
     """A job of a batch begins, in a process of its own."""
 
     event: Literal["job.started"] = "job.started"
     job: str
 
 
-class JobCompleted(_Event):
+class JobCompleted(Event):
     """A job of a batch ended, or was done before."""
 
     event: Literal["job.completed"] = "job.completed"
@@ -249,7 +251,7 @@ class JobCompleted(_Event):
     """Its row in `summary.json`."""
 
 
-class SessionOpened(_Event):
+class SessionOpened(Event):
     """A process begins, or goes on with, a session of steps."""
 
     event: Literal["session.opened"] = "session.opened"
@@ -265,7 +267,7 @@ class SessionOpened(_Event):
     """The input of a step that began before and never ended; nothing of it counts."""
 
 
-class StepStarted(_Event):
+class StepStarted(Event):
     """One input of a session: a command or words for the model."""
 
     event: Literal["step.started"] = "step.started"
@@ -273,7 +275,7 @@ class StepStarted(_Event):
     input: str
 
 
-class StepCompleted(_Event):
+class StepCompleted(Event):
     """The step counts from this line on: a session is the fold of `changes` over its steps."""
 
     event: Literal["step.completed"] = "step.completed"
@@ -285,7 +287,7 @@ class StepCompleted(_Event):
     """Fields of the session's state and their new values; empty where the step failed."""
 
 
-class FileRead(_Event):
+class FileRead(Event):
     """A file of the owner that a step is about, as it was read."""
 
     event: Literal["file.read"] = "file.read"
@@ -294,7 +296,7 @@ class FileRead(_Event):
     text: str
 
 
-class Said(_Event):
+class Said(Event):
     """Text for a person: what a command answers with."""
 
     event: Literal["said"] = "said"
@@ -303,14 +305,14 @@ class Said(_Event):
     text: str
 
 
-class PatchShown(_Event):
+class PatchShown(Event):
     event: Literal["patch"] = "patch"
     diff: str
     standing: str
     """What the patch rests on: proved, or why it is not."""
 
 
-class Agreed(_Event):
+class Agreed(Event):
     """What the owner was asked before something was written, and answered."""
 
     event: Literal["agreed"] = "agreed"
@@ -318,7 +320,7 @@ class Agreed(_Event):
     yes: bool
 
 
-class ModelAsked(_Event):
+class ModelAsked(Event):
     event: Literal["model.asked"] = "model.asked"
     form: str
     question: str
@@ -328,12 +330,12 @@ class ModelAsked(_Event):
     chars: int = 0
 
 
-class ModelRetried(_Event):
+class ModelRetried(Event):
     event: Literal["model.retried"] = "model.retried"
     message: str
 
 
-class ModelAnswered(_Event):
+class ModelAnswered(Event):
     """How a question ended, and what it took; enough to answer it again without a model."""
 
     event: Literal["model.answered"] = "model.answered"
@@ -352,7 +354,7 @@ class ModelAnswered(_Event):
     usd: float | None = None
 
 
-class NotCaptured(_Event):
+class NotCaptured(Event):
     """Why capture refuses a target, and what of it is to be translated."""
 
     event: Literal["not.captured"] = "not.captured"
@@ -365,7 +367,7 @@ class NotCaptured(_Event):
     """Whether the code runs here, so that a translation can be compared with it."""
 
 
-class TranslationDiffers(_Event):
+class TranslationDiffers(Event):
     """A translation that was refuted on numbers, as it is fed back."""
 
     event: Literal["translation.differs"] = "translation.differs"
@@ -373,7 +375,7 @@ class TranslationDiffers(_Event):
     lines: list[str]
 
 
-class TranslationEnded(_Event):
+class TranslationEnded(Event):
     event: Literal["translation"] = "translation"
     end: Literal["bound", "display-only", "backward", "given up"]
     asked: int
@@ -381,7 +383,7 @@ class TranslationEnded(_Event):
     """What it was bound by, or why it was not."""
 
 
-class RunCompleted(_Event):
+class RunCompleted(Event):
     """Always the last event, whatever happened."""
 
     event: Literal["run.completed"] = "run.completed"
@@ -393,45 +395,9 @@ class RunCompleted(_Event):
     report: str = ""
 
 
-Event = Annotated[
-    RunStarted
-    | PhaseStarted
-    | PhaseCompleted
-    | Warned
-    | PlanChosen
-    | StrategyChosen
-    | VerdictReached
-    | ContractStated
-    | Repaired
-    | RepairRound
-    | RepairCandidate
-    | Patched
-    | PlanJudged
-    | PlanStep
-    | TacticsCounted
-    | Executed
-    | Written
-    | Problem
-    | JobStarted
-    | JobCompleted
-    | SessionOpened
-    | StepStarted
-    | StepCompleted
-    | FileRead
-    | Said
-    | PatchShown
-    | Agreed
-    | ModelAsked
-    | ModelRetried
-    | ModelAnswered
-    | NotCaptured
-    | TranslationDiffers
-    | TranslationEnded
-    | RunCompleted,
-    Field(discriminator="event"),
-]
-
-_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+_KINDS: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007
+_ANY: Any = Annotated[_KINDS, Field(discriminator="event")]
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(_ANY)
 
 
 def parse(line: str) -> Event:

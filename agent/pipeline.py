@@ -233,18 +233,16 @@ def parallelize_bound(run: Run, job: Job, facts: CapturedFacts, bound: Bound) ->
     return finish(run, job, captured, None, found.made, verdict, found.tried)
 
 
+def asked_in(job: Job, captured: Captured, split_loss: bool, needs: Needs = as_captured) -> Asked:
+    """What a plan for the mesh of the job is asked for."""
+    program, named = captured.program, kinds(captured)
+    return Asked(program, job.mesh, job.cluster, named, split_loss, job.wishes, needs)
+
+
 def planned(run: Run, job: Job, captured: Captured, split_loss: bool) -> Synthesis:
     """The plan of one search, proved or not."""
     with run.phase("plan") as phase:
-        made = synthesize(
-            captured.program,
-            job.mesh,
-            job.cluster,
-            kinds(captured),
-            split_loss,
-            progress=run.note,
-            wishes=job.wishes,
-        )
+        made = synthesize(asked_in(job, captured, split_loss), progress=run.note)
         priced(phase, made)
     chosen(run, made.plan)
     return made
@@ -278,9 +276,7 @@ def settled(
 ) -> Settled:
     """The first plan that fits and whose patch is proved; the first of all where none is. `needs`
     says what is held against the memory that there is."""
-    asked = Asked(
-        captured.program, job.mesh, job.cluster, kinds(captured), split_loss, job.wishes, needs
-    )
+    asked = asked_in(job, captured, split_loss, needs)
     model = asking(run, job.llm)
     try:
         planning = Planning(run, asked, facts, captured.consts, model)

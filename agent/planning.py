@@ -24,8 +24,8 @@ from synthesis.describe import describe
 from synthesis.emit import EmitError, ModelFacts
 from synthesis.judging import WORDS, Judge, Judgement, Status
 from synthesis.plan import PassedOver
-from synthesis.planner import Asked, Synthesis, space
-from synthesis.scoring import Candidate
+from synthesis.planner import Asked, Synthesis, synthesize
+from synthesis.scoring import Candidate, prepare
 from synthesis.search import ROOM, Search
 from synthesis.tactics import TACTICS
 from verifier.verdict import Proof
@@ -109,7 +109,8 @@ class Planning:
             for turn in range(1, ROUNDS + 1):
                 known = len(self.failures)
                 try:
-                    made = self.asked.again(wishes, self.seeds, self.like)
+                    asked = replace(self.asked, wishes=wishes)
+                    made = synthesize(asked, seeds=self.seeds, like=self.like)
                 except PlanError as error:
                     self._not_found(error)
                 else:
@@ -253,7 +254,7 @@ class Planning:
 
     def _ask(self) -> bool:
         """Whether the model has starting points that were not tried yet."""
-        state = self.last.found.state if self.last is not None else space(self.asked)
+        state = self.last.found.state if self.last is not None else prepare(self.asked)
         if self.model is None or state is None or state.tp is None:
             return False
         refused = tuple((f.name, f"{WORDS[f.kind]}: {f.reason}") for f in self.failures[-6:])

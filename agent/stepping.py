@@ -15,7 +15,7 @@ from synthesis.emit import loss_obstacle
 from synthesis.execute import collect_facts
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.schedules import Schedule, check_schedule, generate
 from synthesis.training.captured import captured_step
@@ -64,7 +64,7 @@ def prove(run: Run, job: Job) -> Outcome:
     with run.phase("plan") as phase:
         split = loss_obstacle(collect_facts(job.request)) is None
         inner = Mesh(tuple(dim for dim in job.mesh.dims if dim[0] != PIPELINE))
-        made = synthesize(captured.program, inner, job.cluster, split_loss=split)
+        made = synthesize(Asked(captured.program, inner, job.cluster, split_loss=split))
         phase.summary = strategy(made.plan)
     with run.phase("write") as phase:
         try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.request import CaptureRequest, read_config
 from synthesis.hardware import load
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.staged import staged
@@ -101,7 +101,7 @@ def main() -> int:
     found = capture(
         CaptureRequest("hf:LlamaForCausalLM", fields, file, (), 64, 8192, full_depth=False)
     )
-    made = synthesize(found.program, Mesh.of(dp=64, tp=8), load("h100"), split_loss=True)
+    made = synthesize(Asked(found.program, Mesh.of(dp=64, tp=8), load("h100"), split_loss=True))
     print(f"captured and planned in {time.perf_counter() - begin:.1f} s", flush=True)
     given_pass = made.sequential, made.lowered.program, made.lowered.contract
     one, many, contract = staged(*given_pass, given.stages)

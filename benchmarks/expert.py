@@ -16,7 +16,7 @@ from typing import Any
 
 from synthesis.hardware import Cluster, load
 from synthesis.lower import LoweringError
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.scoring import Search, prepare
 from synthesis.tactics import TACTICS
@@ -106,11 +106,11 @@ def expert_seconds(state: Search, tactic: str, over: float) -> float:
 
 def compare(program: Program, mesh: Mesh, cluster: Cluster, kinds: Mapping[str, str]) -> Row:
     """Plan a captured program and price the expert plans beside it."""
-    made = synthesize(program, mesh, cluster, kinds)
+    made = synthesize(Asked(program, mesh, cluster, kinds))
     lowered = made.lowered
     verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))
     best = made.found.best
-    state = prepare(program, mesh, cluster, kinds)
+    state = prepare(Asked(program, mesh, cluster, kinds))
     experts = {name: expert_seconds(state, name, best.over) for name in EXPERTS}
     return Row(
         str(mesh),

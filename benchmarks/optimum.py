@@ -20,7 +20,7 @@ from benchmarks.zoo import fields
 from synthesis.hardware import load
 from synthesis.lower import LoweringError
 from synthesis.optimum.best import Bound, lower_bound
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
@@ -120,7 +120,7 @@ def main() -> int:
     for name in wanted:
         program, kinds = program_of(name)
         for mesh in (Mesh.of(tp=8),) if name == LARGE else SMALL:
-            found = row(synthesize(program, mesh, load(), kinds))
+            found = row(synthesize(Asked(program, mesh, load(), kinds)))
             ok = found.proved and found.holds
             bad += not ok or found.optimum is None or found.optimum > found.plan * (1 + 1e-9)
             best = "-" if found.optimum is None else f"{found.optimum * 1e3:.3f}"

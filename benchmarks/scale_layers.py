@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from benchmarks.expert import MODELS, captured
 from synthesis.hardware import load
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.kernel.program.types import Mesh
@@ -40,7 +40,7 @@ def main() -> int:
         config = {**model.config, "num_hidden_layers": count}
         program, kinds = captured(replace(model, config=config), batch=1)
         marks = [time.process_time()]
-        made = synthesize(program, mesh, cluster, kinds)
+        made = synthesize(Asked(program, mesh, cluster, kinds))
         marks.append(time.process_time())
         lowered = made.lowered
         verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))

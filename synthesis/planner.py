@@ -2,57 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from synthesis.assign import PlanError, Point
-from synthesis.constraints import NO_WISHES, WishError, Wishes, show_bytes
+from synthesis.constraints import WishError, Wishes, show_bytes
 from synthesis.cost import Estimate, Use, estimate, prices
 from synthesis.describe import KINDS, describe
 from synthesis.emit.styles import supported
-from synthesis.hardware import Cluster
 from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
-from synthesis.scoring import Needs, as_captured
-from synthesis.search import Found, Search, prepare, search
+from synthesis.scoring import Asked
+from synthesis.search import Found, Search, search
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a plan was asked for."""
-
-    program: Program
-    mesh: Mesh
-    cluster: Cluster
-    kinds: Mapping[str, str] | None = None
-    split_loss: bool = True
-    wishes: Wishes = NO_WISHES
-    needs: Needs = as_captured
-    """The bytes per rank that are held against the limit."""
-
-    def again(
-        self,
-        wishes: Wishes,
-        seeds: Sequence[tuple[str, Point]] = (),
-        like: Search | None = None,
-    ) -> Synthesis:
-        """The same with other wishes. Raises PlanError as `synthesize` does."""
-        return synthesize(
-            self.program,
-            self.mesh,
-            self.cluster,
-            self.kinds,
-            self.split_loss,
-            wishes=wishes,
-            seeds=seeds,
-            like=like,
-            needs=self.needs,
-        )
 
 
 @dataclass(frozen=True)
@@ -70,62 +35,37 @@ class Synthesis:
 
 
 def synthesize(
-    program: Program,
-    mesh: Mesh,
-    cluster: Cluster,
-    kinds: Mapping[str, str] | None = None,
-    split_loss: bool = True,
+    asked: Asked,
+    *,
     progress: Callable[[str], None] | None = None,
-    wishes: Wishes = NO_WISHES,
     seeds: Sequence[tuple[str, Point]] = (),
     like: Search | None = None,
-    needs: Needs = as_captured,
 ) -> Synthesis:
     """Plan a one-device joint program for a mesh.
 
-    `kinds` gives class names of modules by path; modules of a class that the emitter has no
-    style for stay whole. `split_loss` says whether the loss may run on split logits. The plan
-    keeps every wish. `seeds` are starting points of the search besides the tactics; `like` is an
-    earlier search of the same program, mesh and cluster, to save time; `needs` says what is held
-    against the limit of memory.
+    `seeds` are starting points of the search besides the tactics; `like` is an earlier search of
+    the same program, mesh and cluster, to save time.
 
     Raises:
         PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
     """
 
-    def attempt(asked: Wishes) -> Found:
-        return search(
-            program,
-            mesh,
-            cluster,
-            kinds,
-            can_emit,
-            split_loss,
-            progress=progress,
-            wishes=asked,
-            seeds=seeds,
-            like=like,
-            needs=needs,
-        )
+    def attempt(wishes: Wishes) -> Found:
+        wanted = replace(asked, wishes=wishes)
+        return search(wanted, can_emit, progress=progress, seeds=seeds, like=like)
 
     try:
-        found = attempt(wishes)
+        found = attempt(asked.wishes)
     except WishError:
         raise
     except PlanError as error:
-        raise _blamed(wishes, attempt, error) from None
-    if wishes.memory_bytes is not None:
-        _check_fits(found, wishes.memory_bytes)
-    sequential = live(inline(program))
-    baseline = estimate(sequential, prices(sequential, mesh, cluster))
-    plan = describe(found, mesh, baseline, kinds)
-    asked = Asked(program, mesh, cluster, kinds, split_loss, wishes, needs)
+        raise _blamed(asked.wishes, attempt, error) from None
+    if asked.wishes.memory_bytes is not None:
+        _check_fits(found, asked.wishes.memory_bytes)
+    sequential = live(inline(asked.program))
+    baseline = estimate(sequential, prices(sequential, asked.mesh, asked.cluster))
+    plan = describe(found, asked.mesh, baseline, asked.kinds)
     return Synthesis(plan, sequential, found.best.lowered, found, baseline, asked)
-
-
-def space(asked: Asked) -> Search:
-    """The modules and dims that plans are made of, with nothing scored yet."""
-    return prepare(asked.program, asked.mesh, asked.cluster, asked.kinds, asked.split_loss)
 
 
 def can_emit(module: Module, style: str) -> bool:
@@ -167,6 +107,7 @@ def _base(module: Module) -> str:
 
 
 __all__ = [
+    "Asked",
     "PlanError",
     "Synthesis",
     "Use",

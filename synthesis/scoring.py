@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from synthesis.assign import PlanError, Point, choices
+from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.cost import Estimate, Prices, estimate, prices
 from synthesis.emittable import obstacle
 from synthesis.expressible import unexpressed
@@ -24,6 +25,24 @@ Needs = Callable[[Point, Estimate], int]
 def as_captured(point: Point, cost: Estimate) -> int:
     """The bytes of the program, where nothing is known of the configuration that it is run in."""
     return cost.memory_bytes
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a plan is asked for."""
+
+    program: Program
+    """One-device, forward and backward."""
+    mesh: Mesh
+    cluster: Cluster
+    kinds: Mapping[str, str] | None = None
+    """Class names of modules by path; those of a class that no style is emitted for stay whole."""
+    split_loss: bool = True
+    """Whether the loss may be computed on logits split over the vocabulary."""
+    wishes: Wishes = NO_WISHES
+    """What every candidate keeps."""
+    needs: Needs = as_captured
+    """The bytes per rank that are held against the limit."""
 
 
 @dataclass(frozen=True)
@@ -175,26 +194,21 @@ def axes(mesh: Mesh) -> tuple[str | None, str | None]:
     return tp, dp
 
 
-def prepare(
-    program: Program,
-    mesh: Mesh,
-    cluster: Cluster,
-    kinds: Mapping[str, str] | None = None,
-    split_loss: bool = True,
-    needs: Needs = as_captured,
-) -> Search:
+def prepare(asked: Asked) -> Search:
     """What a search starts from: the program in primitives, its modules, the dims of the mesh.
 
     Raises:
         PlanError: a mesh dim that is not planned.
     """
+    mesh, cluster = asked.mesh, asked.cluster
     tp, dp = axes(mesh)
-    lean = share(live(inline(program)))
-    found = modules(lean, kinds)
+    lean = share(live(inline(asked.program)))
+    found = modules(lean, asked.kinds)
     owners = {p.name: (m, p) for m in found for p in m.params}
-    parallel = split_loss and any(o.role == "loss" for o in lean.outputs)
+    parallel = asked.split_loss and any(o.role == "loss" for o in lean.outputs)
     limit = cluster.device.memory_bytes
     priced = prices(lean, mesh, cluster)
     return Search(
-        lean, mesh, cluster, tp, dp, owners, found, parallel, kinds or {}, priced, limit, needs
-    )
+        lean, mesh, cluster, tp, dp, owners, found, parallel, asked.kinds or {}, priced, limit,
+        asked.needs,
+    )  # fmt: skip

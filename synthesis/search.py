@@ -4,33 +4,25 @@ Repeated blocks are one module each, so a decision is made once however many lay
 A point is scored by lowering it and pricing the result; what leaves here is still a candidate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from synthesis.assign import PlanError, Point
-from synthesis.constraints import NO_WISHES, Rules, Supported, Wishes, settle
-from synthesis.hardware import Cluster
+from synthesis.constraints import Rules, Supported, settle
 from synthesis.optimum.best import Bound, lower_bound, suggested
 from synthesis.optimum.space import Restriction
 from synthesis.roles import Module
-from synthesis.scoring import (
-    Candidate,
-    Needs,
-    Refusal,
-    Search,
-    as_captured,
-    axes,
-    prepare,
-)
+from synthesis.scoring import Asked, Candidate, Refusal, Search, as_captured, axes, prepare
 from synthesis.tactics import TACTICS
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Mesh
 
 __all__ = ["Candidate", "Found", "Refusal", "Search", "axes", "check_heads", "prepare", "search"]
 
 ROOM = 1.02
 """Parameters per rank, relative to the tactic that splits most, that a plan may keep: a mesh dim
 is asked for to split the model, so leaving it unused is not an answer however small the model."""
+WIDTH, ROUNDS = 2, 2
+"""Candidates that are kept, and rounds of moves from them."""
 NEAR = 1.03
 """A plan that is certified to take at most so many times as long as any is not searched beyond."""
 
@@ -127,37 +119,25 @@ def check_heads(found: list[Module], tp: str, size: int) -> None:
 
 
 def search(
-    program: Program,
-    mesh: Mesh,
-    cluster: Cluster,
-    kinds: Mapping[str, str] | None = None,
+    asked: Asked,
     supported: Supported | None = None,
-    split_loss: bool = True,
-    width: int = 2,
-    rounds: int = 2,
+    *,
     progress: Callable[[str], None] | None = None,
-    wishes: Wishes = NO_WISHES,
     seeds: Sequence[tuple[str, Point]] = (),
     like: Search | None = None,
-    needs: Needs = as_captured,
 ) -> Found:
     """The cheapest plan found for a one-device joint program.
 
     Args:
-        kinds: class names of modules by path, for what the emitter supports.
         supported: whether a style can be emitted for a module.
-        split_loss: whether the loss may be computed on logits split over the vocabulary.
-        wishes: what every candidate keeps.
         seeds: named starting points besides the tactics, scored like them.
         like: an earlier search of the same program, mesh, cluster and kinds, to save time.
-        needs: the bytes per rank that are held against the limit.
 
     Raises:
         PlanError: a mesh the model cannot use; WishError where a wish cannot hold.
     """
-    state = _state(
-        program, mesh, cluster, kinds, split_loss and wishes.loss_parallel is not False, like, needs
-    )
+    wishes, mesh = asked.wishes, asked.mesh
+    state = _state(asked, like)
     if wishes.memory_bytes is not None:
         state.limit = float(wishes.memory_bytes)
     found, tp = state.modules, state.tp
@@ -193,18 +173,18 @@ def search(
         beam = [c for c in beam if c.estimate.parameters <= least * ROOM]
     bound = None
     if tp and like is None:
-        fits = needs is as_captured and min(beam, key=lambda c: c.score).over == 0
+        fits = asked.needs is as_captured and min(beam, key=lambda c: c.score).over == 0
         bound = lower_bound(state, Restriction({}, least * ROOM, state.limit if fits else None))
     if bound is not None:
         result = state.score(rules.keep(suggested(bound)), "optimum", "optimum")
         if isinstance(result, Candidate) and result.estimate.parameters <= least * ROOM:
             beam.append(result)
     movable = [m for m in found if len(rules.allowed[m.path]) > 1]
-    for turn in range(rounds if tp else 0):
+    for turn in range(ROUNDS if tp else 0):
         beam.sort(key=lambda c: c.score)
         if bound is not None and _is_near(beam[0], bound):
             break
-        beam = beam[: max(width, 1)]
+        beam = beam[:WIDTH]
         grown = _grown(state, rules, movable, beam, least * ROOM)
         if progress:
             progress(f"round {turn + 1}: {len(state.seen)} points")
@@ -235,21 +215,14 @@ def search(
     )
 
 
-def _state(
-    program: Program,
-    mesh: Mesh,
-    cluster: Cluster,
-    kinds: Mapping[str, str] | None,
-    split_loss: bool,
-    like: Search | None,
-    needs: Needs,
-) -> Search:
+def _state(asked: Asked, like: Search | None) -> Search:
     """A search with nothing scored yet."""
+    split = asked.split_loss and asked.wishes.loss_parallel is not False
     if like is None:
-        return prepare(program, mesh, cluster, kinds, split_loss, needs)
-    parallel = split_loss and any(o.role == "loss" for o in like.program.outputs)
-    limit = cluster.device.memory_bytes
-    return replace(like, loss_parallel=parallel, limit=limit, needs=needs, seen={})
+        return prepare(replace(asked, split_loss=split))
+    parallel = split and any(o.role == "loss" for o in like.program.outputs)
+    limit = asked.cluster.device.memory_bytes
+    return replace(like, loss_parallel=parallel, limit=limit, needs=asked.needs, seen={})
 
 
 def _starts(

@@ -8,7 +8,7 @@ from synthesis.constraints import ALIASES, STYLES, WishError, named
 from synthesis.judging import WORDS, Judge, Judgement, against, differences, shown
 from synthesis.literal import LiteralError, literal
 from synthesis.optimum.best import lower_bound
-from synthesis.planner import Synthesis, can_emit
+from synthesis.planner import Synthesis, can_emit, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.roles import Module
 from synthesis.scoring import Candidate, Refusal
@@ -153,7 +153,8 @@ def _pinned(made: Synthesis, path: str, style: str) -> Synthesis:
     others = tuple((p, s) for p, s in wishes.pins if p != path)
     bans = tuple((p, s) for p, s in wishes.bans if (p, s) != (path, style))
     free = replace(wishes, pins=others, bans=bans, memory_bytes=None)
-    return made.asked.again(free.with_wish("pin", f"{path}={style}"), like=made.found.state)
+    pinned = free.with_wish("pin", f"{path}={style}")
+    return synthesize(replace(made.asked, wishes=pinned), like=made.found.state)
 
 
 def _refused(judge: Judge, module: Module, style: str, out: WhyNot, error: str) -> WhyNot:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent import considering, pipeline
 from agent.options import Wanted, read_mesh
@@ -16,10 +16,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 NAME_FORM = "letters, digits and . _ = + -, at most 120, a letter or a digit first"
 
 
-class Job(BaseModel):
+class Job(BaseModel, frozen=True, extra="forbid"):
     """A model, a mesh and the options of `parallelize`, as on its command line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     target: str

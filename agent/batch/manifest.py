@@ -51,9 +51,7 @@ class Entry(Options):
     translation: str | None = None
 
 
-class Manifest(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
+class Manifest(BaseModel, frozen=True, extra="forbid", strict=True):
     defaults: Options = Options()
     job: list[Entry] = Field(min_length=1)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent import events, outdir
 from agent.batch.folder import Folder
@@ -41,10 +41,8 @@ MEANING: dict[Status, str] = {
 PROVING = ("verify", "check", "read")
 
 
-class Cause(BaseModel):
+class Cause(BaseModel, frozen=True, extra="forbid"):
     """Why a job is not proved, as its process said it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     message: str
     where: str = ""
@@ -55,10 +53,8 @@ class Cause(BaseModel):
     """The message without what differs between models: numbers, paths of modules."""
 
 
-class Row(BaseModel):
+class Row(BaseModel, frozen=True, extra="forbid"):
     """A job in the summary. Paths are relative to the folder of the batch."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     target: str

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.batch.drawing import draw_times
 from agent.batch.rows import MEANING, ORDER, Row, Status, sort_key
@@ -20,10 +20,8 @@ MOST_ROWS = 400
 """Rows that the markdown shows; the others are pointed at."""
 
 
-class Group(BaseModel):
+class Group(BaseModel, frozen=True, extra="forbid"):
     """Jobs that are not proved for one cause."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     status: Status
     message: str
@@ -35,10 +33,8 @@ class Group(BaseModel):
     jobs: list[str]
 
 
-class Summary(BaseModel):
+class Summary(BaseModel, frozen=True, extra="forbid"):
     """All of a batch. The schema of `summary.json`: fields are added, never renamed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = FORMAT
     shardproof: str

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.batch.jobs import Job, asked
 from agent.batch.shelf import Shelf
@@ -21,10 +21,8 @@ LAST_WORDS_S = 5.0
 """Seconds in which a job that was told to end can clean up."""
 
 
-class Order(BaseModel):
+class Order(BaseModel, frozen=True, extra="forbid"):
     """What a job's process is told."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     job: Job
     out: str

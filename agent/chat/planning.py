@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from synthesis.constraints import Wishes
     from synthesis.judging import Considered, Judge
     from synthesis.plan import Plan
-    from synthesis.planner import Synthesis
+    from synthesis.planner import Asked, Synthesis
     from synthesis.scoring import Search
 
 
@@ -43,20 +43,23 @@ def wishes(session: Session) -> Wishes:
     return found
 
 
-def space(session: Session) -> Search:
-    """The points that there are for the model on its mesh."""
+def asked(session: Session) -> Asked:
+    """What a plan is asked for. Raises InputError, WishError."""
     from agent import pipeline
     from synthesis import hardware
-    from synthesis.scoring import prepare
+    from synthesis.planner import Asked
 
     captured = session.desk.captured()
-    return prepare(
-        captured.program,
-        mesh(session),
-        hardware.load(session.state.settings.hardware),
-        pipeline.kinds(captured),
-        session.desk.splits_loss(),
-    )
+    cluster = hardware.load(session.state.settings.hardware)
+    kinds, split = pipeline.kinds(captured), session.desk.splits_loss()
+    return Asked(captured.program, mesh(session), cluster, kinds, split, wishes(session))
+
+
+def space(session: Session) -> Search:
+    """The points that there are for the model on its mesh."""
+    from synthesis.scoring import prepare
+
+    return prepare(asked(session))
 
 
 def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
@@ -82,21 +85,10 @@ def search(session: Session, ideas: list[str]) -> Synthesis:
     Raises:
         PlanError: a mesh that the model cannot use, or wishes that leave nothing.
     """
-    from agent import pipeline
-    from synthesis import hardware
     from synthesis.planner import synthesize
 
-    captured = session.desk.captured()
-    return synthesize(
-        captured.program,
-        mesh(session),
-        hardware.load(session.state.settings.hardware),
-        pipeline.kinds(captured),
-        session.desk.splits_loss(),
-        progress=session.run.note,
-        wishes=wishes(session),
-        seeds=seeds(session, ideas) if ideas else (),
-    )
+    found = seeds(session, ideas) if ideas else ()
+    return synthesize(asked(session), progress=session.run.note, seeds=found)
 
 
 def wished(session: Session) -> list[str]:

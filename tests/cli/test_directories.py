@@ -24,7 +24,7 @@ from agent.run import Run
 from benchmarks.mutation_testing.cases import read_case
 from synthesis.emit.patch import patch
 from synthesis.plan import Plan, to_json
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.synthesis import decoder
 from verifier.certify import certificate
@@ -45,7 +45,7 @@ ORDER = Path(__file__).parents[1] / "corpus" / "order_or_race" / "OR-07-values.t
 
 @pytest.fixture(scope="module")
 def made() -> Synthesis:
-    return synthesize(decoder.decoder(layers=2), Mesh.of(tp=2), decoder.CLUSTER)
+    return synthesize(Asked(decoder.decoder(layers=2), Mesh.of(tp=2), decoder.CLUSTER))
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_a_plan_that_is_not_that_of_the_programs_is_rejected(
 )
 @pytest.mark.parametrize("heads", [2, 4])
 def test_plans_agree_with_the_programs_that_they_were_made_with(mesh: Mesh, heads: int) -> None:
-    made = synthesize(decoder.decoder(layers=2, kv=heads), mesh, decoder.CLUSTER)
+    made = synthesize(Asked(decoder.decoder(layers=2, kv=heads), mesh, decoder.CLUSTER))
     lowered = made.lowered
     assert not disagreement(made.plan, made.sequential, lowered.program, lowered.contract)
 

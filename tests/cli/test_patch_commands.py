@@ -14,7 +14,7 @@ from agent import outdir
 from agent.patching import describe
 from synthesis.emit.patch import patch
 from synthesis.plan import to_json
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.cli.conftest import COMMAND, Command, environment
 from tests.synthesis import decoder
@@ -29,7 +29,7 @@ FILES: dict[str, tuple[str | None, str]] = {"m.py": ("a = 1\r\nb", "a = 2\r\nb")
 @pytest.fixture(scope="module")
 def parts() -> dict[str, str]:
     """What a proved run writes."""
-    made = synthesize(decoder.decoder(layers=1), Mesh.of(tp=2), decoder.CLUSTER)
+    made = synthesize(Asked(decoder.decoder(layers=1), Mesh.of(tp=2), decoder.CLUSTER))
     lowered = made.lowered
     verdict = verify(Problem(made.sequential, lowered.program, lowered.contract))
     assert isinstance(verdict, Proof)

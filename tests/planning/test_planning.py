@@ -21,13 +21,13 @@ from synthesis.emit import EmitError, ModelFacts
 from synthesis.hardware import Cluster
 from synthesis.judging import passed_over
 from synthesis.plan import Plan
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from tests.llm.scripted import Scripted
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
 
 PROGRAM = decoder.decoder(layers=2)
-ALONE = synthesize(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)
+ALONE = synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
 ASKED = ALONE.asked
 
 
@@ -96,7 +96,7 @@ def test_a_plan_that_holds_is_the_search_s_own(seen: Seen, emitter: Rule) -> Non
     made = loop.first()
     assert (
         made.found.best.point
-        == synthesize(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER).found.best.point
+        == synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)).found.best.point
     )
     assert not seen.steps
     counts = loop.counts(made, proved=True)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.mutation_testing.edits import sites, splice, with_attrs
 from benchmarks.mutation_testing.mutants import mutations
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from tests.synthesis import decoder as toy
 from verifier.kernel.contract import Contract
 from verifier.kernel.program import Affine, Mesh, Program
@@ -25,7 +25,7 @@ Case = tuple[Program, Program, Contract]
 def full() -> Case:
     """A decoder with the extents of Llama 3 405B on tp=8, planned and lowered."""
     with patch.multiple(toy, HIDDEN=16384, SEQ=8192, FFN=53248, VOCAB=128256):
-        made = synthesize(toy.decoder(126, kv=8, heads=128), Mesh.of(tp=8), toy.CLUSTER, {})
+        made = synthesize(Asked(toy.decoder(126, kv=8, heads=128), Mesh.of(tp=8), toy.CLUSTER, {}))
     assert too_large(made.sequential, made.lowered.program)
     return made.sequential, made.lowered.program, made.lowered.contract
 

@@ -6,7 +6,7 @@ import pytest
 
 from synthesis.emittable import obstacle
 from synthesis.roles import Module
-from synthesis.scoring import Candidate, Refusal, prepare
+from synthesis.scoring import Asked, Candidate, Refusal, prepare
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
 from verifier.kernel.program.builder import Builder
@@ -58,7 +58,7 @@ def test_collectives_of_data_parallelism_are_no_obstacle() -> None:
 
 def test_what_has_no_style_moves_nothing() -> None:
     """A whole linear after a split one needs a gather that nobody writes; a whole pair does not."""
-    state = prepare(decoder.decoder(layers=1), MESH, decoder.CLUSTER)
+    state = prepare(Asked(decoder.decoder(layers=1), MESH, decoder.CLUSTER))
     start = TACTICS["column_row"](state.modules, 2)
     alone = start.with_style("layers.*.mlp.down", "replicate")
     refused = state.score(alone, "down whole")
@@ -70,7 +70,7 @@ def test_what_has_no_style_moves_nothing() -> None:
 
 def test_what_has_no_style_splits_nothing() -> None:
     """On a split stream a whole linear would need its gradients summed."""
-    state = prepare(decoder.decoder(layers=1), MESH, decoder.CLUSTER)
+    state = prepare(Asked(decoder.decoder(layers=1), MESH, decoder.CLUSTER))
     point = TACTICS["sequence_parallel"](state.modules, 2)
     assert isinstance(state.score(point, "all"), Candidate)
     for path in ("layers.*.mlp.up", "layers.*.mlp.down"):

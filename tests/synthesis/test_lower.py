@@ -9,6 +9,7 @@ import pytest
 from synthesis.cost import walk
 from synthesis.lower import Choices, LoweringError, lower
 from synthesis.repair.diagnosis import verify
+from synthesis.scoring import Asked
 from synthesis.search import Search, prepare
 from synthesis.tactics import TACTICS
 from tests.synthesis import decoder
@@ -32,7 +33,7 @@ def seconds(state: Search, tactic: str, paid: bool = False) -> float:
 @pytest.mark.parametrize("kv", [4, 2])
 def test_every_tactic_is_proved_and_simulates_equal(mesh: Mesh, tactic: str, kv: int) -> None:
     program = decoder.decoder(layers=2, kv=kv)
-    state = prepare(program, mesh, decoder.CLUSTER)
+    state = prepare(Asked(program, mesh, decoder.CLUSTER))
     point = TACTICS[tactic](state.modules, mesh[state.tp] if state.tp else 1)
     first = state.price(point)
     for lowered in (first.lowered, state.price(point, "", first.lowered.moved).lowered):
@@ -46,7 +47,7 @@ def test_every_tactic_is_proved_and_simulates_equal(mesh: Mesh, tactic: str, kv:
 def test_a_tied_embedding_is_proved() -> None:
     mesh = Mesh.of(dp=2, tp=2)
     program = decoder.decoder(layers=2, tied=True)
-    state = prepare(program, mesh, decoder.CLUSTER)
+    state = prepare(Asked(program, mesh, decoder.CLUSTER))
     lowered = state.price(TACTICS["column_row"](state.modules, 2)).lowered
     assert isinstance(verify(Problem(program, lowered.program, lowered.contract)), Proof)
     assert decoder.largest_difference(program, lowered, mesh) < 1e-12
@@ -55,7 +56,7 @@ def test_a_tied_embedding_is_proved() -> None:
 def collectives(tactic: str) -> Counter[tuple[str, str]]:
     """(op, `block` or `rest`) of the collectives on activations, by how often a step runs each."""
     mesh, layers = Mesh.of(tp=2), 3
-    state = prepare(decoder.decoder(layers), mesh, decoder.CLUSTER)
+    state = prepare(Asked(decoder.decoder(layers), mesh, decoder.CLUSTER))
     point = TACTICS[tactic](state.modules, 2)
     first = state.price(point)
     program = state.price(point, "", first.lowered.moved).lowered.program
@@ -84,13 +85,13 @@ def test_sequence_parallel_gathers_and_scatters_what_column_row_reduces() -> Non
 
 
 def test_a_second_lowering_shares_the_moves_of_the_first() -> None:
-    state = prepare(decoder.decoder(), Mesh.of(tp=2), decoder.CLUSTER)
+    state = prepare(Asked(decoder.decoder(), Mesh.of(tp=2), decoder.CLUSTER))
     once, twice = (seconds(state, "sequence_parallel", paid) for paid in (False, True))
     assert twice <= once
 
 
 def test_no_weight_is_moved_over_tp() -> None:
-    state = prepare(decoder.decoder(), Mesh.of(tp=2), decoder.CLUSTER)
+    state = prepare(Asked(decoder.decoder(), Mesh.of(tp=2), decoder.CLUSTER))
     program = state.price(TACTICS["sequence_parallel"](state.modules, 2)).lowered.program
     for holder, node in program.walk():
         if node.op in ("all_gather", "all_to_all", "shard_slice"):
@@ -100,7 +101,7 @@ def test_no_weight_is_moved_over_tp() -> None:
 
 def test_what_cannot_be_had_is_named() -> None:
     mesh = Mesh.of(tp=2)
-    state = prepare(decoder.decoder(layers=2), mesh, decoder.CLUSTER)
+    state = prepare(Asked(decoder.decoder(layers=2), mesh, decoder.CLUSTER))
     contract = state.price(TACTICS["column_row"](state.modules, 2)).lowered.contract
     pending = Layout((), (("tp", "max"),))
     choices = Choices(contract.inputs, {}, {"loss:loss": pending}, tp="tp")

@@ -13,7 +13,7 @@ from synthesis.autodiff import grad
 from synthesis.optimum.best import Bound, lower_bound
 from synthesis.optimum.linear import Linear, bound, solve
 from synthesis.optimum.space import PICO, Restriction
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.scoring import Candidate
 from tests.synthesis import decoder
@@ -29,7 +29,7 @@ MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
 
 @pytest.fixture(scope="module", params=MESHES, ids=str)
 def made(request: pytest.FixtureRequest) -> Synthesis:
-    return synthesize(decoder.decoder(layers=2), request.param, decoder.CLUSTER)
+    return synthesize(Asked(decoder.decoder(layers=2), request.param, decoder.CLUSTER))
 
 
 def known(made: Synthesis) -> Bound:
@@ -67,7 +67,7 @@ def test_a_parameter_without_dims_and_rows_of_positions_have_placements(mesh: Me
         y = b.add("mul", y, scale)
         total = b.add("sum", b.add("mul", y, y), dims=(0, 1, 2), keepdim=False)
         b.output(b.add("mul_scalar", total, value=Fraction(1, 256)), "loss", "loss")
-    made = synthesize(live(inline(grad(b.build()))), mesh, decoder.CLUSTER)
+    made = synthesize(Asked(live(inline(grad(b.build()))), mesh, decoder.CLUSTER))
     state, found = made.found.state, known(made)
     assert state is not None
     assert found.holds
@@ -79,7 +79,7 @@ def test_a_parameter_without_dims_and_rows_of_positions_have_placements(mesh: Me
 
 
 def test_the_optimum_is_written_proved_and_priced_as_it_was_found() -> None:
-    made = synthesize(decoder.decoder(layers=2), MESHES[0], decoder.CLUSTER)
+    made = synthesize(Asked(decoder.decoder(layers=2), MESHES[0], decoder.CLUSTER))
     state, found = made.found.state, known(made)
     assert state is not None
     placed = cheapest(found, made.found.best.estimate.step_s * (1 + 1e-9))

@@ -6,6 +6,7 @@ import pytest
 
 from synthesis.assign import options, split
 from synthesis.roles import Module, heads, modules
+from synthesis.scoring import Asked
 from synthesis.search import prepare
 from synthesis.tactics import TACTICS, tactic
 from tests.synthesis import decoder
@@ -15,7 +16,7 @@ from verifier.kernel.program.types import Mesh
 
 
 def by_path(program: Program) -> dict[str, Module]:
-    return {m.path: m for m in prepare(program, Mesh.of(tp=2), decoder.CLUSTER).modules}
+    return {m.path: m for m in prepare(Asked(program, Mesh.of(tp=2), decoder.CLUSTER)).modules}
 
 
 def test_modules_come_in_order_of_use_with_their_parameters() -> None:

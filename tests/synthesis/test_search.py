@@ -12,7 +12,7 @@ from synthesis.constraints import show_bytes
 from synthesis.hardware import Cluster
 from synthesis.judging import costs, passed_over
 from synthesis.plan import PassedOver, Plan, from_json, table, to_json
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.search import ROOM, search
 from synthesis.tactics import TACTICS
@@ -39,7 +39,7 @@ def scarce(memory: float) -> Cluster:
 
 
 def plan(mesh: Mesh, cluster: Cluster = decoder.CLUSTER) -> Plan:
-    return synthesize(PROGRAM, mesh, cluster).plan
+    return synthesize(Asked(PROGRAM, mesh, cluster)).plan
 
 
 @pytest.mark.parametrize("mesh", [Mesh.of(tp=2), Mesh.of(dp=2, tp=2)], ids=str)
@@ -52,7 +52,7 @@ def test_the_plan_is_at_most_the_experts(mesh: Mesh, cluster: Cluster) -> None:
 
 
 def test_the_best_seed_is_never_lost() -> None:
-    found = search(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)
+    found = search(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
     seeds = [c for c in (found.best, *found.others) if c.origin in TACTICS]
     roomy = [c for c in seeds if c.estimate.parameters <= found.best.estimate.parameters * 1.02]
     assert found.best.score <= min(c.score for c in roomy)
@@ -62,7 +62,7 @@ def test_the_best_seed_is_never_lost() -> None:
 @pytest.mark.parametrize("cluster", [decoder.CLUSTER, no_latency()], ids=["h100", "no latency"])
 def test_every_plan_that_was_not_chosen_has_a_reason(cluster: Cluster) -> None:
     """What is as good or better by time alone says what else it costs."""
-    made = synthesize(PROGRAM, Mesh.of(tp=2), cluster)
+    made = synthesize(Asked(PROGRAM, Mesh.of(tp=2), cluster))
     found, rows = made.found, passed_over(made, {})
     assert len(rows) >= len(TACTICS) - 1
     best = found.best.estimate
@@ -82,7 +82,7 @@ def test_every_plan_that_was_not_chosen_has_a_reason(cluster: Cluster) -> None:
 
 
 def test_a_plan_that_failed_later_is_named_with_what_it_failed_at() -> None:
-    made = synthesize(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)
+    made = synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
     last = made.found.others[-1]
     gone = PassedOver("an idea", "refused by the emitter: no such line", 0.001, 7)
     rows = passed_over(made, {last.point: gone}, 1)
@@ -91,7 +91,7 @@ def test_a_plan_that_failed_later_is_named_with_what_it_failed_at() -> None:
 
 
 def test_memory_that_is_not_there_is_the_reason() -> None:
-    made = synthesize(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)
+    made = synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
     best, other = made.found.best, made.found.others[0]
     limit = other.estimate.memory_bytes - 1
     assert f"needs {show_bytes(limit + 1)} per rank" in costs(best, other, limit)
@@ -108,7 +108,7 @@ def test_where_memory_is_scarce_the_stream_is_split_over_the_sequence() -> None:
 
 
 def test_fewer_key_value_heads_than_ranks_are_shared() -> None:
-    made = synthesize(NARROW, Mesh.of(tp=4), decoder.CLUSTER)
+    made = synthesize(Asked(NARROW, Mesh.of(tp=4), decoder.CLUSTER))
     for name in ("k", "v"):
         module = made.plan.module(f"layers.*.attn.{name}")
         assert module is not None
@@ -164,7 +164,7 @@ def test_the_table_has_a_row_for_each_module() -> None:
 
 @pytest.fixture(scope="module")
 def made() -> Synthesis:
-    return synthesize(PROGRAM, Mesh.of(dp=2, tp=2), scarce(13e3))
+    return synthesize(Asked(PROGRAM, Mesh.of(dp=2, tp=2), scarce(13e3)))
 
 
 def test_memory_is_divided_by_the_ranks_that_split_it(made: Synthesis) -> None:

@@ -19,7 +19,7 @@ from synthesis.constraints import (
     read_bytes,
     show_bytes,
 )
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.roles import Module
 from synthesis.tactics import TACTICS
@@ -34,7 +34,7 @@ TP = Mesh.of(tp=2)
 
 @pytest.fixture(scope="module")
 def plain() -> Synthesis:
-    return synthesize(PROGRAM, TP, decoder.CLUSTER)
+    return synthesize(Asked(PROGRAM, TP, decoder.CLUSTER))
 
 
 def wish(*words: tuple[Kind, str]) -> Wishes:
@@ -45,7 +45,7 @@ def wish(*words: tuple[Kind, str]) -> Wishes:
 
 
 def again(plain: Synthesis, *words: tuple[Kind, str]) -> Synthesis:
-    return plain.asked.again(wish(*words), like=plain.found.state)
+    return synthesize(replace(plain.asked, wishes=wish(*words)), like=plain.found.state)
 
 
 def proved(made: Synthesis) -> bool:

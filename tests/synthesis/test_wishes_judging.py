@@ -9,7 +9,7 @@ import pytest
 from synthesis.constraints import NO_WISHES, WishError
 from synthesis.judging import Judge, candidates, differences
 from synthesis.literal import LiteralError, literal
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.roles import Module
 from synthesis.why import why_not
@@ -24,7 +24,7 @@ PROGRAM = decoder.decoder(layers=2)
 
 @pytest.fixture(scope="module")
 def made() -> Synthesis:
-    return synthesize(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER)
+    return synthesize(Asked(PROGRAM, Mesh.of(tp=2), decoder.CLUSTER))
 
 
 @pytest.fixture(scope="module")

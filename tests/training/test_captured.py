@@ -10,7 +10,7 @@ import pytest
 from benchmarks.steps.truth import agrees
 from synthesis.autodiff import grad
 from synthesis.hardware import load
-from synthesis.planner import Synthesis, synthesize
+from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.step import Step, TrainingError
@@ -36,7 +36,7 @@ def model() -> Program:
 @cache
 def planned(dp: int, tp: int) -> Synthesis:
     mesh = Mesh(tuple((n, s) for n, s in (("dp", dp), ("tp", tp)) if s > 1))
-    return synthesize(model(), mesh, load("h100"))
+    return synthesize(Asked(model(), mesh, load("h100")))
 
 
 def step(dp: int, tp: int, micro_batches: int) -> Step:

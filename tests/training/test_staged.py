@@ -11,7 +11,7 @@ import pytest
 from benchmarks.steps.truth import agrees
 from synthesis.autodiff import grad
 from synthesis.hardware import load
-from synthesis.planner import synthesize
+from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.training.captured import captured_step
 from synthesis.training.layers import layers
@@ -63,7 +63,7 @@ def _layer() -> Program:
 @cache
 def step(stages: int, mesh: str, micro_batches: int, *depths: int, tied: bool = True) -> Step:
     dims = tuple((d.split("=")[0], int(d.split("=")[1])) for d in mesh.split(",") if d)
-    made = synthesize(model(*depths, tied=tied), Mesh(dims), load("h100"))
+    made = synthesize(Asked(model(*depths, tied=tied), Mesh(dims), load("h100")))
     given = staged(made.sequential, made.lowered.program, made.lowered.contract, stages)
     return captured_step(*given, micro_batches)
 

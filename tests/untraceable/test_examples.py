@@ -18,6 +18,7 @@ from agent.translation.rounds import Report
 from agent.translation.trial import Trial
 from agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
 from synthesis import hardware
+from synthesis.planner import Asked as Wanted
 from synthesis.planner import PlanError, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.llm.scripted import Scripted
@@ -121,7 +122,7 @@ def test_a_right_reply_is_bound_and_its_plan_proved(name: str, asked: Asked) -> 
     proved: list[str] = []
     for mesh in (Mesh.of(dp=2), Mesh.of(tp=2)):
         try:
-            made = synthesize(bound.program, mesh, hardware.load("h100"))
+            made = synthesize(Wanted(bound.program, mesh, hardware.load("h100")))
         except PlanError:
             continue  # the branch on the whole value stands between the layers of a pair
         lowered = made.lowered
