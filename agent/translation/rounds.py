@@ -56,14 +56,7 @@ class Report:
     usage: Usage = field(default_factory=Usage)
 
 
-def run_rounds(
-    model: Model,
-    task: Task,
-    judge: Judge,
-    tell: Tell,
-    rounds: int = ROUNDS,
-    contexts: int = CONTEXTS,
-) -> Report:
+def run_rounds(model: Model, task: Task, judge: Judge, tell: Tell) -> Report:
     """Ask until a program is bound, or rounds, contexts, budget or replies are at their end."""
     seen: list[Differs] = []
     kinds: Counter[str] = Counter()
@@ -73,10 +66,10 @@ def run_rounds(
     def ended(end: Bound | DisplayOnly | BackwardDiffers | GivenUp) -> Report:
         return Report(end, asked, tuple(seen), text, usage)
 
-    for _ in range(contexts):
+    for _ in range(CONTEXTS):
         prompt = prompted(task)
         turns: list[Turn] = []
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             found = translate(model, task, turns, prompt)
             if isinstance(found, Malformed):
                 usage += found.usage

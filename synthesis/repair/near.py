@@ -209,7 +209,7 @@ def exchanged(program: Program, node: Node) -> Iterator[Edit]:
     if lookup(node.op).kind in ("collective", "movement") and "mesh_dim" in node.attrs:
         over = node.attrs["mesh_dim"]
         rank = len(program.types[node.inputs[0]].shape)
-        for op, attrs in _communications(rank, full=True):
+        for op, attrs in _communications(rank):
             if op != node.op:
                 yield Edit("replace", node.outputs[0], op, (("mesh_dim", over), *attrs))
 
@@ -220,7 +220,7 @@ def _fitting(op: str, node: Node) -> Attrs:
     return tuple(kept)
 
 
-def _communications(rank: int, full: bool) -> Iterator[tuple[str, Attrs]]:
+def _communications(rank: int) -> Iterator[tuple[str, Attrs]]:
     yield "all_reduce", (("reduce", "sum"),)
     for dim in range(rank):
         yield "all_gather", (("dim", dim),)
@@ -230,18 +230,17 @@ def _communications(rank: int, full: bool) -> Iterator[tuple[str, Attrs]]:
     yield "all_reduce", (("reduce", "max"),)
     for a, b in permutations(range(rank), 2):
         yield "all_to_all", (("concat_dim", b), ("split_dim", a))
-    if full:
-        yield "broadcast", (("index", 0),)
-        yield "ring_shift", (("shift", 1),)
+    yield "broadcast", (("index", 0),)
+    yield "ring_shift", (("shift", 1),)
 
 
-def collectives(program: Program, value: str, uses: tuple[str, ...] = ()) -> Iterator[Edit]:
+def collectives(program: Program, value: str) -> Iterator[Edit]:
     """Every collective after a value, over every mesh dim; sums over all of them too."""
     names = [n for n, size in program.mesh.dims if size > 1]
     rank = len(program.types[value].shape)
-    for op, attrs in _communications(rank, full=not uses):
+    for op, attrs in _communications(rank):
         for name in names:
-            yield Edit("after", value, op, (("mesh_dim", name), *attrs), uses=uses)
+            yield Edit("after", value, op, (("mesh_dim", name), *attrs))
     for count in range(2, len(names) + 1):
         for several in combinations(names, count):
             for how in ("sum", "avg"):

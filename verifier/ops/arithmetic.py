@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +25,7 @@ from verifier.ops.bounds import (
     plus,
     times,
 )
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _neg(d: Domain, x: Array) -> Array:
@@ -216,9 +216,7 @@ def reduce_to(b: Builder, ct: str, like: str) -> str:
 
 
 def _scaled(value: int) -> Callable[..., list[str | None]]:
-    def rule(
-        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-    ) -> list[str | None]:
+    def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
         second = cts[0] if value == 1 else b.add("neg", cts[0])
         return [reduce_to(b, cts[0], ins[0]), reduce_to(b, second, ins[1])]
 
@@ -234,9 +232,7 @@ add_scalar.vjp(lambda b, ins, outs, cts, attrs: [cts[0]])
 
 
 @mul.vjp
-def _mul_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _mul_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [
         reduce_to(b, b.add("mul", cts[0], ins[1]), ins[0]),
         reduce_to(b, b.add("mul", cts[0], ins[0]), ins[1]),
@@ -244,9 +240,7 @@ def _mul_vjp(
 
 
 @div.vjp
-def _div_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _div_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     over = b.add("div", cts[0], ins[1])
     return [
         reduce_to(b, over, ins[0]),
@@ -255,9 +249,7 @@ def _div_vjp(
 
 
 @where.vjp
-def _where_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _where_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     zero = b.add("full", shape=(), value=Fraction(0), dtype=b.types[cts[0]].dtype)
     return [
         None,
@@ -269,9 +261,7 @@ def _where_vjp(
 def _picks(beats: str) -> Callable[..., list[str | None]]:
     """The larger (smaller) operand gets the cotangent; equal operands get half each."""
 
-    def rule(
-        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-    ) -> list[str | None]:
+    def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
         zero = b.add("full", shape=(), value=Fraction(0), dtype=b.types[cts[0]].dtype)
         half = b.add("mul_scalar", cts[0], value=Fraction(1, 2))
         tied = b.add("where", b.add("eq", *ins), half, zero)

@@ -17,7 +17,7 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.types import Attr, mesh_dims
 from verifier.ops.bounds import among, among_or_zero, reduced
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
@@ -128,9 +128,7 @@ Vjp = Callable[..., list[str | None]]
 def _dual(name: str, rename: dict[str, str], **fixed: Attr) -> Vjp:
     """The cotangent of a collective is another collective over the same mesh dims."""
 
-    def rule(
-        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-    ) -> list[str | None]:
+    def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
         kept = {new: attrs[old] for old, new in {"mesh_dim": "mesh_dim", **rename}.items()}
         return [b.add(name, _averaged(b, cts[0], attrs), **kept, **fixed)]
 

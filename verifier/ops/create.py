@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +13,7 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.types import FLOATS
 from verifier.ops.bounds import literal
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:
@@ -80,7 +79,5 @@ dropout_mask = describe(
 
 
 @dropout_mask.vjp
-def _mask_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _mask_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [None]

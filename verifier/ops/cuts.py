@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +11,7 @@ from verifier.kernel.ops import cuts
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import among_or_zero
+from verifier.ops.facets import Names, Pulled
 from verifier.ops.views import moves
 
 
@@ -56,9 +56,7 @@ flip = moves(cuts.flip, _flip, "Reverse one dim.")
 
 
 @slice_.vjp
-def _slice_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _slice_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     dim: int = attrs["dim"]
     start: int = attrs["start"]
     step: int = attrs["step"]
@@ -76,9 +74,7 @@ def _slice_vjp(
 
 
 @concat.vjp
-def _concat_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _concat_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     out: list[str | None] = []
     dim: int = attrs["dim"]
     at = 0
@@ -90,9 +86,7 @@ def _concat_vjp(
 
 
 @pad.vjp
-def _pad_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _pad_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     dim: int = attrs["dim"]
     lo: int = attrs["lo"]
     n = b.types[ins[0]].shape[dim]
@@ -100,7 +94,5 @@ def _pad_vjp(
 
 
 @flip.vjp
-def _flip_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _flip_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("flip", cts[0], dim=attrs["dim"])]

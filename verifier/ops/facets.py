@@ -17,9 +17,11 @@ from verifier.ops.bounds import Bounded, Bounds
 if TYPE_CHECKING:
     from verifier.kernel.program.builder import Builder
 
-Vjp = Callable[
-    ["Builder", Sequence[str], Sequence[str], Sequence[str], AttrMap], Sequence[str | None]
-]
+Names = Sequence[str]
+"""Values of a program."""
+Pulled = list[str | None]
+"""A cotangent for each input, None where none passes."""
+Vjp = Callable[["Builder", Names, Names, Names, AttrMap], Pulled]
 
 
 def _written_out(*_: Any, **__: Any) -> Any:

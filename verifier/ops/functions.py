@@ -4,7 +4,7 @@ and what is known of it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ from verifier.kernel.ops.map import is_natural
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap, Op
 from verifier.ops.bounds import Bounded, Bounds, always, applied, grows, inverse, magnitude
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 Slope = Callable[[Builder, str, str], str]
 """(builder, operand, result) -> the derivative."""
@@ -43,9 +43,7 @@ def function(
     def meaning(d: Domain, x: Array) -> Array:
         return integers(x) if integers is not None and is_index(x) else d.unary(name, x)
 
-    def vjp(
-        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-    ) -> list[str | None]:
+    def vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
         assert slope is not None
         return [b.add("mul", cts[0], slope(b, ins[0], outs[0]))]
 
@@ -295,16 +293,12 @@ pow_ = describe(
 
 
 @pow_.vjp
-def _pow_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _pow_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     e = Fraction(attrs["exponent"])
     slope = b.add("mul_scalar", b.add("pow", ins[0], exponent=e - 1), value=e)
     return [b.add("mul", cts[0], slope)]
 
 
 @reciprocal.vjp
-def _reciprocal_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _reciprocal_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("neg", b.add("mul", cts[0], b.add("mul", outs[0], outs[0])))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +11,7 @@ from verifier.kernel.ops import indexing
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import among_or_zero
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _zeros(d: Domain, shape: tuple[int, ...], like: Array) -> Array:
@@ -108,9 +107,7 @@ put_along = describe(
 
 
 @take.vjp
-def _take_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _take_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     x, idx = ins
     dim: int = attrs["dim"]
     n = len(b.types[idx].shape)
@@ -128,16 +125,12 @@ def _take_vjp(
 
 
 @index_add.vjp
-def _index_add_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _index_add_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("take", cts[0], ins[1], dim=0, offset=attrs["offset"]), None]
 
 
 @take_along.vjp
-def _take_along_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _take_along_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     dim: int = attrs["dim"]
     size = b.types[ins[0]].shape[dim]
     return [
@@ -147,7 +140,5 @@ def _take_along_vjp(
 
 
 @put_along.vjp
-def _put_along_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _put_along_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("take_along", cts[0], ins[1], dim=attrs["dim"], offset=attrs["offset"]), None]

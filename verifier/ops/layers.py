@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from verifier.kernel.composites import layers
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, Vjp, describe
 
 
-def _from_output(backward: str) -> Callable[..., list[str | None]]:
+def _from_output(backward: str) -> Vjp:
     """A cotangent that another composite computes from the result."""
 
-    def rule(
-        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-    ) -> list[str | None]:
+    def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
         return [b.add(backward, cts[0], outs[0])]
 
     return rule
@@ -25,9 +21,7 @@ detach = describe(layers.detach, Facets())
 
 
 @detach.vjp
-def _nothing_passes(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _nothing_passes(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from verifier.domains.base import Array, Domain
@@ -10,7 +10,7 @@ from verifier.kernel.ops import linalg
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap, Op
 from verifier.ops.bounds import Bounded, Bounds, counted, times
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _meaning(d: Domain, a: Array, b: Array) -> Array:
@@ -32,9 +32,7 @@ bmm = _product(linalg.bmm, "Batched matrix product.")
 
 
 def _vjp(dims: tuple[int, ...]) -> Callable[..., Any]:
-    def rule(
-        b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-    ) -> list[str | None]:
+    def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
         name = "mm" if len(dims) == 2 else "bmm"
         x, w = ins
         return [

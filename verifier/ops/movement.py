@@ -17,7 +17,7 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import among, reduced
 from verifier.ops.collectives import all_reduce
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 Pieces = list[Array | None]
 
@@ -124,29 +124,21 @@ wait = describe(
 )
 
 
-def _returned(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _returned(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     peers = {"mesh_dim": attrs["mesh_dim"], "src": attrs["dst"], "dst": attrs["src"]}
     return [b.add("recv", cts[0], **peers)]
 
 
-def _sent_back(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _sent_back(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     peers = {"mesh_dim": attrs["mesh_dim"], "src": attrs["dst"], "dst": attrs["src"]}
     return [b.add("send", cts[0], **peers)]
 
 
-def _summed_at_root(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _summed_at_root(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("reduce_to", cts[0], mesh_dim=attrs["mesh_dim"], index=attrs["index"])]
 
 
-def _spread(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _spread(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     if attrs["reduce"] not in ("sum", "avg"):
         raise IRError(f"a {attrs['reduce']} over {attrs['mesh_dim']} has no vjp")
     ct = cts[0]
@@ -155,17 +147,13 @@ def _spread(
     return [b.add("broadcast", ct, mesh_dim=attrs["mesh_dim"], index=attrs["index"])]
 
 
-def _turned_back(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _turned_back(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     size = b.mesh[attrs["mesh_dim"]]
     back = (size - attrs["shift"]) % size
     return [b.add("ring_shift", cts[0], mesh_dim=attrs["mesh_dim"], shift=back)]
 
 
-def _to_each(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _to_each(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     """Each piece gets the cotangent on the ranks that it lives on."""
     out: list[str | None] = []
     for value in ins:
@@ -174,9 +162,7 @@ def _to_each(
     return out
 
 
-def _as_it_is(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _as_it_is(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [cts[0]]
 
 

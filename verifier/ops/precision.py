@@ -7,7 +7,6 @@ power-of-two scale of the OCP microscaling formats: its ties go up, negative val
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +18,7 @@ from verifier.kernel.ops import precision
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def rounded(x: Array, format: str) -> Array:
@@ -63,9 +62,7 @@ round_to = describe(
 
 
 @round_to.vjp
-def _round_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _round_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     if not attrs["ste"]:
         raise IRError("round_to has no vjp: its slope is zero; set ste=true to pass straight")
     return [cts[0]]

@@ -13,7 +13,7 @@ from verifier.kernel.ops import reduce
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap, Op
 from verifier.ops.bounds import Bounded, Bounds, among, counted
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def kept(shape: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
@@ -62,18 +62,14 @@ amax = reduction(
 
 
 @sum_.vjp
-def _sum_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _sum_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     shape = b.types[ins[0]].shape
     ct = b.add("reshape", cts[0], shape=kept(shape, attrs["dims"]))
     return [b.add("expand", ct, shape=shape)]
 
 
 @amax.vjp
-def _amax_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _amax_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     """Entries that tie for the maximum share the cotangent, as in PyTorch."""
     shape = b.types[ins[0]].shape
     whole, dims = kept(shape, attrs["dims"]), tuple(attrs["dims"])

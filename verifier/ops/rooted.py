@@ -12,7 +12,7 @@ from verifier.kernel.movements import rooted
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import among
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 Pieces = list[Array | None]
 
@@ -50,14 +50,10 @@ scatter = describe(
 
 
 @gather.vjp
-def _gather_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _gather_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("scatter", cts[0], **attrs)]
 
 
 @scatter.vjp
-def _scatter_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _scatter_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("gather", cts[0], **attrs)]

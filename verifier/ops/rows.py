@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +11,7 @@ from verifier.kernel.ops import rows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import always
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
@@ -40,9 +39,7 @@ cumsum = describe(
 
 
 @cumsum.vjp
-def _cumsum_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _cumsum_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     dim = attrs["dim"]
     back = b.add("cumsum", b.add("flip", cts[0], dim=dim), dim=dim, exclusive=attrs["exclusive"])
     return [b.add("flip", back, dim=dim)]
@@ -64,9 +61,7 @@ topk_mask = describe(
 
 
 @topk_mask.vjp
-def _topk_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _topk_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [None]
 
 
@@ -85,7 +80,5 @@ topk_index = describe(
 
 
 @topk_index.vjp
-def _topk_index_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _topk_index_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap, Op
 from verifier.ops.arithmetic import reduce_to
 from verifier.ops.bounds import Bounded, Bounds, among
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe
 
 
 def moves(
@@ -56,22 +56,16 @@ expand = moves(
 
 
 @reshape.vjp
-def _reshape_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _reshape_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [b.add("reshape", cts[0], shape=b.types[ins[0]].shape)]
 
 
 @permute.vjp
-def _permute_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _permute_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     dims = attrs["dims"]
     return [b.add("permute", cts[0], dims=tuple(dims.index(i) for i in range(len(dims))))]
 
 
 @expand.vjp
-def _expand_vjp(
-    b: Builder, ins: Sequence[str], outs: Sequence[str], cts: Sequence[str], attrs: AttrMap
-) -> list[str | None]:
+def _expand_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
     return [reduce_to(b, cts[0], ins[0])]

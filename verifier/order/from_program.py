@@ -9,7 +9,7 @@ operand makes the stream wait for it. A `send` without a `recv` is received wher
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from verifier.kernel.inline import inline
@@ -31,12 +31,12 @@ from verifier.order.events import (
     Event,
     Group,
     Join,
-    Machine,
     Recv,
     Send,
     TimeProgram,
     Transfer,
     Wait,
+    leaves,
 )
 from verifier.order.meetings import (
     Meetings,
@@ -50,9 +50,7 @@ from verifier.order.meetings import (
 )
 
 
-def from_program(
-    program: Program, machine: Machine | None = None, *, meetings: bool = False
-) -> TimeProgram:
+def from_program(program: Program, *, meetings: bool = False) -> TimeProgram:
     """The events of every rank.
 
     Ranks along a mesh dim on which nothing depends which event a rank runs do the same; two of
@@ -76,7 +74,7 @@ def from_program(
         mesh = Mesh(tuple((name, len(left[name])) for name in program.mesh.names))
     met = Meetings(mesh)
     met.within_limit(program, quiet)
-    builder = TimeBuilder(program.name, machine)
+    builder = TimeBuilder(program.name)
     for names in sorted({dims_of(node) for _, node in program.distinct() if traits(node.op).meets}):
         builder.communicator("+".join(names), *process_groups(mesh, names))
     message = Messages()
@@ -363,7 +361,7 @@ class _Rank:
         """Append an event and note where its results are."""
         self.events.append(event)
         self.stream[event.label] = stream
-        writes = [a for leaf in _leaves(event) for a in leaf.writes]
+        writes = [a for leaf in leaves(event) for a in leaf.writes]
         for value, access in zip(node.outputs, writes, strict=True):
             self.held[value] = replace(access, of=event.label)
 
@@ -401,7 +399,3 @@ def _source(node: Node) -> Source:
     """Where a node comes from, or at least what it is."""
     known = node.source != NOWHERE
     return node.source if known else Source(module=f"%{node.outputs[0]} = {node.op}")
-
-
-def _leaves(event: Event) -> Iterator[Event]:
-    yield from event.parts if isinstance(event, Group) else (event,)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from verifier.kernel.program.errors import MalformedError
@@ -173,8 +173,7 @@ class _Reader:
             else:
                 self._statement(line, source)
             if line.kind != "end":
-                near = difflib.get_close_matches(line.text, _OPTIONS, 1)
-                hint = f"did you mean {near[0]}?" if near else ""
+                hint = _near(line.text, _OPTIONS)
                 raise line.fail("text after an event", f"one of {', '.join(_OPTIONS)}", hint)
         except MalformedError as error:
             raise error.at(f"{self.filename}:{number}") from None
@@ -225,8 +224,7 @@ class _Reader:
 
     def _statement(self, line: _Line, source: Source) -> None:
         if not self.section:
-            near = difflib.get_close_matches(line.text, _HEADS, 1)
-            hint = f"did you mean {near[0]}?" if near else "begin a section with rank 0"
+            hint = _near(line.text, _HEADS) or "begin a section with rank 0"
             raise line.fail("an event outside of a section", f"one of {', '.join(_HEADS)}", hint)
         begin = line.at
         for built in self.section:
@@ -249,6 +247,11 @@ class _Reader:
         return names
 
 
+def _near(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
 def _without_comment(raw: str) -> str:
     at, note = raw.find("#"), raw.find("@")
     return raw if at < 0 or 0 <= note < at else raw[:at]
@@ -267,9 +270,7 @@ def _event(line: _Line, rank: int, source: Source) -> Event:
     verb = line.name("an event")
     if verb not in _VERBS:
         line.at = start
-        near = difflib.get_close_matches(verb, _VERBS, 1)
-        hint = f"did you mean {near[0]}?" if near else ""
-        raise line.fail("an event", f"one of {', '.join(_VERBS)}", hint)
+        raise line.fail("an event", f"one of {', '.join(_VERBS)}", _near(verb, _VERBS))
     made: dict[str, Any] = {}
     make = _verb(line, verb, rank, made)
     parts = _options(line, made, rank, group=verb == "group")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -134,22 +135,10 @@ def on_arrays(expr: Expr, env: Mapping[str, Ints]) -> Ints:
     return np.asarray(_ARRAYS[expr.op](*(on_arrays(a, env) for a in children(expr))))
 
 
-_ARRAYS = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "neg": np.negative,
-    "floordiv": np.floor_divide,
+_PLAIN = ("add", "sub", "mul", "neg", "floordiv", "lt", "le", "gt", "ge", "eq", "ne")
+_UFUNCS = ("maximum", "minimum", "logical_and", "logical_or", "logical_not")
+_ARRAYS: dict[str, Callable[..., Ints]] = {
+    **{name: getattr(operator, name) for name in _PLAIN},
+    **{name: getattr(np, name) for name in _UFUNCS},
     "floormod": np.mod,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_not": np.logical_not,
 }

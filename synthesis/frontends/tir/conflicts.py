@@ -63,20 +63,12 @@ def _smaller(a: Term, b: Term) -> Term:
 
 
 _TERMS: dict[str, Any] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
+    **{n: getattr(operator, n) for n in ("add", "sub", "mul", "neg")},
+    **{n: getattr(operator, n) for n in ("lt", "le", "gt", "ge", "eq", "ne")},
     "floordiv": _quotient,
     "floormod": operator.mod,
     "maximum": _larger,
     "minimum": _smaller,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
     "logical_and": smt.conj,
     "logical_or": smt.disj,
     "logical_not": smt.negation,

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from synthesis.frontends.tir.errors import fail
 from synthesis.frontends.tir.tree import (
+    REAL,
     Apply,
     Const,
     Expr,
@@ -47,18 +48,7 @@ LOWEST = {
 HIGHEST = {k: -v if k in FLOATS else -v - 1 for k, v in LOWEST.items()}
 
 FUNCTIONS = {
-    "exp": ("exp", 1),
-    "log": ("log", 1),
-    "log1p": ("log1p", 1),
-    "sqrt": ("sqrt", 1),
-    "rsqrt": ("rsqrt", 1),
-    "tanh": ("tanh", 1),
-    "sigmoid": ("sigmoid", 1),
-    "sin": ("sin", 1),
-    "cos": ("cos", 1),
-    "erf": ("erf", 1),
-    "floor": ("floor", 1),
-    "abs": ("abs", 1),
+    **{name: (name, 1) for name in (*REAL, "floor", "abs") if name != "pow"},
     "fabs": ("abs", 1),
     "max": ("maximum", 2),
     "min": ("minimum", 2),

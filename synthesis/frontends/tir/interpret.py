@@ -39,14 +39,6 @@ def _sigmoid(x: float) -> float:
     return 0.5 * (1 + math.tanh(0.5 * x))
 
 
-def _over(a: Number, b: Number) -> Number:
-    return a / b
-
-
-def _floordiv(a: Number, b: Number) -> Number:
-    return a // b
-
-
 def _both(a: Number, b: Number) -> bool:
     return bool(a) and bool(b)
 
@@ -63,37 +55,21 @@ def _power(x: Number, exponent: Fraction) -> Number:
     return x ** int(exponent) if exponent.denominator == 1 else x ** float(exponent)
 
 
+OPERATORS = ("add", "sub", "mul", "neg", "floordiv", "lt", "le", "gt", "ge", "eq", "ne")
+NAMED = {"div": "truediv", "floormod": "mod", "logical_not": "not_"}
+"""Those that Python's `operator` calls otherwise."""
+REAL = ("exp", "log", "log1p", "sqrt", "tanh", "sin", "cos", "erf", "floor")
 FUNCTIONS: dict[str, Callable[..., Number]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": _over,
-    "neg": operator.neg,
-    "floordiv": _floordiv,
-    "floormod": operator.mod,
+    **{name: getattr(operator, name) for name in OPERATORS},
+    **{name: getattr(math, name) for name in REAL},
+    **{name: getattr(operator, word) for name, word in NAMED.items()},
     "maximum": max,
     "minimum": min,
-    "exp": math.exp,
-    "log": math.log,
-    "log1p": math.log1p,
-    "sqrt": math.sqrt,
     "rsqrt": _rsqrt,
-    "tanh": math.tanh,
     "sigmoid": _sigmoid,
-    "sin": math.sin,
-    "cos": math.cos,
-    "erf": math.erf,
-    "floor": math.floor,
     "abs": abs,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
     "logical_and": _both,
     "logical_or": _either,
-    "logical_not": operator.not_,
 }
 
 

@@ -26,8 +26,6 @@ class Uninitialised(Exception):  # noqa: N818  (an answer, not a failure)
 class Piece:
     box: Box
     content: Content
-    given: bool = False
-    """What the caller left in a parameter."""
 
 
 class Views:
@@ -103,8 +101,6 @@ class Memory:
     def __init__(self, views: Views, shape: tuple[int, ...], dtype: str) -> None:
         self.views, self.shape, self.dtype = views, shape, dtype
         self.pieces: list[Piece] = []
-        self.took: bool = False
-        """Whether something the caller left was read."""
 
     @property
     def whole(self) -> Box:
@@ -122,7 +118,6 @@ class Memory:
         """
         for piece in reversed(self.pieces):
             if _contains(piece.box, box):
-                self.took |= piece.given
                 return self._cut(piece, box)
             if _meets(piece.box, box):
                 return self._parts(piece.box, box)

@@ -260,8 +260,6 @@ def shrink(
     distributed: Program,
     contract: Contract,
     difference: Difference,
-    *,
-    seed: int = 0,
 ) -> SmallDifference | None:
     """The difference on the smallest mesh and at the smallest extents on which it persists.
 
@@ -276,7 +274,7 @@ def shrink(
         if small.large:
             continue
         try:
-            found = _refuted(small, seed, True)
+            found = _refuted(small, 0, True)
         except IRError:
             continue
         if found is not None and difference.witness.output in found.outputs:
