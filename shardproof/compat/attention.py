@@ -81,8 +81,18 @@ def attention(
     return b.add("reshape", out, shape=(*shapes[0][:-1], shapes[2][-1]))
 
 
+class AttentionOp(IROp):
+    """Base of the ops that are attention of their three operands on one device."""
+
+    softmax_scale: float
+    causal: bool
+
+    def one_device(self, b: Builder, *operands: str) -> str:
+        return attention(b, operands, exact(self.softmax_scale), self.causal, str(self))
+
+
 @dataclass
-class FlashAttention(IROp):
+class FlashAttention(AttentionOp):
     """Attention of the queries at hand over the keys and values at hand."""
 
     q: str
@@ -93,12 +103,9 @@ class FlashAttention(IROp):
     causal: bool = False
     reads: ClassVar[tuple[str, ...]] = QKV
 
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return attention(b, operands, exact(self.softmax_scale), self.causal, str(self))
-
 
 @dataclass
-class RingAttentionStep(IROp):
+class RingAttentionStep(AttentionOp):
     """Attention over the block of keys and values that a rank holds at one step of a ring.
 
     The result is normalised over that block alone: it is not a share of a sum.
@@ -113,9 +120,6 @@ class RingAttentionStep(IROp):
     causal: bool = False
     softmax_scale: float = 1.0
     reads: ClassVar[tuple[str, ...]] = QKV
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return attention(b, operands, exact(self.softmax_scale), self.causal, str(self))
 
 
 @dataclass
@@ -136,7 +140,7 @@ class RingRotate(Unchanged):
 
 
 @dataclass
-class RingAttention(IROp):
+class RingAttention(AttentionOp):
     """Attention over the keys and values of the whole ring, queries staying where they are.
 
     Every query sees every block once; causal masks go by the place in the whole sequence. How
@@ -153,9 +157,6 @@ class RingAttention(IROp):
     mesh_dim: str | None = None
     reads: ClassVar[tuple[str, ...]] = QKV
     communicates: ClassVar[bool] = True
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return attention(b, operands, exact(self.softmax_scale), self.causal, str(self))
 
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         q, k, v = operands

@@ -9,6 +9,7 @@ from typing import ClassVar
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks, Unchanged
 from shardproof.compat.tensor import TensorState
+from verifier.kernel.program.types import Attr
 
 REDUCE = {"sum": "sum", "mean": "avg", "avg": "avg", "max": "max", "min": "min"}
 
@@ -22,11 +23,35 @@ def fold(op_type: str, what: str) -> str:
 
 @dataclass
 class CollectiveOp(Unchanged):
-    """Base of the collectives."""
+    """Base of the collectives: `core` is the core's op, its attributes are the fields."""
 
     x: str
     output: str
+    core: ClassVar[str] = ""
     communicates: ClassVar[bool] = True
+
+    def on_ranks(self, at: Ranks, *operands: str) -> str:
+        return at.b.add(self.core, *operands, **self.attrs(at, operands[0]))
+
+    def attrs(self, at: Ranks, x: str) -> dict[str, Attr]:
+        """Raises ProgramError: a mesh dim, a dim or a reduction that there is not."""
+        what, own = str(self), vars(self)
+        over = own["mesh_dim"]
+        out: dict[str, Attr] = {
+            "mesh_dim": at.one_dim(over, what) if "root" in own else at.dims(over)
+        }
+        if "root" in own:
+            out["index"] = own["root"]
+        if "op_type" in own:
+            out["reduce"] = fold(own["op_type"], what)
+        for name in ("gather_dim", "scatter_dim", "partition_dim"):
+            if name in own:
+                out["dim"] = at.dim(x, own[name], what)
+        if "concat_dim" in own:
+            # the core names the dim that a rank cuts, which is the one split afterwards
+            out["concat_dim"] = at.dim(x, own["split_dim"], what)
+            out["split_dim"] = at.dim(x, own["concat_dim"], what)
+        return out
 
 
 @dataclass
@@ -35,15 +60,7 @@ class AllReduce(CollectiveOp):
 
     op_type: str = "sum"
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        how = fold(self.op_type, str(self))
-        return at.b.add("all_reduce", *operands, mesh_dim=at.dims(self.mesh_dim), reduce=how)
-
-
-def along(at: Ranks, core: str, x: str, dim: int, mesh_dim: str | None, op: IROp) -> str:
-    """A collective of the core that joins or splits a dim."""
-    return at.b.add(core, x, mesh_dim=at.dims(mesh_dim), dim=at.dim(x, dim, str(op)))
+    core: ClassVar[str] = "all_reduce"
 
 
 @dataclass
@@ -52,9 +69,7 @@ class AllGather(CollectiveOp):
 
     gather_dim: int
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return along(at, "all_gather", operands[0], self.gather_dim, self.mesh_dim, self)
+    core: ClassVar[str] = "all_gather"
 
 
 @dataclass
@@ -64,11 +79,7 @@ class ReduceScatter(CollectiveOp):
     scatter_dim: int
     op_type: str = "sum"
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        how, dims = fold(self.op_type, str(self)), at.dims(self.mesh_dim)
-        dim = at.dim(operands[0], self.scatter_dim, str(self))
-        return at.b.add("reduce_scatter", *operands, mesh_dim=dims, dim=dim, reduce=how)
+    core: ClassVar[str] = "reduce_scatter"
 
 
 @dataclass
@@ -77,10 +88,7 @@ class Broadcast(CollectiveOp):
 
     root: int = 0
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        name = at.one_dim(self.mesh_dim, str(self))
-        return at.b.add("broadcast", *operands, mesh_dim=name, index=self.root)
+    core: ClassVar[str] = "broadcast"
 
 
 @dataclass
@@ -90,10 +98,7 @@ class Reduce(CollectiveOp):
     root: int = 0
     op_type: str = "sum"
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        name, how = at.one_dim(self.mesh_dim, str(self)), fold(self.op_type, str(self))
-        return at.b.add("reduce_to", *operands, mesh_dim=name, index=self.root, reduce=how)
+    core: ClassVar[str] = "reduce_to"
 
 
 @dataclass
@@ -103,19 +108,7 @@ class AllToAll(CollectiveOp):
     split_dim: int
     concat_dim: int
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return exchange(at, operands[0], (self.split_dim, self.concat_dim), self.mesh_dim, self)
-
-
-def exchange(at: Ranks, x: str, ends: tuple[int, int], mesh_dim: str | None, op: IROp) -> str:
-    """All-to-all from a split of the first dim to one of the second.
-
-    The core names the dim that a rank cuts, which is the one split afterwards.
-    """
-    held, wanted = (at.dim(x, d, str(op)) for d in ends)
-    dims = at.dims(mesh_dim)
-    return at.b.add("all_to_all", x, mesh_dim=dims, split_dim=wanted, concat_dim=held)
+    core: ClassVar[str] = "all_to_all"
 
 
 @dataclass
@@ -228,21 +221,15 @@ def peers(at: Ranks, src: int, dst: int, what: str) -> tuple[str, int, int, dict
 
 
 @dataclass
-class AllReduceAsync(Unchanged):
+class AllReduceAsync(CollectiveOp):
     """An all-reduce that is over once its handle was waited for."""
 
-    x: str
-    output: str
     handle: str
     op_type: str = "sum"
     stream: str = "comm"
     mesh_dim: str | None = None
-    communicates: ClassVar[bool] = True
+    core: ClassVar[str] = "all_reduce"
     asynchronous: ClassVar[bool] = True
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        how = fold(self.op_type, str(self))
-        return at.b.add("all_reduce", *operands, mesh_dim=at.dims(self.mesh_dim), reduce=how)
 
     def mark(self, result: TensorState, states: Sequence[TensorState]) -> None:
         super().mark(result, states)

@@ -69,18 +69,23 @@ class MatMul(IROp):
             raise ProgramError(f"{self}: {self.a} is {first}, {self.b} is {second}; cast one")
 
 
+class OneOp(IROp):
+    """Base of the ops that are one op of the core."""
+
+    core: ClassVar[str] = ""
+
+    def one_device(self, b: Builder, *operands: str) -> str:
+        return b.add(self.core, *operands)
+
+
 @dataclass
-class ElementWiseBinaryOp(IROp):
+class ElementWiseBinaryOp(OneOp):
     """Two operands, element by element, broadcast as in numpy."""
 
     a: str
     b: str
     output: str
     reads: ClassVar[tuple[str, ...]] = ("a", "b")
-    core: ClassVar[str] = ""
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return b.add(self.core, *operands)
 
 
 @dataclass
@@ -98,15 +103,11 @@ class Multiply(ElementWiseBinaryOp):
 
 
 @dataclass
-class Activation(IROp):
+class Activation(OneOp):
     """One operand, element by element."""
 
     x: str
     output: str
-    core: ClassVar[str] = ""
-
-    def one_device(self, b: Builder, *operands: str) -> str:
-        return b.add(self.core, *operands)
 
 
 @dataclass

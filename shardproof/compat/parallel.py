@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardproof.compat.comm import CollectiveOp, along, exchange
+from shardproof.compat.comm import CollectiveOp
 from shardproof.compat.compute import exact, matmul
 from shardproof.compat.errors import ProgramError
 from shardproof.compat.program import IROp, Ranks
 from shardproof.compat.tensor import TensorState
 from verifier.kernel.layout import Atom, Dim
+from verifier.kernel.ops.create import row_major
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Affine, TensorType
 
@@ -41,7 +42,7 @@ class Dropout(IROp):
     def on_ranks(self, at: Ranks, *operands: str) -> str:
         x, seed = operands
         layout, local = at.layouts.get(x), at.b.types[x].shape
-        strides, offset = _row_major(local), Affine()
+        strides, offset = row_major(local), Affine()
         if self.rng == "global" and layout is not None:
             strides, offset = _places(layout.dims, layout.global_shape)
         elif self.rng == "per_rank":
@@ -55,15 +56,11 @@ class Dropout(IROp):
         return at.b.add("dropout", x, seed, p=p, stream=self.stream, **more)
 
 
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
 def _places(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[tuple[int, ...], Affine]:
     """Strides and offset of a piece whose dims are each one run of free entries."""
     strides: list[int] = []
     moving: dict[str, int] = {}
-    for dim, stride in zip(dims, _row_major(shape), strict=True):
+    for dim, stride in zip(dims, row_major(shape), strict=True):
         inner, own = 1, 1
         for atom in reversed(dim or (Atom(1),)):
             if atom.mesh_dim is None:
@@ -82,9 +79,7 @@ class ZeROGatherParam(CollectiveOp):
     gather_dim: int
     zero_stage: int = 3
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return along(at, "all_gather", operands[0], self.gather_dim, self.mesh_dim, self)
+    core: ClassVar[str] = "all_gather"
 
 
 @dataclass
@@ -94,9 +89,7 @@ class ZeROScatterGrad(CollectiveOp):
     scatter_dim: int
     zero_stage: int = 2
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return along(at, "reduce_scatter", operands[0], self.scatter_dim, self.mesh_dim, self)
+    core: ClassVar[str] = "reduce_scatter"
 
 
 @dataclass
@@ -107,9 +100,7 @@ class ZeROPartitionOptState(CollectiveOp):
     zero_stage: int = 1
     mesh_dim: str | None = None
     communicates: ClassVar[bool] = False
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return along(at, "shard_slice", operands[0], self.partition_dim, self.mesh_dim, self)
+    core: ClassVar[str] = "shard_slice"
 
 
 @dataclass
@@ -144,9 +135,7 @@ class MoEDispatch(CollectiveOp):
     concat_dim: int
     expert_capacity: int | None = None
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return exchange(at, operands[0], (self.split_dim, self.concat_dim), self.mesh_dim, self)
+    core: ClassVar[str] = "all_to_all"
 
 
 @dataclass
@@ -157,9 +146,7 @@ class MoECombine(CollectiveOp):
     split_dim: int
     concat_dim: int
     mesh_dim: str | None = None
-
-    def on_ranks(self, at: Ranks, *operands: str) -> str:
-        return exchange(at, operands[0], (self.split_dim, self.concat_dim), self.mesh_dim, self)
+    core: ClassVar[str] = "all_to_all"
 
 
 @dataclass
