@@ -114,7 +114,7 @@ def test_another_spelling_is_equal(make: Callable[[], Pair]) -> None:
 def test_z3_and_floats_agree_with_the_forms(pair: Pair) -> None:
     assert isinstance(forms(pair), Equal)
     one, many = live(inline(pair.sequential)), live(inline(pair.distributed))
-    assert refute(one, many, pair.contract) is None
+    assert refute(Problem(one, many, pair.contract)) is None
     tried = cases(one, many, {}, 256)
     assert not isinstance(tried, Undecided)
     for case in tried:  # raises where Z3 has a model in which an element differs
@@ -127,7 +127,7 @@ def test_a_wrong_spelling_differs_on_numbers(pair: Pair) -> None:
     assert isinstance(found, Undecided)
     assert found.case is not None
     one, many = live(inline(pair.sequential)), live(inline(pair.distributed))
-    differs = refute(one, many, pair.contract, found.case)
+    differs = refute(Problem(one, many, pair.contract, found.case))
     assert differs is not None
     assert differs.witness.expected != differs.witness.got
 
@@ -243,7 +243,7 @@ def differs(pair: Pair, program: Program) -> bool:
     rng, floats = np.random.default_rng(1), Floats()
     inputs = draw(pair.sequential, rng, 4)
     one, many = inline(pair.sequential), inline(program)
-    values = run_both(one, many, pair.contract, inputs, floats, rng)
+    values = run_both(Problem(one, many, pair.contract), inputs, floats, rng)
     for key, (whole, parts) in values.items():
         layout, coords = pair.contract.outputs[key], program.mesh.coords()
         for where, part in zip(coords, parts, strict=True):

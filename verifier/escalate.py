@@ -40,11 +40,12 @@ class Unrelated:
     walked: tuple[Sequential, Rules] | None = None
     """The one-device program as terms, cut as needed, and the rules that were applied."""
 
-    def relates(self, one: Program, many: Program, contract: Contract) -> frozenset[str]:
+    def relates(self, p: Problem) -> frozenset[str]:
         """The values of a distributed program for which there is a relation."""
+        many = p.distributed
         if many is self.problem.distributed:
             return self.values
-        facts = relate_peeled(one, many, contract, Rules(many.mesh))[1].facts
+        facts = relate_peeled(p.sequential, many, p.contract, Rules(many.mesh))[1].facts
         return frozenset(name for name, found in facts.items() if found)
 
     def holds(self, one: Program, many: Program, contract: Contract) -> bool:
@@ -72,7 +73,7 @@ def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Diff
             return found
         why = why or f"element by element: {found.reason}"
         if found.case is not None:
-            differs = refute(p.sequential, p.distributed, p.contract, found.case)
+            differs = refute(replace(p, consts=found.case))
             if differs is not None:
                 return Difference(differs.witness, (differs.witness.output,))
     return why
@@ -84,13 +85,11 @@ def refute_large(given: Unrelated) -> Difference | str:
     from verifier.refute.scale_down.substitution import proved_otherwise, shows_too
 
     p = given.problem
-    triple = p.sequential, p.distributed, p.contract
-    other = proved_otherwise(*triple, given.holds)
+    other = proved_otherwise(p.sequential, p.distributed, p.contract, given.holds)
     why = ""
     for counting in dict.fromkeys(((), other.counting)) if other else ((),):
         found = refute_resized(
-            *triple,
-            p.consts or None,
+            p,
             relates=None if other else given.relates,
             proved=given.related,
             counting=counting,
@@ -114,16 +113,14 @@ def as_witnessed(found: SmallDifference) -> Difference:
     here, kept = found.difference.witness, found.resized.kept
     rank = {name: kept[name][at] if name in kept else at for name, at in here.rank.items()}
     witness = replace(here, sizes=str(found), rank=rank)
-    small = found.resized
-    pair = small.sequential, small.distributed, small.contract
-    return Difference(witness, found.difference.outputs, pair=pair)
+    return Difference(witness, found.difference.outputs, small=found.resized.problem)
 
 
-def smallest(one: Program, many: Program, contract: Contract, found: Difference) -> str:
+def smallest(problem: Problem, found: Difference) -> str:
     """The difference where it shows on the smallest mesh and at the smallest extents, in words."""
     from verifier.refute.scale_down import shrink
 
-    small = shrink(one, many, contract, found)
+    small = shrink(problem, found)
     if small is None:
         return ""
     w = small.difference.witness

@@ -249,16 +249,15 @@ def _refuted(run: Examination) -> Verdict | None:
     p = run.problem
     size = elements_of(p.sequential, p.distributed)
     run.ran, tried = size <= MAX_ELEMENTS, Tried()
-    triple = p.sequential, p.distributed, p.contract
     with run.timed("refute_s"):
         if run.ran:
             run.tell("refute")
-            run.difference = refute(*triple, p.consts, simpler=run.simpler, tried=tried)
+            run.difference = refute(p, simpler=run.simpler, tried=tried)
     run.stats["refuter_elements"] = float(size)
     run.stats["refuter_ran"] = float(tried.samples > 0)
     if run.ran:
         run.stats["refuter_samples"] = float(tried.samples)
-    if run.ran and run.difference is None and nowhere_defined(*triple, p.consts):
+    if run.ran and run.difference is None and nowhere_defined(p):
         keys = tuple(output_key(o) for o in p.sequential.outputs)
         return run.stuck or Unknown(NOWHERE, None, keys)
     return None
@@ -286,11 +285,8 @@ def _run_again(run: Examination) -> Verdict | None:
     """On more samples: a program without a relation is likely wrong."""
     if not run.ran:
         return None
-    p = run.problem
     run.tell("refute again")
-    run.difference = refute(
-        p.sequential, p.distributed, p.contract, p.consts, AGAIN, trials=AGAIN, simpler=run.simpler
-    )
+    run.difference = refute(run.problem, AGAIN, trials=AGAIN, simpler=run.simpler)
     return run.refuted() if run.difference is not None else None
 
 

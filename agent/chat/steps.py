@@ -10,6 +10,7 @@ from verifier.domains import Floats
 from verifier.kernel.contract import output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.program import Node
+from verifier.problem import Problem
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import piece, scatter
 from verifier.refute.search import refute, too_large
@@ -36,7 +37,7 @@ def _ranks(pair: Pair, verdict: Counterexample, witness: Witness) -> list[str]:
     one, many, mesh = pair.sequential, pair.distributed, pair.distributed.mesh
     if witness.sizes or too_large(one, many):
         return ["the programs are too large to be replayed here rank by rank"]
-    again = refute(one, many, pair.contract, pair.consts)
+    again = refute(Problem(one, many, pair.contract, pair.consts))
     if again is None or again.witness.output != witness.output:
         return ["the difference does not show again on the same numbers"]
     given = {n: np.asarray(a) for n, a in again.inputs.items()}

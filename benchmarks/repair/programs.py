@@ -30,6 +30,7 @@ from verifier.kernel.contract import Contract, ContractError, check
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.refute.search import refute
 from verifier.text.wellformed import well_formed
 
@@ -122,7 +123,9 @@ def _case(case: Case, name: str) -> Wrong:
 
     def right(program: Program) -> bool:
         with np.errstate(all="ignore"):
-            return _safely(lambda: refute(inline(one), inline(program), contract, seed=91) is None)
+            return _safely(
+                lambda: refute(Problem(inline(one), inline(program), contract), seed=91) is None
+            )
 
     source = Source(name, one, many, contract, right)
     return Wrong(name, 0, what, source, many, twin, case.sections.get("contract", ""))

@@ -55,7 +55,7 @@ def diagnose(run: Examination, *, fixes: bool = False) -> Verdict:
         return verdict
     p = run.problem
     small = fixes and run.ran
-    smaller = smallest(p.sequential, p.distributed, p.contract, run.difference) if small else ""
+    smaller = smallest(p, run.difference) if small else ""
     return replace(verdict, location=_place(run), smaller=smaller)
 
 
@@ -76,12 +76,13 @@ def _place(run: Examination) -> Location | None:
     location, broken = run.location, bool(by.related.breaks)
     if found.place is None and broken and _may_be_copies(run):
         location, broken = _again(p, location)
-    pair = (p.sequential, p.distributed, p.contract) if run.ran else found.pair
-    fewer = pair is not None and pair[1].mesh != p.distributed.mesh
+    pair = p if run.ran else found.small
+    fewer = pair is not None and pair.distributed.mesh != p.distributed.mesh
     if pair is None or (fewer and found.place is not None):
         return found.place or location
     sure, held = found.place is not None, found.place or location
-    return blame(*pair, held, broken, p.consts, p.distributed, certain=sure)
+    pair = replace(pair, consts=p.consts)
+    return blame(pair, held, broken, p.distributed, certain=sure)
 
 
 def _may_be_copies(run: Examination) -> bool:

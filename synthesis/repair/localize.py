@@ -10,6 +10,7 @@ rule admits is still named where nothing between it and the first wrong number i
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -19,10 +20,11 @@ from synthesis.repair.edits import Edit
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
 from verifier.explain import place, show
-from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.contract import output_key
 from verifier.kernel.live import leading_to
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
+from verifier.problem import Problem
 from verifier.refute.compare import compare
 from verifier.refute.evaluate import Ranks, Values, elements, simulate
 from verifier.refute.premises import Premises
@@ -40,12 +42,9 @@ REASON = (
 
 
 def blame(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
+    problem: Problem,
     found: Location | None,
     broken: bool,
-    consts: Mapping[str, Array],
     given: Program | None = None,
     certain: bool = False,
 ) -> Location | None:
@@ -62,9 +61,10 @@ def blame(
         made = given.producers().get(node.outputs[0], node) if given is not None else node
         return place(made if made.op == node.op else node, reason)
 
+    sequential, distributed = problem.sequential, problem.distributed
     if found is None or elements(sequential) + held_elements(distributed) > MAX_ELEMENTS:
         return found
-    run = _differing(sequential, distributed, contract, consts)
+    run = _differing(problem)
     if run is None:
         return found
     whole, ranks, wrong, inputs = run
@@ -73,7 +73,7 @@ def blame(
     path = lost.path(ends)
     nodes = [n for n in distributed.nodes if path & set(n.outputs)]
     old = next((n for n in distributed.nodes if _shown(n) == found.text.split(" = ")[0]), None)
-    rather = _mended(sequential, distributed, contract, inputs, nodes, ends)
+    rather = _mended(problem, inputs, nodes, ends)
     if rather and all(n is not old for n, _ in rather) and len(rather) == 1:
         (node, edit), *_ = rather
         return named(node, f"{MENDED} {', '.join(f'{k}={v}' for k, v in edit.attrs)}")
@@ -93,25 +93,21 @@ def _shown(node: Node) -> str:
 
 
 def _mended(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    inputs: Mapping[str, Array],
-    path: list[Node],
-    wrong: list[str],
+    problem: Problem, inputs: Mapping[str, Array], path: list[Node], wrong: list[str]
 ) -> list[tuple[Node, Edit]]:
     """Ops that wrong outputs depend on and that one changed attribute makes right."""
+    sequential, distributed = problem.sequential, problem.distributed
     rest = [n for n in leading_to(wrong, distributed.nodes) if n not in path]
     among = [*path, *reversed(rest)]
     rng = np.random.default_rng(1)
     others = sample(sequential, Floats(), rng, {}, True)
-    premises = Premises(sequential, contract, distributed.mesh)
+    premises = Premises(sequential, problem.contract, distributed.mesh)
     again = premises.met({n: others.get(n, a) for n, a in inputs.items()}, Floats(), rng) or inputs
 
     def right(edited: Program) -> bool:
+        tried = replace(problem, distributed=edited)
         with np.errstate(all="ignore"):
-            first = compare(sequential, edited, contract, inputs)
-            return first is None and compare(sequential, edited, contract, again) is None
+            return compare(tried, inputs) is None and compare(tried, again) is None
 
     given = [n for n in among if not _stated(n) and n.body is None]
     return mended(sequential, distributed, given[:MAX_MENDED], right)
@@ -129,9 +125,10 @@ def _stated(node: Node) -> bool:
 
 
 def _differing(
-    sequential: Program, distributed: Program, contract: Contract, consts: Mapping[str, Array]
+    problem: Problem,
 ) -> tuple[Values, Ranks, tuple[str, ...], Mapping[str, Array]] | None:
     """Every value of both programs on plain random inputs that show the difference."""
+    sequential, consts = problem.sequential, problem.consts
     rng = np.random.default_rng(0)
     seen: list[Ranks] = []
 
@@ -145,7 +142,7 @@ def _differing(
         seen.append(simulate(program, ranks, domain))
         return seen[-1]
 
-    premises = Premises(sequential, contract, distributed.mesh, consts)
+    premises = Premises(sequential, problem.contract, problem.distributed.mesh, consts)
     plain = (
         sized(sample(sequential, Floats(), rng, consts, special), size, positive, consts)
         for size, special, positive in DRAWS
@@ -157,7 +154,7 @@ def _differing(
             continue
         seen.clear()
         with np.errstate(all="ignore"):
-            difference = compare(sequential, distributed, contract, inputs, run)
+            difference = compare(problem, inputs, run)
         if difference is not None:
             (whole,), ranks = seen[:2]
             return whole, ranks, difference.outputs, inputs

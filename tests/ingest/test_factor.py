@@ -15,6 +15,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
+from verifier.problem import Problem
 from verifier.refute.compare import compare
 from verifier.refute.dedup import run_once
 from verifier.refute.sampling import sample
@@ -146,7 +147,7 @@ def test_a_right_number_is_not_refuted_where_a_smaller_mesh_would_show_it(
     given = inline(one), inline(many), contract
     for seed in range(2):
         inputs = sample(one, Floats(), np.random.default_rng(seed), {})
-        assert compare(*given, inputs, run_once) is None
+        assert compare(Problem(*given), inputs, run_once) is None
     found = verify_ranks(one, tmp_path / "set.sp", contract)
     assert [f.rank for f in found.ingested.of_kind("deviates")] == [RANK]
     assert not isinstance(found.verdict, Counterexample | Proof), found.verdict

@@ -19,6 +19,7 @@ from verifier.domains.field import Field
 from verifier.domains.floats import Floats
 from verifier.kernel.inline import inline
 from verifier.kernel.program import IRError, Program
+from verifier.problem import Problem
 from verifier.refute import dedup as memoized
 from verifier.refute.compare import run_both
 from verifier.refute.evaluate import simulate
@@ -49,7 +50,7 @@ def test_training_steps(name: str, domain: Domain) -> None:
     one, many = inline(step.sequential), inline(step.distributed)
     rng = np.random.default_rng(0)
     drawn = sample(one, domain, rng, preconditions(step))
-    both = one, many, step.contract, drawn, domain
+    both = Problem(one, many, step.contract), drawn, domain
     with np.errstate(all="ignore"):
         want = run_both(*both, np.random.default_rng(1))
         got = run_both(*both, np.random.default_rng(1), memoized.run_once)

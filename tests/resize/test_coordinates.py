@@ -5,6 +5,7 @@ import pytest
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
+from verifier.problem import Problem
 from verifier.refute.scale_down import Resized, resize
 from verifier.refute.scale_down.resized import smaller_mesh
 from verifier.refute.search import refute
@@ -30,7 +31,7 @@ def test_a_number_on_one_rank_stands_for_its_piece(rank: int, wrong: int) -> Non
     """)
     split = from_placements((32, 8), [("tp", 8, "S(0)")])
     contract = Contract({"x": Layout.replicate((32, 8))}, {"output:y": split})
-    small = resize(one, many, contract, smaller_mesh(many, contract, keep=1))
+    small = resize(Problem(one, many, contract), smaller_mesh(many, contract, keep=1))
     assert isinstance(small, Resized)
-    found = refute(small.sequential, small.distributed, small.contract)
+    found = refute(small.problem)
     assert (found is None) == (not wrong)

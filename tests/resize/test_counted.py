@@ -6,6 +6,7 @@ import pytest
 
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
+from verifier.problem import Problem
 from verifier.refute.scale_down import SmallDifference, refute_resized
 from verifier.refute.scale_down.mesh_constants import entries
 from verifier.text.parser import parse_text
@@ -32,7 +33,7 @@ def test_a_mean_over_ranks_is_not_refuted_on_fewer(factors: tuple[str, ...], ref
         return %{last} "y"
     """)
     contract = Contract({"x": WHOLE}, {"output:y": WHOLE})
-    found = refute_resized(one, many, contract)
+    found = refute_resized(Problem(one, many, contract))
     assert isinstance(found, SmallDifference)
     assert (not found.caveats) == refuted, found.caveats
 

@@ -14,6 +14,7 @@ from synthesis.planner import Asked, synthesize
 from tests.synthesis import decoder as toy
 from verifier.kernel.contract import Contract
 from verifier.kernel.program import Affine, Mesh, Program
+from verifier.problem import Problem
 from verifier.refute.scale_down import Declined, Resized, SmallDifference, refute_resized, resize
 from verifier.refute.scale_down.refuting import Relates
 from verifier.refute.search import refute, too_large
@@ -31,23 +32,23 @@ def full() -> Case:
 
 
 def test_full_size_becomes_small_and_is_not_refuted(full: Case) -> None:
-    small = resize(*full)
+    small = resize(Problem(*full))
     assert isinstance(small, Resized)
     assert small.caveats == ()
-    assert small.distributed.mesh == full[1].mesh
-    assert not too_large(small.sequential, small.distributed)
-    assert [n.op for _, n in small.distributed.walk()] == [n.op for _, n in full[1].walk()]
-    assert refute(small.sequential, small.distributed, small.contract) is None
-    assert refute_resized(*full) is None
+    assert small.problem.distributed.mesh == full[1].mesh
+    assert not too_large(small.problem.sequential, small.problem.distributed)
+    assert [n.op for _, n in small.problem.distributed.walk()] == [n.op for _, n in full[1].walk()]
+    assert refute(small.problem) is None
+    assert refute_resized(Problem(*full)) is None
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_smaller_mesh_will_do_too(full: Case, ranks: int) -> None:
-    small = resize(*full, Mesh.of(tp=ranks))
+    small = resize(Problem(*full), Mesh.of(tp=ranks))
     assert isinstance(small, Resized)
-    assert small.distributed.mesh.size == ranks
+    assert small.problem.distributed.mesh.size == ranks
     assert small.sizes[0].name == "tp"
-    assert refute(small.sequential, small.distributed, small.contract) is None
+    assert refute(small.problem) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_wrong_program_of_full_size_is_refuted(full: Case, kind: str) -> None:
     assert made
     for wrong in made:
         start = time.perf_counter()
-        found = refute_resized(sequential, wrong, contract)
+        found = refute_resized(Problem(sequential, wrong, contract))
         assert isinstance(found, SmallDifference)
         assert found.caveats == ()
         assert str(found).startswith("at reduced sizes ")
@@ -92,14 +93,14 @@ def test_offset_that_is_another_extent_is_refuted(full: Case) -> None:
     )
     wrong = splice(distributed, site, [with_attrs(site.node, offset=other)])
     assert wrong is not None
-    assert isinstance(refute_resized(sequential, wrong, contract), SmallDifference)
+    assert isinstance(refute_resized(Problem(sequential, wrong, contract)), SmallDifference)
 
 
 def answers(*sets: set[str]) -> Relates:
     """A search for relations that gives these values, call by call."""
     calls = iter(sets)
 
-    def relates(one: Program, many: Program, contract: Contract) -> set[str]:
+    def relates(problem: Problem) -> set[str]:
         return next(calls)
 
     return relates
@@ -110,10 +111,10 @@ def test_relations_that_are_lost_withhold_a_difference(full: Case) -> None:
     site = next(s for s in sites(distributed) if s.node.op == "reduce_scatter")
     wrong = splice(distributed, site, [with_attrs(site.node, reduce="avg")])
     assert wrong is not None
-    found = refute_resized(sequential, wrong, contract, relates=answers({"x"}, set()))
+    found = refute_resized(Problem(sequential, wrong, contract), relates=answers({"x"}, set()))
     assert isinstance(found, Declined)
     assert "%x" in str(found)
-    found = refute_resized(sequential, wrong, contract, relates=answers({"x"}, {"x", "y"}))
+    found = refute_resized(Problem(sequential, wrong, contract), relates=answers({"x"}, {"x", "y"}))
     assert isinstance(found, SmallDifference)
-    again = refute_resized(sequential, wrong, contract, proved=found.difference.outputs)
+    again = refute_resized(Problem(sequential, wrong, contract), proved=found.difference.outputs)
     assert isinstance(again, Declined)

@@ -63,9 +63,9 @@ def contract() -> Contract:
 def test_the_programs_are_proved_and_resized_to_few_ranks() -> None:
     one, many = parse_text(ONE), parse_text(MANY)
     assert isinstance(verify(Problem(one, many, contract())), Proof)
-    small = resize(one, many, contract())
+    small = resize(Problem(one, many, contract()))
     assert isinstance(small, Resized), small
-    assert small.distributed.mesh.size <= 16
+    assert small.problem.distributed.mesh.size <= 16
     assert not small.caveats
 
 

@@ -101,5 +101,5 @@ def test_right_numbers_are_not_refuted(step: str, end: str) -> None:
     found, one, many, contract = _verdict(step, end)
     inputs = sample(inline(one), Floats(), np.random.default_rng(0), {})
     with np.errstate(all="ignore"):
-        assert compare(inline(one), inline(many), contract, inputs, run_once) is None
+        assert compare(Problem(inline(one), inline(many), contract), inputs, run_once) is None
     assert not isinstance(found, Counterexample), found

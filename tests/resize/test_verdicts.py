@@ -22,6 +22,7 @@ from tests.verifier.test_random_verdicts import asked, edited
 from verifier.kernel.contract import Contract, ContractError, check
 from verifier.kernel.layout import Layout
 from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
+from verifier.problem import Problem
 from verifier.refute.scale_down import (
     Declined,
     Resized,
@@ -41,13 +42,13 @@ def difference(found: object) -> bool:
 @pytest.mark.parametrize("hazard", RIGHT, ids=lambda h: h.__name__)
 def test_right_programs_are_not_refuted_at_small_extents(hazard: Callable[[], Case]) -> None:
     one, many, contract = hazard()
-    assert not difference(refute_resized(one, many, contract))
+    assert not difference(refute_resized(Problem(one, many, contract)))
     for mesh in (many.mesh, smaller_mesh(many, contract, keep=1)):
-        small = resize(one, many, contract, mesh)
+        small = resize(Problem(one, many, contract), mesh)
         assert isinstance(small, Resized)
         assert len(small.sizes) >= 1
-        assert not too_large(small.sequential, small.distributed)
-        found = refute(small.sequential, small.distributed, small.contract)
+        assert not too_large(small.problem.sequential, small.problem.distributed)
+        found = refute(small.problem)
         assert found is None or small.caveats
 
 
@@ -60,8 +61,8 @@ def test_edits_of_them_have_the_verdict_of_the_given_extents(hazard: Callable[[]
     wrong = [p for m in drawn[:20] if (p := m.edit()) is not None]
     missed = 0
     for program in wrong:
-        truth = refute(one, program, contract, simpler=False)
-        found = refute_resized(one, program, contract)
+        truth = refute(Problem(one, program, contract), simpler=False)
+        found = refute_resized(Problem(one, program, contract))
         assert truth is not None or not difference(found)
         missed += truth is not None and found is None
     assert missed <= len(wrong) // 5
@@ -78,10 +79,10 @@ WIDER = wider()
 @pytest.mark.parametrize("base", WIDER, ids=str)
 def test_models_and_their_mutants_keep_their_verdict(base: Base) -> None:
     one, many, contract = base.sequential, base.distributed, base.contract
-    small = resize(one, many, contract)
+    small = resize(Problem(one, many, contract))
     assert isinstance(small, Resized)
     assert small.sizes
-    assert refute_resized(one, many, contract) is None
+    assert refute_resized(Problem(one, many, contract)) is None
     with np.errstate(all="ignore"):
         mutants_keep_their_verdict(one, many, contract)
 
@@ -91,8 +92,8 @@ def mutants_keep_their_verdict(one: Program, many: Program, contract: Contract) 
         program = mutation.edit()
         if program is None:
             continue
-        truth = refute(one, program, contract, simpler=False)
-        found = refute_resized(one, program, contract)
+        truth = refute(Problem(one, program, contract), simpler=False)
+        found = refute_resized(Problem(one, program, contract))
         assert (truth is None) == (found is None), mutation.text
         assert truth is None or difference(found)
 
@@ -128,12 +129,12 @@ def random_pair(seed: int) -> tuple[Program, Program, Contract] | None:
 def test_random_programs_that_agree_agree_at_small_extents(seed: int) -> None:
     with patch.object(random_programs, "MAX_SIZE", 20_000), np.errstate(all="ignore"):
         pair = random_pair(seed)
-        if pair is None or refute(*pair, simpler=False) is not None:
+        if pair is None or refute(Problem(*pair), simpler=False) is not None:
             return
-        assert not difference(refute_resized(*pair))
-        small = resize(*pair, smaller_mesh(pair[1], pair[2], keep=1), smallest=True)
+        assert not difference(refute_resized(Problem(*pair)))
+        small = resize(Problem(*pair), smaller_mesh(pair[1], pair[2], keep=1), smallest=True)
         if isinstance(small, Resized) and not small.caveats:
-            assert refute(small.sequential, small.distributed, small.contract) is None
+            assert refute(small.problem) is None
 
 
 def test_counterexample_is_made_smaller() -> None:
@@ -141,17 +142,14 @@ def test_counterexample_is_made_smaller() -> None:
     drawn = [m for m in mutations(base.distributed) if m.kind == "drop collective"]
     wrong = drawn[0].edit()
     assert wrong is not None
-    found = refute(base.sequential, wrong, base.contract)
+    found = refute(Problem(base.sequential, wrong, base.contract))
     assert found is not None
-    small = shrink(base.sequential, wrong, base.contract, found)
+    small = shrink(Problem(base.sequential, wrong, base.contract), found)
     assert small is not None
-    assert small.resized.distributed.mesh == Mesh.of(tp=2)
+    assert small.resized.problem.distributed.mesh == Mesh.of(tp=2)
     assert small.difference.witness.output in small.difference.outputs
     assert all(size.after <= 4 for size in small.resized.sizes)
-    assert (
-        refute(small.resized.sequential, small.resized.distributed, small.resized.contract)
-        is not None
-    )
+    assert refute(small.resized.problem) is not None
 
 
 def test_mesh_without_a_named_coordinate_is_declined() -> None:
@@ -166,9 +164,9 @@ def test_mesh_without_a_named_coordinate_is_declined() -> None:
     one, ranks = b.build(), many.build()
     layout = layouts((64, 8), Mesh.of(tp=4), partial=False)[0]
     contract = Contract({"x": layout}, {"output:y": layout})
-    assert isinstance(resize(one, ranks, contract, Mesh.of(tp=1)), Declined)
+    assert isinstance(resize(Problem(one, ranks, contract), Mesh.of(tp=1)), Declined)
     for mesh, kept in ((Mesh.of(tp=2), (0, 2)), (Mesh.of(tp=3), (0, 1, 2))):
-        small = resize(one, ranks, contract, mesh)
+        small = resize(Problem(one, ranks, contract), mesh)
         assert isinstance(small, Resized)
         assert small.kept == {"tp": kept}
-        assert refute(small.sequential, small.distributed, small.contract) is None
+        assert refute(small.problem) is None

@@ -122,7 +122,7 @@ def test_mean_of_local_means_is_proved_where_counts_are_equal(what: str) -> None
     assert found.stats["refuter_samples"] >= 2
     assert isinstance(check(found.certificate, Problem(*given)), Accepted)
     tried = Tried()
-    assert refute(*given, seed=5, trials=6, tried=tried) is None
+    assert refute(Problem(*given), seed=5, trials=6, tried=tried) is None
     assert tried.samples >= 6
     assert isinstance(verify(Problem(*triple(what, assumed=False))), Counterexample)
 
@@ -133,7 +133,7 @@ def test_other_means_are_refuted_where_counts_are_equal(what: str, wrong: str) -
     given = triple(what, wrong)
     found = verify(Problem(*given))
     assert isinstance(found, Counterexample), found
-    difference = refute(*given)
+    difference = refute(Problem(*given))
     assert difference is not None
     one, many, contract = given
     assert Premises(one, contract, many.mesh).hold(difference.inputs, Floats())
@@ -205,7 +205,7 @@ def test_where_no_inputs_are_in_scope_nothing_was_refuted() -> None:
     labels = np.full((8, 6), 5)
     labels[0] = 3
     tried = Tried()
-    assert refute(one, many, contract, {"t": labels}, tried=tried) is None
+    assert refute(Problem(one, many, contract, {"t": labels}), tried=tried) is None
     assert tried.samples == 0
     one, many, contract = triple("labels")
     found = verify(Problem(one, many, contract, consts={"t": labels}))
@@ -218,9 +218,11 @@ def test_where_no_inputs_are_in_scope_nothing_was_refuted() -> None:
 @pytest.mark.parametrize("what", ["a mask", "labels from 0", "positions of a mask"])
 def test_programs_too_large_to_run_are_judged_on_equal_counts(what: str) -> None:
     given = triple(what, rows=1_000_000)
-    assert refute_resized(*given) is None
+    assert refute_resized(Problem(*given)) is None
     assert isinstance(verify(Problem(*given)), Proof)
-    assert isinstance(refute_resized(*triple(what, rows=1_000_000, assumed=False)), SmallDifference)
+    assert isinstance(
+        refute_resized(Problem(*triple(what, rows=1_000_000, assumed=False))), SmallDifference
+    )
     for wrong in WRONG:
         assert isinstance(verify(Problem(*triple(what, wrong, rows=1_000_000))), Counterexample), (
             wrong
@@ -249,7 +251,7 @@ def test_programs_without_a_value_anywhere_are_not_proved(last: str, proved: boo
     split = from_placements((4,), [("dp", 2, "S(0)")])
     contract = Contract({"x": split}, {"output:y": split})
     found = verify(Problem(one, many, contract))
-    assert nowhere_defined(one, many, contract) != proved
+    assert nowhere_defined(Problem(one, many, contract)) != proved
     if proved:
         assert isinstance(found, Proof), found
     else:

@@ -31,7 +31,7 @@ def test_difference_that_is_all_rounding_is_no_counterexample() -> None:
     programs = pair(
         lambda b, x: nothing(b, x, False), lambda b, x: nothing(b, x, True), typed(4, 8)
     )
-    assert refute(*programs) is None
+    assert refute(Problem(*programs)) is None
     assert isinstance(verify(Problem(*programs)), Proof)
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from verifier.analysis.definedness import in_scope
 from verifier.domains.base import Array, Domain
 from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.contract import output_key
 from verifier.kernel.program.groups import members
 from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.where import EVERYWHERE
+from verifier.problem import Problem
 from verifier.refute.evaluate import Ranks, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.scatter import copies, gather, piece, scatter
@@ -48,7 +49,7 @@ class Difference:
     """What rounding of the inputs changes in the output of the witness."""
     place: Location | None = None
     """What is wrong, where that is known for certain."""
-    pair: tuple[Program, Program, Contract] | None = None
+    small: Problem | None = None
     """Smaller programs that show it, where those at hand are too large to run."""
 
 
@@ -66,9 +67,7 @@ class Simulate(Protocol):
 
 
 def run_both(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
+    problem: Problem,
     inputs: Mapping[str, Array],
     domain: Domain,
     rng: np.random.Generator,
@@ -80,6 +79,7 @@ def run_both(
 
     With `judged`, which is told all that one device computes, nothing where it asks for none of it.
     """
+    sequential, distributed = problem.sequential, problem.distributed
     mesh, names = distributed.mesh, [i.name for i in distributed.inputs]
     ours = {output_key(o): o.value for o in sequential.outputs if judged or _asked(o, keys)}
     theirs = {output_key(o): o.value for o in distributed.outputs if _asked(o, keys)}
@@ -87,7 +87,7 @@ def run_both(
     values = {key: whole[value] for key, value in ours.items()}
     if judged is not None and not judged(values):
         return {}
-    pieces = {n: scatter(inputs[n], contract.inputs[n], mesh, domain, rng) for n in names}
+    pieces = {n: scatter(inputs[n], problem.contract.inputs[n], mesh, domain, rng) for n in names}
     given = [{n: pieces[n][r] for n in names} for r in range(mesh.size)]
     ranks = run(distributed, given, domain, wanted=set(theirs.values()))
     return {
@@ -102,15 +102,12 @@ def _asked(output: Output, keys: Collection[str] | None) -> bool:
 
 
 def differs(
-    pair: Pair,
-    key: str,
-    contract: Contract,
-    distributed: Program,
-    domain: Domain,
+    pair: Pair, key: str, problem: Problem, domain: Domain
 ) -> tuple[int, Array, Array] | None:
     """(rank, expected piece, got piece) of the first rank whose piece is wrong."""
     expected, got = pair
-    layout, mesh = contract.outputs[key], distributed.mesh
+    contract, mesh = problem.contract, problem.distributed.mesh
+    layout = contract.outputs[key]
     where = contract.wanted.get(key, EVERYWHERE)
     asked = members(where, mesh)
     held = [np.zeros(0) if g is None else g for g in got]
@@ -141,9 +138,7 @@ def _equal(a: Array, b: Array, scale: Array, domain: Domain) -> bool:
 
 
 def compare(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
+    problem: Problem,
     inputs: Mapping[str, Array],
     run: Simulate = simulate,
     alike: bool = False,
@@ -157,21 +152,19 @@ def compare(
     compared, and where `rounding` is given, what changes it in programs alike, it is looked at only
     where a difference is not far larger. None too where the contract does not speak of the inputs.
     """
-    floats = Floats()
-    if not Premises(sequential, contract, distributed.mesh).hold(inputs, floats):
+    floats, distributed = Floats(), problem.distributed
+    if not Premises(problem.sequential, problem.contract, distributed.mesh).hold(inputs, floats):
         return None
     keys, scope = {output_key(o) for o in distributed.outputs}, set[str]()
     asked = keys if only is None else {only}
 
     def judged(values: Mapping[str, Array]) -> set[str]:
-        scope.update(_in_scope(sequential, values, keys) & asked)
+        scope.update(_in_scope(problem.sequential, values, keys) & asked)
         return scope
 
-    rng, both = np.random.default_rng(0), (sequential, distributed, contract)
-    pairs = run_both(*both, inputs, floats, rng, run, asked, judged)
-    found = {
-        k: differs(p, k, contract, distributed, floats) for k, p in pairs.items() if k in scope
-    }
+    rng = np.random.default_rng(0)
+    pairs = run_both(problem, inputs, floats, rng, run, asked, judged)
+    found = {k: differs(p, k, problem, floats) for k, p in pairs.items() if k in scope}
     differ = {k: at for k, at in found.items() if at is not None}
     if not differ:
         return None
@@ -180,7 +173,7 @@ def compare(
     close = {k for k, size in sizes.items() if size <= most}
     if close:
         near, rng = _near(inputs, alike), np.random.default_rng(0)
-        moved = run_both(*both, near, floats, rng, run, close)
+        moved = run_both(problem, near, floats, rng, run, close)
         changes |= {k: _change(pairs[k], moved[k]) for k in close}
     wrong = {k: at for k, at in differ.items() if sizes[k] > ROUNDING * changes[k]}
     if not wrong:

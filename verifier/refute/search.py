@@ -6,7 +6,6 @@ inputs are replaced by zeros or ones as long as the difference stays.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,12 +14,12 @@ import numpy as np
 from verifier.domains.base import Array
 from verifier.domains.field import Field, apart
 from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
 from verifier.kernel.program.attrs import KINDS, RATIONAL
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.ops import compares, facets
+from verifier.problem import Problem
 from verifier.refute.compare import Difference, compare, differs, run_both
 from verifier.refute.evaluate import elements, evaluate
 from verifier.refute.premises import Premises
@@ -96,10 +95,7 @@ def held_elements(program: Program) -> int:
 
 
 def refute(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    consts: Mapping[str, Array] | None = None,
+    problem: Problem,
     seed: int = 0,
     trials: int = 2,
     simpler: bool = True,
@@ -114,9 +110,9 @@ def refute(
     long as the difference stays; that takes several runs for each input. `tried` is told what was
     looked at.
     """
-    consts, tried = consts or {}, tried or Tried()
-    rng = np.random.default_rng(seed)
-    premises = Premises(sequential, contract, distributed.mesh, consts)
+    sequential, distributed, consts = problem.sequential, problem.distributed, problem.consts
+    tried, rng = tried or Tried(), np.random.default_rng(seed)
+    premises = Premises(sequential, problem.contract, distributed.mesh, consts)
     literals = _literals(sequential, distributed)
     suspicious = any(facets(n.op).steps for p in (sequential, distributed) for _, n in p.distinct())
     fields = apart(_constants(sequential, distributed), 2)
@@ -131,13 +127,13 @@ def refute(
         if inputs is None:
             continue
         tried.samples += 1
-        pairs = run_both(sequential, distributed, contract, inputs, domain, rng, keys=asked)
-        if any(differs(p, k, contract, distributed, domain) for k, p in pairs.items()):
+        pairs = run_both(problem, inputs, domain, rng, keys=asked)
+        if any(differs(p, k, problem, domain) for k, p in pairs.items()):
             suspicious = True
             break
     if not suspicious:
         return None
-    floats, triple = Floats(), (sequential, distributed, contract)
+    floats = Floats()
 
     def replayed(drawn: dict[str, Array]) -> tuple[dict[str, Array], Difference] | None:
         inputs = premises.met(drawn, floats, rng)
@@ -145,11 +141,11 @@ def refute(
             return None
         tried.samples += 1
         with np.errstate(all="ignore"):
-            found = compare(*triple, inputs, only=only)
+            found = compare(problem, inputs, only=only)
         return None if found is None else (inputs, found)
 
     def shown(at: tuple[dict[str, Array], Difference]) -> Difference:
-        return _shrink(*triple, *at) if simpler else at[1]
+        return _shrink(problem, *at) if simpler else at[1]
 
     for drawn in rooted(sequential, consts, seed) if under_roots(sequential) else ():
         at = replayed(drawn)
@@ -176,18 +172,14 @@ def refute(
     return None
 
 
-def nowhere_defined(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    consts: Mapping[str, Array] | None = None,
-) -> bool:
+def nowhere_defined(problem: Problem) -> bool:
     """Whether some output of one device has no entry with a value on any of the inputs drawn.
 
     Nothing is said where no inputs are found of which the contract speaks.
     """
-    consts, floats, rng = consts or {}, Floats(), np.random.default_rng(2)
-    premises = Premises(sequential, contract, distributed.mesh, consts)
+    sequential, consts = problem.sequential, problem.consts
+    floats, rng = Floats(), np.random.default_rng(2)
+    premises = Premises(sequential, problem.contract, problem.distributed.mesh, consts)
     values = {
         o.value
         for o in sequential.outputs
@@ -239,16 +231,10 @@ def _literals(*programs: Program) -> list[int]:
     return sorted(int(n) for n in found if n.denominator == 1 and 4 < abs(n) < 2**31)
 
 
-def _shrink(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    inputs: dict[str, Array],
-    found: Difference,
-) -> Difference:
+def _shrink(problem: Problem, inputs: dict[str, Array], found: Difference) -> Difference:
     """Simpler inputs that show the same, after at most `MAX_SHRINKS` runs."""
     left = MAX_SHRINKS
-    for item in sequential.inputs:
+    for item in problem.sequential.inputs:
         if not item.type.is_float:
             continue
         for simple in (np.zeros, np.ones, None):
@@ -258,7 +244,7 @@ def _shrink(
             value = simple(item.type.shape) if simple else np.round(inputs[item.name] * 2)
             trial = {**inputs, item.name: value}
             with np.errstate(all="ignore"):
-                smaller = compare(sequential, distributed, contract, trial)
+                smaller = compare(problem, trial)
             if smaller is not None and found.witness.output in smaller.outputs:
                 inputs, found = trial, smaller
                 break

@@ -11,11 +11,11 @@ import numpy as np
 from verifier.analysis.garbage import no_collection
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
-from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.refute.compare import Difference, compare
 from verifier.refute.dedup import BudgetError, run_once
 from verifier.refute.evaluate import elements, simulate
@@ -28,7 +28,7 @@ from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
 from verifier.refute.scale_down.system import Declined
 from verifier.refute.search import Tried, refute
 
-Relates = Callable[[Program, Program, Contract], Collection[str]]
+Relates = Callable[[Problem], Collection[str]]
 """The values of a distributed program for which a relation to the one-device program is found."""
 BRIEF = 20_000
 """One-device programs of more numbers than this keep the witness as it was found."""
@@ -66,12 +66,15 @@ class SmallDifference:
         return f"at reduced sizes {self.resized}" if self.resized.sizes else "at the sizes given"
 
 
+def primitive(problem: Problem) -> Problem:
+    """The same in primitive ops."""
+    one, many = inline(problem.sequential), inline(problem.distributed)
+    return replace(problem, sequential=one, distributed=many)
+
+
 @no_collection()
 def refute_resized(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    consts: Mapping[str, Array] | None = None,
+    problem: Problem,
     *,
     relates: Relates | None = None,
     proved: Collection[str] = (),
@@ -81,33 +84,33 @@ def refute_resized(
     """A difference of the programs at small extents, None where there is none.
 
     Args:
-        sequential, distributed, contract: as `verify` takes them.
-        consts: values of opaque constants. Those whose extents change are cut to their first
-            entries; a difference must then show at random constants as well.
+        problem: constants of it whose extents change are cut to their first entries; a difference
+            must then show at random constants as well.
         relates: finds relations. What is related at the given extents must be related at the small
             ones, or the small programs are not the same ones.
         proved: keys of the outputs that are related at the given extents; none of them may differ.
         counting: factors of the distributed program that count ranks. They follow the mesh; which
             became what is told in `Resized.counted`.
     """
-    sequential, distributed = inline(sequential), inline(distributed)
-    small = resize(sequential, distributed, contract)
+    problem, consts = primitive(problem), problem.consts
+    distributed = problem.distributed
+    small = resize(problem)
     if isinstance(small, Resized) and small.large:
-        least = smaller_mesh(distributed, contract, keep=1)
-        if least != small.distributed.mesh:
-            small = resize(sequential, distributed, contract, least)
+        least = smaller_mesh(distributed, problem.contract, keep=1)
+        if least != small.problem.distributed.mesh:
+            small = resize(problem, least)
     if isinstance(small, Declined):
         return small
     if counting:
-        others = counted(distributed.mesh, small.distributed.mesh, counting)
-        changed = rescaled_all(small.distributed, others)
-        small = replace(small, distributed=changed, counted=others)
-    pair = small.sequential, small.distributed, small.contract
+        others = counted(distributed.mesh, small.problem.distributed.mesh, counting)
+        changed = rescaled_all(small.problem.distributed, others)
+        pair = replace(small.problem, distributed=changed)
+        small = replace(small, problem=pair, counted=others)
     if relates is not None:
-        lost = set(relates(sequential, distributed, contract)) - set(relates(*pair))
+        lost = set(relates(problem)) - set(relates(small.problem))
         if lost:
             return Declined(f"%{min(lost)} is related at the given extents and not at small ones")
-    brief, tried = elements(small.sequential) > BRIEF, Tried()
+    brief, tried = elements(small.problem.sequential) > BRIEF, Tried()
     try:
         found = _refuted(small, seed, not brief, tried=tried)
     except IRError as error:
@@ -123,7 +126,7 @@ def refute_resized(
         return Declined(f"{min(both)} is related at the given extents and differs at small ones")
     caveats = list(small.caveats)
     if consts:
-        cut, doubts = cut_constants(small.sequential, consts)
+        cut, doubts = cut_constants(small.problem.sequential, consts)
         caveats += doubts
         again = _refuted(small, seed, not brief, cut)
         if again is None:
@@ -132,27 +135,30 @@ def refute_resized(
             found = again
     if not caveats:
         caveats += _counted(found, small, distributed.mesh)
-        caveats += _entries(found, small, (sequential, distributed), seed) if not caveats else []
+        caveats += _entries(found, small, problem, seed) if not caveats else []
     return SmallDifference(found, small, tuple(caveats))
 
 
 def _counted(found: Difference, small: Resized, mesh: Mesh) -> list[str]:
     """A caveat where a factor that may count the ranks of the given mesh makes the difference."""
-    for factor, other in rescaled(small.distributed, mesh):
-        if not _shows_there(found, replace(small, distributed=other)):
+    for factor, other in rescaled(small.problem.distributed, mesh):
+        if not _shows_there(found, _with(small, distributed=other)):
             return [f"the factor {factor} may count ranks, and the mesh is smaller"]
     return []
 
 
-def _entries(
-    found: Difference, small: Resized, given: tuple[Program, Program], seed: int
-) -> list[str]:
+def _with(small: Resized, **programs: Program) -> Resized:
+    return replace(small, problem=replace(small.problem, **programs))
+
+
+def _entries(found: Difference, small: Resized, given: Problem, seed: int) -> list[str]:
     """A caveat where the difference goes away once factors that may count entries count those of
     the small programs: a mean is no mean where its factor counts more entries than it adds up."""
-    pairs = zip(given, (small.sequential, small.distributed), strict=True)
+    one, many = small.problem.sequential, small.problem.distributed
+    pairs = (given.sequential, one), (given.distributed, many)
     for ways in entries(small.extents, *pairs):
-        one, many = (rescaled_all(p, ways) for p in (small.sequential, small.distributed))
-        other = replace(small, sequential=one, distributed=many)
+        scaled = {"sequential": rescaled_all(one, ways), "distributed": rescaled_all(many, ways)}
+        other = _with(small, **scaled)
         if not _shows_there(found, other) and not _shows(found, other, seed):
             shown = ", ".join(map(str, ways))
             return [f"the factors {shown} may count entries, and there are fewer"]
@@ -161,11 +167,10 @@ def _entries(
 
 def _shows_there(found: Difference, other: Resized) -> bool:
     """Whether the output of the witness differs in other programs on the inputs of the witness."""
-    triple = other.sequential, other.distributed, other.contract
     only, run = found.witness.output, run_once if other.large else simulate
     try:
         with np.errstate(all="ignore"):
-            left = compare(*triple, found.inputs, run, other.large, only, found.rounding)
+            left = compare(other.problem, found.inputs, run, other.large, only, found.rounding)
     except BudgetError:
         left = None
     return left is not None
@@ -187,49 +192,42 @@ def _refuted(
     tried: Tried | None = None,
     only: str | None = None,
 ) -> Difference | None:
-    given = small.sequential, small.distributed, small.contract, consts, seed
+    given = replace(small.problem, consts=consts or {})
     with np.errstate(all="ignore"):
         if small.large:
-            return _repeating(*given, tried or Tried(), only)
-        return refute(*given, TRIALS, simpler, tried, only)
+            return _repeating(given, seed, tried or Tried(), only)
+        return refute(given, seed, TRIALS, simpler, tried, only)
 
 
-def _repeating(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    consts: Mapping[str, Array] | None,
-    seed: int,
-    tried: Tried,
-    only: str | None,
-) -> Difference | None:
+def _repeating(problem: Problem, seed: int, tried: Tried, only: str | None) -> Difference | None:
     """A difference of programs in which much repeats: equal computations are done once.
 
     Inputs along whose leading dims two slices repeat come first, so that micro-batches and replicas
     do alike.
     """
+    sequential, distributed, consts = problem.sequential, problem.distributed, problem.consts
     rng, roots = np.random.default_rng(seed), under_roots(sequential)
-    premises = Premises(sequential, contract, distributed.mesh, consts or {})
-    zeros = states(sequential) - (consts or {}).keys()
+    premises = Premises(sequential, problem.contract, distributed.mesh, consts)
+    zeros = states(sequential) - consts.keys()
     edges = edge_draws(sequential, distributed)
     for count, (size, special, positive, fresh) in enumerate(
         (*LARGE_DRAWS, *(LARGE_DRAWS[0],) * min(edges, MAX_EDGES))
     ):
-        drawn = sample(sequential, Floats(), rng, consts or {}, special)
+        drawn = sample(sequential, Floats(), rng, consts, special)
         if count >= len(LARGE_DRAWS):
-            to_edge(drawn, consts or {}, rng, count - len(LARGE_DRAWS))
+            to_edge(drawn, consts, rng, count - len(LARGE_DRAWS))
         for item in sequential.inputs:
             array: Array = drawn[item.name]
-            if item.role == "input" and item.name not in (consts or {}):
+            if item.role == "input" and item.name not in consts:
                 for axis, extent in enumerate(array.shape[:-1]):
                     array = array.take([i % 2 for i in range(extent)], axis=axis)
             drawn[item.name] = np.zeros_like(array) if fresh and item.name in zeros else array
-        drawn = sized(drawn, size, positive or roots, consts or {})
+        drawn = sized(drawn, size, positive or roots, consts)
         inputs = premises.met(drawn, Floats(), rng)
         if inputs is None:
             continue
         tried.samples += 1
-        found = compare(sequential, distributed, contract, inputs, run_once, True, only)
+        found = compare(problem, inputs, run_once, True, only)
         if found is not None:
             return found
     return None
@@ -255,20 +253,15 @@ def cut_constants(
     return out, caveats
 
 
-def shrink(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    difference: Difference,
-) -> SmallDifference | None:
+def shrink(problem: Problem, difference: Difference) -> SmallDifference | None:
     """The difference on the smallest mesh and at the smallest extents on which it persists.
 
     The output of the witness must differ there too, and without caveats. None where nothing smaller
     is found.
     """
-    sequential, distributed = inline(sequential), inline(distributed)
-    for mesh in _meshes(distributed.mesh):
-        small = resize(sequential, distributed, contract, mesh, smallest=True)
+    problem = primitive(problem)
+    for mesh in _meshes(problem.distributed.mesh):
+        small = resize(problem, mesh, smallest=True)
         if isinstance(small, Declined) or small.caveats or not small.sizes:
             continue
         if small.large:

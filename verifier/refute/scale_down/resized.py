@@ -1,4 +1,4 @@
-"""`resize(sequential, distributed, contract)`: the same pair of programs at small extents.
+"""`resize(problem)`: the same pair of programs at small extents.
 
 The extents of both programs are the unknowns of one system (`collect`), tied by what the ops ask
 of their operands and by the contract. It is solved for small values and both programs are written
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
@@ -21,6 +21,7 @@ from verifier.kernel.layout import Dim
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
+from verifier.problem import Problem
 from verifier.refute.scale_down.bounds import saturated
 from verifier.refute.scale_down.collect import Sizes, collect
 from verifier.refute.scale_down.coordinates import Kept, kept_coordinates, told_apart
@@ -66,9 +67,7 @@ class Size:
 class Resized:
     """A pair of programs and their contract at other extents."""
 
-    sequential: Program
-    distributed: Program
-    contract: Contract
+    problem: Problem
     sizes: tuple[Size, ...]
     caveats: tuple[str, ...] = ()
     """Why a difference at these extents need not be one at the given extents."""
@@ -86,32 +85,27 @@ class Resized:
 
 
 def resize(
-    sequential: Program,
-    distributed: Program,
-    contract: Contract,
-    mesh: Mesh | None = None,
-    *,
-    smallest: bool = False,
+    problem: Problem, mesh: Mesh | None = None, *, smallest: bool = False
 ) -> Resized | Declined:
     """The programs at small extents, or why that cannot be done.
 
     Args:
-        sequential, distributed, contract: as `verify` takes them.
         mesh: the mesh to resize to, with the same names; by default the given one where it has up
             to 16 ranks, else the smallest that has every coordinate the program names.
         smallest: let every extent shrink, and unlike extents become alike; else extents that are
             unlike stay unlike where they can, and the smallest are kept.
     """
     try:
-        sequential, distributed = inline(sequential), inline(distributed)
-        check(sequential, distributed, contract)
+        one, many = inline(problem.sequential), inline(problem.distributed)
+        check(one, many, problem.contract)
     except (IRError, ContractError) as error:
         return Declined(str(error))
     reason = Declined("no mesh to resize to")
-    for one in [mesh] if mesh is not None else _meshes(distributed, contract):
+    given = replace(problem, sequential=one, distributed=many)
+    for to in [mesh] if mesh is not None else _meshes(many, problem.contract):
         for wholly in (False, True):
             try:
-                return _Pair(sequential, distributed, contract, one, wholly).resized(smallest)
+                return _Pair(given, to, wholly).resized(smallest)
             except Declined as declined:
                 reason = declined
             except (IRError, ContractError) as error:
@@ -145,14 +139,9 @@ def smaller_mesh(program: Program, contract: Contract, keep: int = KEEP_RANKS) -
 class _Pair:
     """Both programs as sizes over one system."""
 
-    def __init__(
-        self,
-        sequential: Program,
-        distributed: Program,
-        contract: Contract,
-        mesh: Mesh,
-        wholly: bool,
-    ) -> None:
+    def __init__(self, problem: Problem, mesh: Mesh, wholly: bool) -> None:
+        sequential, distributed = problem.sequential, problem.distributed
+        contract = problem.contract
         if mesh.names != distributed.mesh.names:
             raise Declined(f"the mesh {mesh} has not the dims of {distributed.mesh}")
         self.contract, self.mesh = contract, mesh
@@ -322,7 +311,7 @@ class _Pair:
         doubtful = tuple(dict.fromkeys(caveats))
         became = {n: frozenset(found) for n, found in after.items()}
         large, sizes = too_large(one, many), self._sizes(value)
-        return Resized(one, many, contract, sizes, doubtful, self.kept, {}, became, large)
+        return Resized(Problem(one, many, contract), sizes, doubtful, self.kept, {}, became, large)
 
     def _sizes(self, value: Value) -> tuple[Size, ...]:
         out: dict[tuple[int, int], Size] = {}

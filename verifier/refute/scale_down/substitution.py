@@ -93,19 +93,19 @@ def shows_too(found: SmallDifference, tried: Replacement, holds: Holds) -> bool:
         tried: the number, and what stands in its place.
         holds: decides by relations.
     """
-    small = found.resized
+    small, p = found.resized, found.resized.problem
     tried = replace(tried, odd=small.counted.get(tried.odd, tried.odd))
-    right = _exchanged(small.distributed, tried)
+    right = _exchanged(p.distributed, tried)
     if right is None or not all(caveat.startswith(ONE_SIDED) for caveat in found.caveats):
         return False
-    if not _held(small.sequential, right, tried, small.contract, holds):
+    if not _held(p.sequential, right, tried, p.contract, holds):
         return False
     seeds = _having(tried.names, tried.odd), _having(tried.names, tried.other)
     try:
         with np.errstate(all="ignore"):
             inputs = chain((found.difference.inputs,), _further(small))
-            pair, key = (small.distributed, right), found.difference.witness.output
-            return shows_in_both(*pair, seeds, small.contract, inputs, key)
+            pair, key = (p.distributed, right), found.difference.witness.output
+            return shows_in_both(*pair, seeds, p.contract, inputs, key)
     except BudgetError:
         return False
 
@@ -114,8 +114,9 @@ def _further(small: Resized) -> Iterator[dict[str, Array]]:
     """Further inputs of small programs, some so small that what is added to a norm
     that is divided by counts beside it."""
     rng = np.random.default_rng(0)
-    premises = Premises(small.sequential, small.contract, small.distributed.mesh)
-    for drawn in rooted(small.sequential, {}, 0, (*LITTLE, *ROOTED)):
+    p = small.problem
+    premises = Premises(p.sequential, p.contract, p.distributed.mesh)
+    for drawn in rooted(p.sequential, {}, 0, (*LITTLE, *ROOTED)):
         inputs = premises.met(drawn, Floats(), rng)
         if inputs is not None:
             yield inputs
