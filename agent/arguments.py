@@ -92,6 +92,10 @@ Recapture = Annotated[
     typer.Option("--recapture", help="Read the patched source again and prove what it computes."),
 ]
 
+Cache = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Believe what Z3 was asked before.")
+]
+
 EXITS = (
     "Exit codes: 0 done and proved (a certificate: accepted), 1 refuted, unknown or rejected, "
     "2 usage, config or input, 3 model endpoint, 4 budget or time, 5 nothing selected, 6 alarm of "
@@ -165,3 +169,80 @@ class Planned:
 
         cluster = hardware.load(self.hardware)
         return Question(asked, read_mesh(self.mesh), cluster, wished.read())
+
+
+@dataclass(frozen=True)
+class Verify:
+    """What `verify` is asked: a directory, or three files."""
+
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIRECTORY]", help="A directory that parallelize wrote."),
+    ] = None
+    sequential: Annotated[Path | None, typer.Option(help="One-device program, IR file.")] = None
+    distributed: Annotated[Path | None, typer.Option(help="Program of the ranks, IR file.")] = None
+    contract: Annotated[Path | None, typer.Option(help="How inputs and outputs are laid out.")] = (
+        None
+    )
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Print the relation of every value.")
+    ] = False
+    cache: Cache = True
+    recapture: Recapture = False
+    root: Root = Path()
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What `repair` is asked: three files, and how a repair is looked for."""
+
+    sequential: Annotated[Path, typer.Option(help="One-device program, IR file.")]
+    distributed: Annotated[Path, typer.Option(help="Program of the ranks, IR file.")]
+    contract: Annotated[Path, typer.Option(help="How inputs and outputs are laid out.")]
+    max_edits: Annotated[int, typer.Option(min=1, help="Edits of one search at most.")] = 3
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of the whole loop.")] = 30.0
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Searches and questions to the model at most.")
+    ] = 6
+    llm: Annotated[
+        str,
+        typer.Option(
+            metavar="none|auto|MODEL",
+            help="A model to ask where the search finds nothing, or several equal repairs: "
+            "auto is the one that the environment names.",
+        ),
+    ] = "none"
+    feedback: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="What a model is shown: none, message, relation, witness or fixes.",
+        ),
+    ] = "fixes"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What the guard is to do."""
+
+    every: Annotated[int, typer.Option(min=1, help="Check one call in N.")] = 100
+    cycle: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Check calls in one optimizer step of N, and more of them there; 1: all steps. "
+            "By default a tenth of --every, 10 at most.",
+        ),
+    ] = 0
+    level: Annotated[
+        str, typer.Option(help="How sums are checked: R, or T3 to the bit at three times the cost.")
+    ] = "R"
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Log alarms; do not end the run.")
+    ] = False
+    log: Annotated[Path | None, typer.Option(help="File of JSON lines to append to.")] = None
+    patience: Annotated[
+        float, typer.Option(min=1, help="Seconds that a rank waits for the others.")
+    ] = 60.0
+    json: Json = False
+    """Stdout is ours then: what the script writes there goes to stderr."""

@@ -2,14 +2,13 @@
 
 import gc
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from agent import cli_batch, cli_checks, cli_models, cli_more, cli_patches, cli_plans
-from agent.arguments import EXITS, Json
+from agent.arguments import EXITS, Guarded, Json
 from agent.chat import command as sessions
 from agent.commands import command
 
@@ -78,26 +77,7 @@ def guard(
         list[str],
         typer.Argument(metavar="COMMAND", help="The command that starts the script, after --."),
     ],
-    every: Annotated[int, typer.Option(min=1, help="Check one call in N.")] = 100,
-    cycle: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Check calls in one optimizer step of N, and more of them there; 1: all steps. "
-            "By default a tenth of --every, 10 at most.",
-        ),
-    ] = 0,
-    level: Annotated[
-        str, typer.Option(help="How sums are checked: R, or T3 to the bit at three times the cost.")
-    ] = "R",
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Log alarms; do not end the run.")
-    ] = False,
-    log: Annotated[Path | None, typer.Option(help="File of JSON lines to append to.")] = None,
-    patience: Annotated[
-        float, typer.Option(min=1, help="Seconds that a rank waits for the others.")
-    ] = 60.0,
-    json: Json = False,
+    asked: Guarded,
 ) -> "Outcome":
     """Run a training script and check what its ranks exchange.
 
@@ -112,7 +92,6 @@ def guard(
     """
     from agent import guarding
 
-    asked = guarding.Asked(every, cycle, level, not keep_going, log, patience, quiet=json)
     return guarding.guard(run, script, asked)
 
 

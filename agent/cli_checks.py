@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.arguments import Recapture, Root
+from agent.arguments import Cache, Repair, Verify
 from agent.check.asked import Asked
 from agent.commands import command
 
@@ -16,30 +16,7 @@ app = typer.Typer()
 
 
 @command(app, limited=True)
-def verify(
-    run: "Run",
-    path: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DIRECTORY]", help="A directory that parallelize wrote."),
-    ] = None,
-    sequential: Annotated[Path | None, typer.Option(help="One-device program, IR file.")] = None,
-    distributed: Annotated[Path | None, typer.Option(help="Program of the ranks, IR file.")] = None,
-    contract: Annotated[
-        Path | None, typer.Option(help="How inputs and outputs are laid out.")
-    ] = None,
-    relations: Annotated[
-        bool, typer.Option("--relations", help="Print the relation of every value.")
-    ] = False,
-    cache: Annotated[
-        bool,
-        typer.Option(
-            "--cache/--no-cache",
-            help="Believe what Z3 was asked before.",
-        ),
-    ] = True,
-    recapture: Recapture = False,
-    root: Root = Path(),
-) -> "Outcome":
+def verify(run: "Run", asked: Verify) -> "Outcome":
     """Check an out-directory again, or prove two programs equal.
 
     A directory is checked without search, network or torch: the hashes of its files, its
@@ -55,9 +32,7 @@ def verify(
     """
     from agent import reverify as recheck
 
-    return recheck.dispatch(
-        run, path, sequential, distributed, contract, relations, cache, recapture, root
-    )
+    return recheck.dispatch(run, asked)
 
 
 @command(app)
@@ -101,9 +76,7 @@ def check_certificate(
     rules_trusted: Annotated[
         bool, typer.Option("--rules-trusted", help="Do not ask Z3 about the steps.")
     ] = False,
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Believe what Z3 was asked before.")
-    ] = True,
+    cache: Cache = True,
 ) -> "Outcome":
     """Run the checker alone on a certificate.
 
@@ -174,32 +147,7 @@ def verify_ranks(
 
 
 @command(app)
-def repair(
-    run: "Run",
-    sequential: Annotated[Path, typer.Option(help="One-device program, IR file.")],
-    distributed: Annotated[Path, typer.Option(help="Program of the ranks, IR file.")],
-    contract: Annotated[Path, typer.Option(help="How inputs and outputs are laid out.")],
-    max_edits: Annotated[int, typer.Option(min=1, help="Edits of one search at most.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of the whole loop.")] = 30.0,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Searches and questions to the model at most.")
-    ] = 6,
-    llm: Annotated[
-        str,
-        typer.Option(
-            metavar="none|auto|MODEL",
-            help="A model to ask where the search finds nothing, or several equal repairs: "
-            "auto is the one that the environment names.",
-        ),
-    ] = "none",
-    feedback: Annotated[
-        str,
-        typer.Option(
-            metavar="LEVEL",
-            help="What a model is shown: none, message, relation, witness or fixes.",
-        ),
-    ] = "fixes",
-) -> "Outcome":
+def repair(run: "Run", asked: Repair) -> "Outcome":
     """Repair a wrong program by the fewest edits that are proved.
 
     The diff is of the file as it is written, comments and all. Nothing is written.
@@ -211,6 +159,4 @@ def repair(
     """
     from agent import repairing
 
-    files = repairing.Files(sequential, distributed, contract)
-    choice = repairing.Choice(max_edits, seconds, rounds, feedback, llm)
-    return repairing.command(run, files, choice)
+    return repairing.command(run, asked)

@@ -6,31 +6,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from agent import events
+from agent.arguments import Guarded
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the guard is to do."""
-
-    every: int
-    cycle: int
-    level: str
-    stop: bool
-    """Whether an alarm ends the run."""
-    log: Path | None
-    patience: float
-    quiet: bool
-    """Whether stdout is ours: what the command writes there then goes to stderr."""
-
-
-def guard(run: Run, command: Sequence[str], asked: Asked) -> Outcome:
+def guard(run: Run, command: Sequence[str], asked: Guarded) -> Outcome:
     """Run the command with the guard, and say what it saw.
 
     The exit code is the command's own; with an alarm it is 6.
@@ -45,12 +30,12 @@ def guard(run: Run, command: Sequence[str], asked: Asked) -> Outcome:
             "every": asked.every,
             "cycle": asked.cycle,
             "level": asked.level,
-            "on_fault": "raise" if asked.stop else "log",
+            "on_fault": "log" if asked.keep_going else "raise",
             "timeout": asked.patience,
             "report": scratch,
             "log": str(asked.log.resolve()) if asked.log else None,
         }
-        code = _run(command, settings, asked.quiet)
+        code = _run(command, settings, asked.json)
         reports = [json.loads(p.read_text()) for p in sorted(Path(scratch).glob("rank*.json"))]
         found = _alarms(reports)
         phase.summary = _summary(reports, found)

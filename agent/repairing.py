@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,56 +24,36 @@ from verifier.text.parser import parse_text, to_text
 from verifier.verdict import Proof
 
 if TYPE_CHECKING:
+    from agent.arguments import Repair
     from agent.chat.models import Asker
 
 
-@dataclass(frozen=True)
-class Files:
-    """What is asked: three files."""
-
-    sequential: Path
-    distributed: Path
-    contract: Path
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How a repair is looked for."""
-
-    max_edits: int = 3
-    seconds: float = 30.0
-    rounds: int = 6
-    feedback: str = Level.FIXES.value
-    llm: str = "none"
-    """`none`, `auto` (the model that the environment names), or the name of a model there."""
-
-    @property
-    def level(self) -> Level:
-        """Raises InputError: no such level."""
-        try:
-            return Level(self.feedback)
-        except ValueError:
-            raise InputError(
-                "no such level of feedback",
-                where="--feedback",
-                expected=", ".join(level.value for level in Level),
-                got=self.feedback,
-            ) from None
+def level_of(feedback: str) -> Level:
+    """Raises InputError: no such level."""
+    try:
+        return Level(feedback)
+    except ValueError:
+        raise InputError(
+            "no such level of feedback",
+            where="--feedback",
+            expected=", ".join(level.value for level in Level),
+            got=feedback,
+        ) from None
 
 
-def command(run: Run, files: Files, choice: Choice) -> Outcome:
+def command(run: Run, choice: Repair) -> Outcome:
     """Repair the program in one file so that it computes another under a contract.
 
     Raises:
         IRError, ContractError: files that cannot be read, or that do not fit.
         InputError: a choice or a model configuration that cannot be used.
     """
-    level = choice.level
+    level = level_of(choice.feedback)
     with run.phase("load"):
-        one, own = load(files.sequential), load(files.distributed)
-        stated = load_contract(files.contract, one, own)
+        one, own = load(choice.sequential), load(choice.distributed)
+        stated = load_contract(choice.contract, one, own)
         many, asked = compose(own, stated)
-        text = files.contract.read_text(encoding="utf-8-sig")
+        text = choice.contract.read_text(encoding="utf-8-sig")
         question = Question(one, many, asked, text, max_edits=choice.max_edits)
     model = asking(run, choice.llm)
     search = choice.seconds * (0.4 if model is None else 0.3)
@@ -95,7 +74,7 @@ def command(run: Run, files: Files, choice: Choice) -> Outcome:
             model.close()
     if isinstance(ended, NotMended):
         return _not_mended(run, ended, choice)
-    return _mended(run, ended, files.distributed, own, many, stated, one)
+    return _mended(run, ended, choice.distributed, own, many, stated, one)
 
 
 def asking(run: Run, llm: str) -> Asker | None:
@@ -118,7 +97,7 @@ def asking(run: Run, llm: str) -> Asker | None:
     return asker
 
 
-def _not_mended(run: Run, ended: NotMended, choice: Choice) -> Outcome:
+def _not_mended(run: Run, ended: NotMended, choice: Repair) -> Outcome:
     lines = [f"not repaired: {ended.reason}"]
     if ended.best.edits:
         lines.append(f"nearest ({ended.best.held}): {ended.best}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agent import events, outdir, verdicts
 from agent.agreement import disagreement
@@ -25,59 +25,34 @@ from verifier.text.contract import compose, load_contract
 from verifier.text.files import load
 from verifier.verdict import Counterexample, Proof
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from agent.arguments import Verify
 
 
-def dispatch(
-    run: Run,
-    directory: Path | None,
-    sequential: Path | None,
-    distributed: Path | None,
-    contract: Path | None,
-    relations: bool = False,
-    cache: bool = True,
-    recapture: bool = False,
-    root: Path = Path(),
-) -> Outcome:
+def dispatch(run: Run, asked: Verify) -> Outcome:
     """Check whichever was given.
 
     Raises:
         InputError: neither a directory nor all three files, or both.
     """
-    files = (sequential, distributed, contract)
+    directory, files = asked.path, (asked.sequential, asked.distributed, asked.contract)
     if directory is not None and not any(files):
         from agent.batch.folder import is_batch
 
         if is_batch(directory):
             from agent.batch import reverify as again
 
-            return again.folder_again(run, directory, recapture, root)
-        return directory_again(run, directory, recapture, root, cache)
-    if directory is None and sequential and distributed and contract and not recapture:
-        return programs(run, sequential, distributed, contract, relations, cache)
+            return again.folder_again(run, directory, asked.recapture, asked.root)
+        return examined(run, directory, asked.recapture, asked.root, asked.cache)[0]
+    sequential, distributed, contract = files
+    if directory is None and sequential and distributed and contract and not asked.recapture:
+        given = sequential, distributed, contract
+        return programs(run, *given, asked.relations, asked.cache)
     raise InputError(
         "nothing to verify, or too much",
         expected="a DIRECTORY (--recapture reads its patch), or --sequential, --distributed and "
         "--contract together",
     )
-
-
-def directory_again(
-    run: Run,
-    directory: Path,
-    recapture: bool = False,
-    root: Path = Path(),
-    cache: bool = True,
-) -> Outcome:
-    """Hashes, certificates, the order in time, the plan, and what patch.diff would touch.
-
-    What is said of the proof is worked out from the files that were checked. With `recapture`, the
-    patched source (paths of the patch are relative to `root`) is read and proved as well.
-
-    Raises:
-        InputError: not an out-directory, or a file of it that cannot be read.
-    """
-    return examined(run, directory, recapture, root, cache)[0]
 
 
 def examined(
@@ -87,7 +62,15 @@ def examined(
     root: Path = Path(),
     cache: bool = True,
 ) -> tuple[Outcome, tuple[str, ...]]:
-    """The same, with all that what was found rests on, one sentence each."""
+    """Hashes, certificates, the order in time, the plan, and what patch.diff would touch; and all
+    that what was found rests on, one sentence each.
+
+    What is said of the proof is worked out from the files that were checked. With `recapture`, the
+    patched source (paths of the patch are relative to `root`) is read and proved as well.
+
+    Raises:
+        InputError: not an out-directory, or a file of it that cannot be read.
+    """
     with run.phase("files") as phase:
         recorded = outdir.manifest(directory)
         strangers = sorted(outdir.changed(directory))
@@ -245,7 +228,7 @@ def programs(
     return verdicts.report(run, verdict)
 
 
-def _open(run: Run, reason: str, where: str = "") -> Outcome:
+def _open(run: Run, reason: str) -> Outcome:
     """A check that did not go through proves nothing."""
-    run.emit(events.VerdictReached(verdict="unknown", message=reason, where=where))
+    run.emit(events.VerdictReached(verdict="unknown", message=reason))
     return Outcome(Exit.NOT_PROVED, "unknown", answer="unknown")

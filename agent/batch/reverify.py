@@ -32,7 +32,7 @@ def folder_again(run: Run, root: Path, recapture: bool = False, sources: Path = 
     for name, status in rows.items():
         found = status
         if status == "proved":
-            again = recheck.directory_again(run, root / "jobs" / name, recapture, sources)
+            again = recheck.examined(run, root / "jobs" / name, recapture, sources)[0]
             found = again.verdict if again.exit is Exit.PROVED else "no longer proved"
             words.add(again.verdict)
         else:

@@ -10,7 +10,7 @@ import pytest
 
 from agent import events, outdir, stepping
 from agent.errors import Exit
-from agent.reverify import directory_again
+from agent.reverify import examined
 from agent.run import Run
 from synthesis.frontends.torch import Captured, CaptureRequest, ModelFacts
 from synthesis.hardware import load
@@ -48,7 +48,7 @@ def test_what_the_contract_assumes_is_told_whatever_the_manifest_says(
         out.write("certificate.json", json.dumps(proof.certificate))
         out.seal({"verdict": "proved", "assumptions": told})
     run = Run([])
-    found = directory_again(run, tmp_path / "out")
+    found, _ = examined(run, tmp_path / "out")
     assert (found.exit, found.verdict) == (Exit.PROVED, "accepted")
     (verdict,) = [e for e in run.seen if isinstance(e, events.VerdictReached)]
     assert verdict.assumptions == ["dry", str(balance)]
