@@ -16,7 +16,7 @@ from agent import __version__, events
 from agent.chat import journal, registry
 from agent.chat.journal import Artifacts, Journal
 from agent.chat.models import Asker, Source
-from agent.chat.state import Spent, State
+from agent.chat.state import Model, Spent, State
 from agent.chat.wording import in_session
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run, Sink, Terminated, completed, failed, interruptible
@@ -213,6 +213,21 @@ class Session:
     def change(self, **fields: object) -> None:
         """Replace fields of the state."""
         self.state = self.state.model_copy(update=fields)
+
+    def about(self, model: Model) -> None:
+        """The session is about this model from now on; wishes stay where it is the same target."""
+        before = self.state.model
+        same = before is not None and before.target == model.target
+        self.change(
+            model=model,
+            refused=None,
+            subject="model",
+            planned=None,
+            judged=None,
+            at=0,
+            ideas=[],
+            wishes=self.state.wishes if same else [],
+        )
 
     def say(self, text: str) -> Outcome:
         """Answer with text."""

@@ -35,6 +35,10 @@ class Wanted(Part):
     seq: int | None = None
     full_depth: bool = False
 
+    def words(self) -> tuple[str, list[str], list[str], int | None, int | None, bool]:
+        """As `pipeline.request` takes them."""
+        return self.target, self.config, self.inputs, self.batch, self.seq, self.full_depth
+
 
 class Refused(Wanted):
     """A target that capture refused."""

@@ -62,12 +62,11 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
 
     files = [read(session, path) for path in refused.reads()]
     given = [session.artifacts.text(read(session, reply).sha256)] if reply else []
-    m = refused
-    request = pipeline.request(m.target, m.config, m.inputs, m.batch, m.seq, m.full_depth)
+    request = pipeline.request(*refused.words())
     of = key(refused.model_dump(), [file.sha256 for file in files])
     observed = tried(session.run, request, lambda r, n: session.desk.observed(of, r, n))
     if observed.problem is None:
-        return session.say(f"capture takes it as it is; next: /load {m.target}")
+        return session.say(f"capture takes it as it is; next: /load {refused.target}")
     trial = trial_of(request, observed, whole)
     report = sat(session.run, trial, Replies(given) if given else session.asker)
     end = report.end
@@ -76,7 +75,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
             "nobody translates it"
             if not given
             else "the reply is no program with the inputs and outputs that are asked for",
-            where=m.target,
+            where=refused.target,
             got=str(end.unanswered) if not given else reply,
             hint=f"/prompt /translate shows what would be sent; {FROM_FILE}"
             if not given
@@ -123,21 +122,12 @@ def _adopt(
     from synthesis.frontends.torch.captured import Captured
 
     captured = Captured(bound.program, dict(bound.consts), facts)
-    before = session.state.model
-    same = before is not None and before.target == refused.target
-    session.change(
-        model=Model(
+    session.about(
+        Model(
             **refused.model_dump(),
             captured=session.desk.keep(packed(captured)),
             facts="",
             files=files,
             translated=Translated(assumptions=list(bound.assumptions)),
-        ),
-        refused=None,
-        subject="model",
-        planned=None,
-        judged=None,
-        at=0,
-        ideas=[],
-        wishes=session.state.wishes if same else [],
+        )
     )

@@ -103,8 +103,7 @@ class Desk:
     def request(self) -> CaptureRequest:
         from agent import pipeline
 
-        m = self.model()
-        return pipeline.request(m.target, m.config, m.inputs, m.batch, m.seq, m.full_depth)
+        return pipeline.request(*self.model().words())
 
     def captured(self) -> Captured:
         name = self.model().captured

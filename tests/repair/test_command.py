@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent import repairing
+from agent.arguments import Repair
 from agent.chat.models import Asker
 from agent.errors import Exit
 from agent.loop.sources import suggestion
-from agent.repairing import Choice, Files, command, patch
+from agent.repairing import command, patch
 from agent.run import Outcome, Run, conduct
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
@@ -43,7 +44,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def run(files: tuple[Path, Path, Path], json: bool, max_edits: int = 3) -> int:
     def work(run: Run) -> Outcome:
-        return command(run, Files(*files), Choice(max_edits, 10.0, rounds=2))
+        return command(run, Repair(*files, max_edits, 10.0, rounds=2))
 
     return conduct("repair", [], work, json=json)
 
@@ -227,7 +228,7 @@ def test_a_model_is_asked_where_the_search_finds_nothing(
     monkeypatch.setattr("agent.loop.loop.enumerated.repair", nothing)
 
     def work(run: Run) -> Outcome:
-        return command(run, Files(*files), Choice(llm="auto"))
+        return command(run, Repair(*files, llm="auto"))
 
     assert conduct("repair", [], work, json=True) == Exit.PROVED
     names = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
@@ -246,7 +247,7 @@ def test_without_a_model_it_is_said_and_the_search_goes_on(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(files[0].parent))
 
     def work(run: Run) -> Outcome:
-        return command(run, Files(*files), Choice(llm="auto"))
+        return command(run, Repair(*files, llm="auto"))
 
     assert conduct("repair", [], work, json=False) == Exit.PROVED
     assert "no language model" in capsys.readouterr().err
@@ -254,7 +255,7 @@ def test_without_a_model_it_is_said_and_the_search_goes_on(
 
 def test_an_unknown_level_is_an_error_of_input(files: tuple[Path, Path, Path]) -> None:
     def work(run: Run) -> Outcome:
-        return command(run, Files(*files), Choice(feedback="much"))
+        return command(run, Repair(*files, feedback="much"))
 
     assert conduct("repair", [], work, json=True) == Exit.INPUT
 

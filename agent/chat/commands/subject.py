@@ -55,13 +55,11 @@ def _model(session: Session, words: Words) -> Outcome:
     from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
     from synthesis.frontends.torch.request import split_target
 
-    target = words.words[0]
-    config, inputs = list(words.options.get("config", ())), list(words.options.get("input", ()))
-    batch, seq = _count(words, "batch"), _count(words, "seq")
-    deep = words.has("full-depth")
+    wanted = _wanted(words)
+    target = wanted.target
     kind, _ = split_target(target)
     seen = [kind] if kind != "hf" else []
-    asked = pipeline.request(target, config, inputs, batch, seq, deep)
+    asked = pipeline.request(*wanted.words())
     if asked.config_file:
         seen.append(asked.config_file)
     files = [read(session, path) for path in seen]
@@ -70,7 +68,7 @@ def _model(session: Session, words: Words) -> Outcome:
     except CaptureError as error:
         if kind == "hf" or OR_TRANSLATE not in error.hint:
             raise
-        return translating.offer(session, _wanted(words), error)
+        return translating.offer(session, wanted, error)
     for file in captured.facts.files:
         path = session.shown(file.location) if file.location else ""
         if path and path not in [f.path for f in files]:
@@ -80,28 +78,9 @@ def _model(session: Session, words: Words) -> Outcome:
         facts = collect_facts(asked)
         phase.summary = f"{len(facts.modules)} modules called"
     kept = session.desk.keep
-    model = Model(
-        target=target,
-        config=config,
-        inputs=inputs,
-        batch=batch,
-        seq=seq,
-        full_depth=deep,
-        captured=kept(packed(captured)),
-        facts=kept(dump(ModelFacts, facts)),
-        files=files,
-    )
-    same = session.state.model is not None and session.state.model.target == target
-    session.change(
-        model=model,
-        refused=None,
-        subject="model",
-        planned=None,
-        judged=None,
-        at=0,
-        ideas=[],
-        wishes=session.state.wishes if same else [],
-    )
+    captured_as, facts_as = kept(packed(captured)), kept(dump(ModelFacts, facts))
+    given = wanted.model_dump()
+    session.about(Model(**given, captured=captured_as, facts=facts_as, files=files))
     modules = [p for p in captured.facts.modules if p]
     more = f" and {len(modules) - 8} more" if len(modules) > 8 else ""
     return session.say(
