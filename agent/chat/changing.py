@@ -241,28 +241,20 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
 
 
 def _job(session: Session, out: Path, force: bool) -> Job:
-    from agent import pipeline
+    from agent.batch import jobs
     from agent.chat import planning
-    from agent.options import Wanted
-    from synthesis import hardware
 
     model, settings = session.desk.model(), session.state.settings
-    mesh = planning.mesh(session)
-    words = ["parallelize", model.target, "--mesh", ",".join(f"{n}={s}" for n, s in mesh.dims)]
-    for name, values in (("--config", model.config), ("--input", model.inputs)):
-        for value in values:
-            words += [name, value]
-    words += ["--batch", str(model.batch)] if model.batch else []
-    words += ["--seq", str(model.seq)] if model.seq else []
-    words += ["--full-depth"] if model.full_depth else []
-    words += ["--hardware", settings.hardware, "--out", str(out)]
-    return pipeline.Job(
-        mesh=mesh,
-        request=session.desk.request(),
-        cluster=hardware.load(settings.hardware),
-        out=out,
-        execute={"auto": None, "always": True, "never": False}[settings.run],
-        force=force,
-        arguments=tuple(words),
-        wanted=Wanted(hardware=settings.hardware, seq=model.seq),
+    job = jobs.Job(
+        name="",
+        target=model.target,
+        mesh=",".join(f"{name}={size}" for name, size in planning.mesh(session).dims),
+        config=tuple(model.config),
+        inputs=tuple(model.inputs),
+        batch=model.batch,
+        seq=model.seq,
+        hardware=settings.hardware,
+        run={"auto": None, "always": True, "never": False}[settings.run],
+        full_depth=model.full_depth,
     )
+    return replace(jobs.asked(job, out), force=force)

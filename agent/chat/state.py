@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent import events
 
@@ -185,8 +185,8 @@ class Settings(Part):
     hardware: str = "h100"
     run: Literal["auto", "always", "never"] = "auto"
     """Whether a patch is run on local processes before it is applied."""
-    repair_seconds: float = 30.0
-    repair_edits: int = 3
+    repair_seconds: float = Field(default=30.0, gt=0, lt=1e6)
+    repair_edits: int = Field(default=3, ge=1, lt=1_000_000)
     model: str = ""
     """Another model at the same endpoint; empty: the one that is configured."""
 

@@ -10,8 +10,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import InputError
 from agent.llm.answers import NoModel
@@ -106,7 +108,7 @@ def find(
         InputError: a config file that cannot be used, located.
     """
     env = os.environ if environ is None else environ
-    settings = _user_settings(user or user_file(env))
+    settings = _read(user or user_file(env), _User)
     restricted = project_settings(project) if project else {}
     if settings.get("enabled") is False or restricted.get("enabled") is False:
         return NoModel("it is switched off in a config file")
@@ -187,40 +189,39 @@ def _check_address(base_url: str, origin: str) -> None:
         )
 
 
-_USER_KEYS: dict[str, type | tuple[type, ...]] = {
-    "enabled": bool,
-    "base_url": str,
-    "api_key_env": str,
-    "model": str,
-    "structured": str,
-    "max_tokens": int,
-    "max_tokens_param": str,
-    "temperature": (int, float),
-    "extra_body": dict,
-    "timeout": dict,
-    "budget": dict,
-    "prices": dict,
-}
-_PROJECT_KEYS: dict[str, type | tuple[type, ...]] = {"enabled": bool, "budget": dict}
-_TABLES = {
-    "timeout": frozenset({"connect", "read", "total"}),
-    "budget": frozenset({"calls", "tokens", "usd", "seconds"}),
-}
+Amount = Annotated[float, Field(ge=0, lt=1e12)]
 
 
-def _user_settings(path: Path) -> dict[str, Any]:
-    """The table `[model]` of the user's file; empty where there is no file."""
-    found = _read(path, _USER_KEYS)
-    if "api_key" in found:
-        raise InputError("a key in a file", where=str(path), hint="api_key_env = NAME_OF_VARIABLE")
-    if found.get("structured", "auto") not in ("auto", *RUNGS):
-        _refuse(path, "structured", f"auto or one of {', '.join(RUNGS)}")
-    if found.get("max_tokens_param", "max_tokens") not in ("max_tokens", "max_completion_tokens"):
-        _refuse(path, "max_tokens_param", "max_tokens or max_completion_tokens")
-    for model, price in found.get("prices", {}).items():
-        if not _numbers(price, frozenset({"input", "output"})) or len(price) != 2:
-            _refuse(path, model, "input and output, in USD per million tokens")
-    return found
+class _Project(BaseModel):
+    """What the table `[model]` of a project's file may hold."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enabled: bool = True
+    budget: dict[Literal["calls", "tokens", "usd", "seconds"], Amount] = {}
+
+
+class _Price(BaseModel, extra="forbid", strict=True):
+    """USD per million tokens."""
+
+    input: Amount
+    output: Amount
+
+
+class _User(_Project):
+    """What that of the user's own file may hold. Only what it says is passed on."""
+
+    base_url: str = ""
+    api_key_env: str = ""
+    """The name of the variable that holds the key; a key itself stands in no file."""
+    model: str = ""
+    structured: str = Field("auto", pattern=f"^({'|'.join(('auto', *RUNGS))})$")
+    max_tokens: int = 4096
+    max_tokens_param: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    temperature: float = 0.2
+    extra_body: dict[str, Any] = {}
+    timeout: dict[Literal["connect", "read", "total"], Amount] = {}
+    prices: dict[str, _Price] = {}
 
 
 def project_settings(path: Path) -> dict[str, Any]:
@@ -229,10 +230,11 @@ def project_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: any other key, located.
     """
-    return _read(path, _PROJECT_KEYS)
+    return _read(path, _Project)
 
 
-def _read(path: Path, keys: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
+def _read(path: Path, kind: type[_Project]) -> dict[str, Any]:
+    """What the table `[model]` of a file says; empty where there is no file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -240,43 +242,23 @@ def _read(path: Path, keys: Mapping[str, type | tuple[type, ...]]) -> dict[str, 
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("a config file cannot be read", where=str(path), got=str(error)) from None
     try:
-        whole = tomllib.loads(text)
+        found = kind.model_validate(tomllib.loads(text).get("model", {}))
     except tomllib.TOMLDecodeError as error:
         raise InputError("a config file is not TOML", where=str(path), got=str(error)) from None
-    table = whole.get("model", {})
-    if not isinstance(table, dict):
-        _refuse(path, "model", "a table [model]", text)
-    found = cast(dict[str, Any], table)
-    for name, value in found.items():
-        if name not in keys:
-            only_user = name in _USER_KEYS or "key" in name or "url" in name
-            raise InputError(
-                f"{name!r} cannot be set in this file",
-                where=f"{path}:{_line(text, name)}",
-                expected=", ".join(keys),
-                hint="only the user's own config or environment may set it" if only_user else "",
-            )
-        wanted = keys[name]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            _refuse(path, name, getattr(wanted, "__name__", "a number"), text)
-        if name in _TABLES and not _numbers(value, _TABLES[name]):
-            _refuse(path, name, f"positive numbers for {', '.join(sorted(_TABLES[name]))}", text)
-    return found
-
-
-def _numbers(table: object, names: frozenset[str]) -> bool:
-    if not isinstance(table, dict):
-        return False
-    items = cast(dict[str, object], table).items()
-    return all(
-        k in names and isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < 1e12
-        for k, v in items
-    )
-
-
-def _refuse(path: Path, name: str, expected: str, text: str = "") -> None:
-    where = f"{path}:{_line(text, name)}" if text else str(path)
-    raise InputError(f"{name!r} in a config file cannot be used", where=where, expected=expected)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(next(iter(first["loc"]), "model"))
+        unknown = first["type"] == "extra_forbidden" and len(first["loc"]) == 1
+        only_user = unknown and (name in _User.model_fields or "key" in name or "url" in name)
+        raise InputError(
+            f"{name!r} in a config file cannot be used",
+            where=f"{path}:{_line(text, name)}",
+            expected=", ".join(kind.model_fields) if unknown else first["msg"],
+            hint="only the user's own config or environment may set it, and a key only the latter"
+            if only_user
+            else "",
+        ) from None
+    return found.model_dump(exclude_unset=True)
 
 
 def _line(text: str, name: str) -> int:
