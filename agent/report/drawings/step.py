@@ -78,11 +78,16 @@ def draw_front(front: Sequence[dict[str, Any]], width: float, key: str) -> Marku
         return left + 6 + wide * x, (tall - 14) * (1 - y) + 4
 
     for plan in front:
-        (x, y), tip = at(plan), f"{plan['text']}: {duration(plan['step_s'])}, {size(plan['memory_bytes'])}"
+        (x, y), tip = (
+            at(plan),
+            f"{plan['text']}: {duration(plan['step_s'])}, {size(plan['memory_bytes'])}",
+        )
         drawn.add(element("circle", element("title", tip), cx=x, cy=y, r=4.5, cls="t0"))
     for edge, y in ((max(times), 12.0), (min(times), tall - 6)):
         drawn.add(label(left - 12, y, duration(edge), "mono", "end", size=10.5))
     drawn.add(label(left, tall + 16, size(min(sizes)), "mono", size=10.5))
     drawn.add(label(width, tall + 16, size(max(sizes)), "mono", "end", size=10.5))
-    told = "; ".join(f"{size(used)}: {duration(seconds)}" for used, seconds in zip(sizes, times, strict=True))
+    told = "; ".join(
+        f"{size(used)}: {duration(seconds)}" for used, seconds in zip(sizes, times, strict=True)
+    )
     return picture(drawn, tall + 22, key, "Time of a step against memory of a rank", told)
