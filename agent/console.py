@@ -163,16 +163,8 @@ class Console:
 
     def _problem(self, event: events.Problem) -> None:
         self._say("error", event.message, "31")
-        parts = {
-            "where": event.where,
-            "expected": event.expected,
-            "got": event.got,
-            "try": event.hint,
-            "traceback": event.traceback_file,
-        }
-        for name, text in parts.items():
-            if text:
-                self._say("  " + name, text)
+        for name, text in event.details().items():
+            self._say("  " + name, text)
 
     def _say(self, name: str, text: str, colour: str = "2") -> None:
         head = f"{name:<{_NAME_WIDTH}}"

@@ -226,6 +226,12 @@ class Problem(Event):
     hint: str = ""
     traceback_file: str = ""
 
+    def details(self) -> dict[str, str]:
+        """What is known besides the message, by the word that a person reads before it."""
+        named = {"try": self.hint, "traceback": self.traceback_file}
+        found = {"where": self.where, "expected": self.expected, "got": self.got, **named}
+        return {word: text for word, text in found.items() if text}
+
 
 class JobStarted(Event):
     """A job of a batch begins, in a process of its own."""

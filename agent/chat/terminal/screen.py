@@ -151,16 +151,8 @@ class Screen:
         self._rest()
         self._settle()
         self._line("error" if event.kind != "interrupted" else "stopped", event.message, "red")
-        parts = {
-            "where": event.where,
-            "expected": event.expected,
-            "got": event.got,
-            "try": event.hint,
-            "traceback": event.traceback_file,
-        }
-        for name, text in parts.items():
-            if text:
-                self._line(f"  {name}", text, "dim")
+        for name, text in event.details().items():
+            self._line(f"  {name}", text, "dim")
 
     def _diff(self, diff: str) -> None:
         self._rest()
