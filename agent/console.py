@@ -38,7 +38,7 @@ class Pipe:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
-class JsonLines:
+class JsonLines(events.Sink):
     """Every event as one JSON object a line."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -46,12 +46,6 @@ class JsonLines:
 
     def show(self, event: events.Event) -> None:
         self.pipe.line(event.model_dump_json())
-
-    def note(self, doing: str) -> None:
-        return None
-
-    def close(self) -> None:
-        return None
 
 
 class Console:

@@ -1,6 +1,6 @@
 """The events of a run: one typed stream that the screen, `--json` and `events.jsonl` all show."""
 
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Protocol, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -404,6 +404,18 @@ class RunCompleted(Event):
 _KINDS: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007
 _ANY: Any = Annotated[_KINDS, Field(discriminator="event")]
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(_ANY)
+
+
+class Sink(Protocol):
+    """Where events go."""
+
+    def show(self, event: Event) -> None: ...
+
+    def note(self, doing: str) -> None:
+        """What the phase under way is at; not kept."""
+
+    def close(self) -> None:
+        """There are no more."""
 
 
 def parse(line: str) -> Event:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from agent import __version__, events
 from agent.console import Console, JsonLines, Pipe
@@ -26,16 +25,6 @@ TOLD_AGAIN = 10
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: as Ctrl-C, and the process is to end."""
-
-
-class Sink(Protocol):
-    """Where events go."""
-
-    def show(self, event: events.Event) -> None: ...
-
-    def note(self, doing: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -62,7 +51,7 @@ class Outcome:
 class Run:
     """Emits events, stamped with the seconds since the start."""
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    def __init__(self, sinks: Sequence[events.Sink]) -> None:
         self.sinks = list(sinks)
         self.seen: list[events.Event] = []
         """Every event so far."""
@@ -125,7 +114,7 @@ def conduct(
 
     Whatever happens, the last event is `run.completed` and carries that code.
     """
-    sink: Sink = JsonLines(sys.stdout) if json else Console(sys.stderr)
+    sink: events.Sink = JsonLines(sys.stdout) if json else Console(sys.stderr)
     run = Run([sink])
     run.emit(events.RunStarted(command=command, arguments=list(arguments), version=__version__))
     try:

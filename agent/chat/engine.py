@@ -19,7 +19,7 @@ from agent.chat.models import Asker, Source
 from agent.chat.state import Model, Spent, State
 from agent.chat.wording import in_session
 from agent.errors import Exit, InputError
-from agent.run import Outcome, Run, Sink, Terminated, completed, failed, interruptible
+from agent.run import Outcome, Run, Terminated, completed, failed, interruptible
 
 LONGEST_INPUT = 200_000
 """Characters of one input."""
@@ -37,7 +37,7 @@ class Done:
 class Session:
     """State, journal and events of one session; commands work on it."""
 
-    def __init__(self, folder: Path, sinks: list[Sink], asker: Asker | None = None) -> None:
+    def __init__(self, folder: Path, sinks: list[events.Sink], asker: Asker | None = None) -> None:
         from agent.chat.workspace import Desk
 
         self.journal = Journal(folder)
@@ -65,7 +65,9 @@ class Session:
     # -- opening and closing -----------------------------------------------------------------
 
     @staticmethod
-    def new(sinks: list[Sink], asker: Asker | None = None, folder: Path | None = None) -> Session:
+    def new(
+        sinks: list[events.Sink], asker: Asker | None = None, folder: Path | None = None
+    ) -> Session:
         """A fresh session in the working directory.
 
         Raises:
@@ -79,7 +81,7 @@ class Session:
 
     @staticmethod
     def resumed(
-        folder: Path, sinks: list[Sink], asker: Asker | None = None, *, forked_from: str = ""
+        folder: Path, sinks: list[events.Sink], asker: Asker | None = None, *, forked_from: str = ""
     ) -> Session:
         """The session in a folder, as its last whole step left it.
 
@@ -103,7 +105,7 @@ class Session:
             session.run.warn(f"the folder of the session is gone: {past.root}")
         return session
 
-    def moved(self, sinks: list[Sink]) -> Session:
+    def moved(self, sinks: list[events.Sink]) -> Session:
         """The session that /resume or /fork asked for; this one is closed.
 
         Raises:
@@ -303,5 +305,5 @@ def _at_line(line: str) -> tuple[str, str, str]:
     return name, "\n", raw
 
 
-Open = Callable[[list[Sink]], Session]
+Open = Callable[[list[events.Sink]], Session]
 """Makes a session that shows its events to these sinks."""

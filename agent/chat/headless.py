@@ -8,7 +8,6 @@ from agent import events
 from agent.chat.engine import Open
 from agent.console import Console, JsonLines, Pipe, printable
 from agent.errors import Exit
-from agent.run import Sink
 
 GOES_ON = (Exit.PROVED, Exit.NOT_PROVED)
 """After any other exit the inputs that are left are not run."""
@@ -76,7 +75,7 @@ def run(start: Open, given: Iterable[str], json: bool) -> int:
 
     An input that cannot be done (2 or more) ends the run.
     """
-    sink: Sink = JsonLines(sys.stdout) if json else Answers(sys.stderr, sys.stdout)
+    sink: events.Sink = JsonLines(sys.stdout) if json else Answers(sys.stderr, sys.stdout)
     session = start([sink])
     try:
         for line in inputs(given):

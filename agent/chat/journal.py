@@ -107,7 +107,7 @@ def _fold(past: Past, event: events.Event) -> None:
             pass
 
 
-class Journal:
+class Journal(events.Sink):
     """The sink that keeps events; held by one process at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -168,9 +168,6 @@ class Journal:
                 got=error.strerror or "",
                 hint="make room; shardproof resume goes on with the last whole step",
             ) from None
-
-    def note(self, doing: str) -> None:
-        return None
 
     def close(self) -> None:
         if self._file is not None:

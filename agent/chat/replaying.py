@@ -165,18 +165,12 @@ def _again(session: Session, step: Step, root: str) -> list[events.Event]:
     return heard.seen[1:]  # without step.started
 
 
-class _Heard:
+class _Heard(events.Sink):
     def __init__(self) -> None:
         self.seen: list[events.Event] = []
 
     def show(self, event: events.Event) -> None:
         self.seen.append(event)
-
-    def note(self, doing: str) -> None:
-        return None
-
-    def close(self) -> None:
-        return None
 
 
 def _difference(
