@@ -16,7 +16,7 @@ import pytest
 from agent import events, outdir
 from agent.patching import describe
 from synthesis.emit.patch import patch
-from tests.cli.conftest import COMMAND, ROOT, Command, Done, environment
+from tests.commands import COMMAND, ROOT, Command, Done, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo]
 

@@ -22,9 +22,7 @@ MESHES = (Mesh.of(tp=2), Mesh.of(tp=4), Mesh.of(dp=2), Mesh.of(dp=2, tp=2), Mesh
 KEPT = 2
 """Heads of keys and values, fewer than those of queries; as many are one mesh's in every run."""
 SETTINGS = [
-    pytest.param(
-        kv, mesh, marks=[] if kv == KEPT or mesh == MESHES[0] else [pytest.mark.campaign]
-    )
+    pytest.param(kv, mesh, marks=[] if kv == KEPT or mesh == MESHES[0] else [pytest.mark.campaign])
     for kv in (4, KEPT)
     for mesh in MESHES
 ]
