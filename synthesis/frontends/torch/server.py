@@ -36,11 +36,9 @@ ALWAYS = (
     "torch._inductor.sizevars",
     "torch._inductor.fx_passes.dedupe_symint_uses",
     "synthesis.frontends.torch.session",
-    "synthesis.frontends.torch.ranks.session",
-    "synthesis.execute.patched",
     "verifier.kernel.ops",
 )
-"""What captures of one device and of ranks import."""
+"""What every capture imports."""
 LIBRARIES = {"transformers": ("transformers", "transformers.modeling_utils")}
 """What most models of a library import."""
 COLLECTED = (200_000, 20, 20)
