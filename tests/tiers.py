@@ -42,6 +42,7 @@ CAMPAIGNS = (
     "test_again.py::test_mutants_are_proved_again_only_where_they_are_proved[written out]",
     *(f"test_right.py::{RIGHT}[{name}-large]" for name in LARGE),
     *(f"test_strategies.py::test_strategy_is_proved[{name}]" for name in STRATEGIES),
+    "test_contrastive.py::test_wrong_labels_or_rows_are_refuted[labels of the other]",
     "test_ledger.py::test_nothing_is_much_slower_than_it_was[frontier]",
     "test_optimum.py::test_any_duals_give_a_bound_that_is_true[dp=2,tp=2]",
     "test_more.py::test_other_ways_of_PyTorch[memory written in pieces]",

@@ -14,7 +14,7 @@ from tests.commands import COMMAND, Command
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = """
 [defaults]
-mesh = ["tp=2", "dp=2,tp=2"]
+mesh = ["tp=2", "dp=2"]
 run = false
 [[job]]
 name = "mlp"
@@ -75,24 +75,24 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(here: Command, tmp_path:
     rows = {row["name"]: row for row in summary["jobs"]}
     assert {name: row["status"] for name, row in rows.items()} == {
         "mlp-tp2": "proved",
-        "mlp-dp2-tp2": "proved",
+        "mlp-dp2": "proved",
         "shot": "failed",
         "branches-tp2": "refused",
-        "branches-dp2-tp2": "refused",
+        "branches-dp2": "refused",
     }
     assert rows["shot"]["exit_code"] == -9
     assert (summary["models"], summary["captures"], summary["reused"]) == (2, 2, 1)
     assert [sorted(g["jobs"]) for g in summary["causes"] if g["status"] == "refused"] == [
-        ["branches-dp2-tp2", "branches-tp2"]
+        ["branches-dp2", "branches-tp2"]
     ]
     assert sum(row["seconds"] == 0 for row in rows.values() if row["status"] == "refused") == 1
     checked = here("verify", "runs", cwd=tmp_path)
     assert checked.code == 1, checked.err
     assert sorted(checked.out.splitlines()) == [
-        "accepted    mlp-dp2-tp2",
+        "accepted    mlp-dp2",
         "accepted    mlp-tp2",
         "failed      shot",
-        "refused     branches-dp2-tp2",
+        "refused     branches-dp2",
         "refused     branches-tp2",
     ]
     shown = here("diff", "runs", cwd=tmp_path)

@@ -116,12 +116,12 @@ class Case:
         self, request: RanksRequest, trace: Trace, folder: Path, work: Work, root: str
     ) -> Told:
         """What tracing gives; the model of the examples is traced on one device once for all."""
-        (model, *ranks) = (name for name, _ in work)
         text = Path(request.against.rpartition(":")[0]).read_text()
-        if model != "one" or ranks or text != (EXAMPLES / "model.py").read_text():
+        of_examples = text == (EXAMPLES / "model.py").read_text()
+        if [name for name, _ in work] != ["one"] or self.modes != (TRAIN,) or not of_examples:
             return trace(folder, work, root)
         given = replace(request, target="", against=self.against, mesh=NO_MESH)
-        key = f"{folder.name} {given.to_json()}"
+        key = str(given.to_json())
         path = folder / "one.json"
         if key not in ONCE:
             ONCE[key] = trace(folder, work, root), path.read_text()

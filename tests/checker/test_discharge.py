@@ -160,12 +160,14 @@ def test_answers_are_kept_and_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_no_proof_of_the_corpus_rests_on_a_rule_alone() -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.campaign)])
+def test_no_proof_of_the_corpus_rests_on_a_rule_alone(every: int) -> None:
     answers = Answers()
-    for name in CASES:
+    for name in [*CASES][::every]:
         problem, document = certified(name)
         assert isinstance(check(document, problem, answers), Accepted)
     extents = [one.answer.extent for one in answers.known.values()]
-    assert len(extents) > 500
-    assert set(extents) == {"all sizes", "small sizes"}
+    assert len(extents) > 500 / every
+    assert set(extents) <= {"all sizes", "small sizes"}
     assert extents.count("small sizes") <= 1
+    assert every > 1 or "small sizes" in extents
