@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agent.errors import Exit
+from tests.commands import Command, Done
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -30,17 +29,6 @@ PLAIN = [
     for line in block.splitlines()
     if line.startswith("shardproof ")
 ]
-
-
-def ran(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")}
-    return subprocess.run(
-        [sys.executable, "-m", "agent", *shlex.split(command)[1:]],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
 
 
 def plain(text: str) -> list[str]:
@@ -71,17 +59,21 @@ def test_its_make_targets_exist(target: str) -> None:
 @pytest.mark.hf
 @pytest.mark.gloo
 @pytest.mark.slow
-def test_its_commands_do_what_it_shows(tmp_path: Path) -> None:
+def test_its_commands_do_what_it_shows(here: Command, tmp_path: Path) -> None:
+    def ran(command: str) -> Done:
+        state = str(tmp_path / "state")
+        return here(*shlex.split(command)[1:], cwd=tmp_path, XDG_STATE_HOME=state)
+
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for command, _, shown in SHOWN:
-        done = ran(command, tmp_path)
-        assert done.returncode == (1 if " check " in command else 0), done.stderr
-        printed = plain(done.stdout + "\n" + done.stderr)
+        done = ran(command)
+        assert done.code == (1 if " check " in command else 0), done.err
+        printed = plain(done.out + "\n" + done.err)
         assert [line for line in plain(shown) if line and line not in printed] == []
     for command in PLAIN:
-        done = ran(command, tmp_path)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        assert done.stdout.startswith("accepted" if " verify " in command else "proved")
+        done = ran(command)
+        assert done.code == 0, f"{command}\n{done.err}"
+        assert done.out.startswith("accepted" if " verify " in command else "proved")
 
 
 def test_the_exit_codes_of_the_docs_are_the_code_s() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -15,6 +16,17 @@ import pytest
 TESTS = Path(__file__).parent
 PROVED = "test_step_is_proved_and_every_rank_computes_it"
 RIGHT = "test_right_programs_are_proved_and_wrong_ones_are_refuted"
+LARGE = (
+    *("chunked_cross_entropy", "contrastive", "decode_cache", "online_softmax", "padded_vocab"),
+    *("ring_merge", "shifted_labels", "smoothed_loss", "sync_batch_norm", "ulysses"),
+    "window_ring",
+)
+"""Programs of which every run judges the small ones, right and wrong."""
+STRATEGIES = (
+    *("balanced experts", "data and expert parallel", "data and tensor parallel"),
+    *("pipeline of four stages", "zero 1", "stages with tied embedding in repeated micro-batches"),
+)
+"""Strategies of which every part stands in another one."""
 CAMPAIGNS = (
     f"test_deepseek.py::{PROVED}[stages]",
     f"test_deepseek.py::{PROVED}[stages in repeated micro-batches]",
@@ -28,10 +40,11 @@ CAMPAIGNS = (
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[12]",
     "test_planted.py::test_bug_in_one_step_and_one_rank_is_found_there[14]",
     "test_again.py::test_mutants_are_proved_again_only_where_they_are_proved[written out]",
-    f"test_right.py::{RIGHT}[ring_merge-large]",
-    f"test_right.py::{RIGHT}[online_softmax-large]",
-    f"test_right.py::{RIGHT}[chunked_cross_entropy-large]",
-    f"test_right.py::{RIGHT}[contrastive-large]",
+    *(f"test_right.py::{RIGHT}[{name}-large]" for name in LARGE),
+    *(f"test_strategies.py::test_strategy_is_proved[{name}]" for name in STRATEGIES),
+    "test_contrastive.py::test_wrong_labels_or_rows_are_refuted[labels of the other]",
+    "test_ledger.py::test_nothing_is_much_slower_than_it_was[frontier]",
+    "test_optimum.py::test_any_duals_give_a_bound_that_is_true[dp=2,tp=2]",
     "test_more.py::test_other_ways_of_PyTorch[memory written in pieces]",
     "test_more.py::test_other_ways_of_PyTorch[functional collectives]",
     "test_malformed.py::test_ten_megabytes_parse_in_seconds",
@@ -55,6 +68,8 @@ LEFT_OUT = {
     "all": frozenset[str](),
 }
 """The markers that a tier leaves out."""
+COLLECTED = (100_000, 20, 20)
+"""When garbage is collected: programs are many objects that stay, in few circles."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,6 +111,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()  # thousands of tests and what they import, which stay
+    gc.set_threshold(*COLLECTED)
     if tier(session.config) == "fast" and "torch" in sys.modules:
         raise pytest.UsageError("a file of the fast tier imports torch: mark it, or import later")
 

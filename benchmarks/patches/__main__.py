@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import chain
 from pathlib import Path
 
 from benchmarks.patches.campaign import BAD, code, read, run
@@ -45,8 +46,8 @@ def main() -> int:
         return 0
     if given.again:
         results.unlink(missing_ok=True)
-    seeds = given.only or range(given.seed, given.seed + given.count)
-    models = map(of_file, given.files) if given.files else map(generate, seeds)
+    drawn = () if given.files else range(given.seed, given.seed + given.count)
+    models = chain(map(of_file, given.files), map(generate, given.only or drawn))
     rows = run(models, results, given.keep, given.jobs)
     print(report(rows))
     return int(any(row.end in BAD for row in rows))

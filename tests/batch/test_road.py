@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import COMMAND, Command
+
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = """
 [defaults]
-mesh = ["tp=2", "dp=2,tp=2"]
+mesh = ["tp=2", "dp=2"]
 run = false
 [[job]]
 name = "mlp"
@@ -50,7 +51,7 @@ if sys.orig_argv[-2:] == ["agent.batch.worker", "shot"]:
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
+def test_models_times_meshes_with_a_crash_and_a_refusal(here: Command, tmp_path: Path) -> None:
     (tmp_path / "mlp.py").write_text((ROOT / "examples" / "mlp.py").read_text())
     (tmp_path / "branches.py").write_text(BRANCHES)
     (tmp_path / "batch.toml").write_text(MANIFEST)
@@ -58,18 +59,15 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "site" / "sitecustomize.py").write_text(SHOT)
     path = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "agent", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-
-    done = run("batch", "batch.toml", "--out", "runs", "--jobs", "2", "--json")
+    done = subprocess.run(
+        [*COMMAND, "batch", "batch.toml", "--out", "runs", "--jobs", "2", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.returncode == 1, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
     assert (last["event"], last["exit_code"]) == ("run.completed", 1)
@@ -77,29 +75,29 @@ def test_models_times_meshes_with_a_crash_and_a_refusal(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in summary["jobs"]}
     assert {name: row["status"] for name, row in rows.items()} == {
         "mlp-tp2": "proved",
-        "mlp-dp2-tp2": "proved",
+        "mlp-dp2": "proved",
         "shot": "failed",
         "branches-tp2": "refused",
-        "branches-dp2-tp2": "refused",
+        "branches-dp2": "refused",
     }
     assert rows["shot"]["exit_code"] == -9
     assert (summary["models"], summary["captures"], summary["reused"]) == (2, 2, 1)
     assert [sorted(g["jobs"]) for g in summary["causes"] if g["status"] == "refused"] == [
-        ["branches-dp2-tp2", "branches-tp2"]
+        ["branches-dp2", "branches-tp2"]
     ]
     assert sum(row["seconds"] == 0 for row in rows.values() if row["status"] == "refused") == 1
-    checked = run("verify", "runs")
-    assert checked.returncode == 1, checked.stderr
-    assert sorted(checked.stdout.splitlines()) == [
-        "accepted    mlp-dp2-tp2",
+    checked = here("verify", "runs", cwd=tmp_path)
+    assert checked.code == 1, checked.err
+    assert sorted(checked.out.splitlines()) == [
+        "accepted    mlp-dp2",
         "accepted    mlp-tp2",
         "failed      shot",
-        "refused     branches-dp2-tp2",
+        "refused     branches-dp2",
         "refused     branches-tp2",
     ]
-    shown = run("diff", "runs")
-    assert (shown.returncode, "runs/jobs/NAME" in shown.stderr) == (2, True)
-    assert run("verify", "runs/jobs/mlp-tp2").returncode == 0
+    shown = here("diff", "runs", cwd=tmp_path)
+    assert (shown.code, "runs/jobs/NAME" in shown.err) == (2, True)
+    assert here("verify", "runs/jobs/mlp-tp2", cwd=tmp_path).code == 0
     certificate = tmp_path / "runs" / "jobs" / "mlp-tp2" / "certificate.json"
     certificate.write_text(certificate.read_text() + " ")
-    assert "no longer proved  mlp-tp2" in run("verify", "runs").stdout
+    assert "no longer proved  mlp-tp2" in here("verify", "runs", cwd=tmp_path).out

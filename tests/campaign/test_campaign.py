@@ -86,12 +86,13 @@ def test_a_dropped_collective_is_seen_by_both_deciders(base: Base) -> None:
     assert tried or base.name in ("sharded", "sequence", "ulysses", "layers")
 
 
-def test_a_small_campaign_accepts_nothing_wrong_and_refutes_nothing_right() -> None:
-    outcomes = list(campaign(60, 7, BASES[::2]))
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.campaign)])
+def test_a_small_campaign_accepts_nothing_wrong_and_refutes_nothing_right(count: int) -> None:
+    outcomes = list(campaign(count, 7, BASES[::2]))
     wrong = [o for o in outcomes if o.false_accept or o.false_alarm]
     assert not wrong, "\n".join(map(str, wrong))
-    page = markdown(table(outcomes), 60, 7, 1.0)
-    assert "| all mutants | 60 |" in page
+    page = markdown(table(outcomes), count, 7, 1.0)
+    assert f"| all mutants | {count} |" in page
 
 
 def test_an_op_without_a_vjp_is_named() -> None:

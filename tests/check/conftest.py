@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,16 @@ from agent.check.contract import Statements
 from agent.check.judging import Checked
 from synthesis.frontends.torch.ranks import RanksRequest, read_lines
 from synthesis.frontends.torch.ranks.request import TRAIN
-from synthesis.frontends.torch.ranks.result import load
+from synthesis.frontends.torch.ranks.result import Side, load
 from synthesis.frontends.torch.request import InputSpec
-from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.types import NO_MESH, Mesh
 from verifier.verdict import Counterexample, Proof
 
+Work = Sequence[tuple[str, Callable[[], Side]]]
+Told = list[tuple[list[str], list[str]]]
+Trace = Callable[[Path, Work, str], Told]
+ONCE: dict[str, tuple[Told, str]] = {}
+"""What tracing one device said and wrote, by what was asked."""
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "check"
 
 
@@ -75,7 +81,7 @@ class Case:
 
     def each(self) -> tuple[Checked, ...]:
         """What was judged, mode by mode where they differ."""
-        from synthesis.frontends.torch.ranks.session import save_ranks
+        from synthesis.frontends.torch.ranks import session
 
         out = self.folder / "traced"
         shutil.rmtree(out, ignore_errors=True)
@@ -98,11 +104,30 @@ class Case:
             after_backward=self.after_backward,
             modes=tuple(self.modes),
         )
-        save_ranks(request.to_json(), out, lambda _: None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "_all", partial(self.traced, request, session._all))
+            session.save_ranks(request.to_json(), out, lambda _: None)
         found = load(out, self.mesh.size)
         return judging.check_modes(
             found, stated, lambda _: None, judging.Compared(self.skip, self.grad_of_input)
         )
+
+    def traced(
+        self, request: RanksRequest, trace: Trace, folder: Path, work: Work, root: str
+    ) -> Told:
+        """What tracing gives; the model of the examples is traced on one device once for all."""
+        text = Path(request.against.rpartition(":")[0]).read_text()
+        of_examples = text == (EXAMPLES / "model.py").read_text()
+        if [name for name, _ in work] != ["one"] or self.modes != (TRAIN,) or not of_examples:
+            return trace(folder, work, root)
+        given = replace(request, target="", against=self.against, mesh=NO_MESH)
+        key = str(given.to_json())
+        path = folder / "one.json"
+        if key not in ONCE:
+            ONCE[key] = trace(folder, work, root), path.read_text()
+        told, text = ONCE[key]
+        path.write_text(text)
+        return told
 
     def proved(self) -> Checked:
         found = self.check()

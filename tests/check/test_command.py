@@ -1,40 +1,27 @@
-"""The command, in a process of its own, on the examples of the docs."""
+"""The command on the examples of the docs."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands import Command
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "agent", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-
-
-def test_a_wrong_module_is_refuted_at_its_line_and_mended(tmp_path):
+def test_a_wrong_module_is_refuted_at_its_line_and_mended(here: Command, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    done = run(
+    done = here(
         *("check", "examples/check/wrong.py:WrongMLP", "--against", "examples/check/model.py:MLP"),
         *("--mesh", "tp=2", "--json", "--keep", str(kept)),
+        cwd=ROOT,
     )
-    assert done.returncode == 1, done.stderr
-    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.code == 1, done.err
+    events = done.events
     assert events[-1]["event"] == "run.completed"
     found = next(e for e in events if e["event"] == "verdict")
     lines = (ROOT / "examples/check/wrong.py").read_text().splitlines()
@@ -45,18 +32,17 @@ def test_a_wrong_module_is_refuted_at_its_line_and_mended(tmp_path):
     contract = next(e for e in events if e["event"] == "contract")["lines"]
     assert "parameter up.weight [16, 8]: S(0)@tp (from its shape)" in contract
     files = ("--sequential", "one.txt"), ("--distributed", "ranks.txt")
-    again = run(
+    again = here(
         "verify",
         *(part for option, name in files for part in (option, str(kept / name))),
         *("--contract", str(kept / "contract.json")),
     )
-    assert again.returncode == 1, again.stderr
+    assert again.code == 1, again.err
 
 
-def test_what_cannot_be_used_ends_in_one_error():
-    done = run(
-        "check", "examples/check/parallel.py:ParallelMLP", "--against", "no.py:MLP", "--mesh=x"
-    )
-    assert done.returncode == 2
-    assert "cannot read the mesh dim 'x'" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_cannot_be_used_ends_in_one_error(here: Command) -> None:
+    words = ("examples/check/parallel.py:ParallelMLP", "--against", "no.py:MLP", "--mesh=x")
+    done = here("check", *words, cwd=ROOT)
+    assert done.code == 2
+    assert "cannot read the mesh dim 'x'" in done.err
+    assert "Traceback" not in done.err

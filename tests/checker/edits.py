@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,16 @@ def packed(document: Document) -> Document:
 
 def certified(name: str) -> tuple[Problem, Document]:
     """A right program and its certificate, as it is read from a file."""
+    problem, text = _proved(name)
+    return problem, json.loads(text)
+
+
+@cache
+def _proved(name: str) -> tuple[Problem, str]:
     problem = Problem(*(PAIRS[name]() if name in PAIRS else CASES[name].programs("right")))
     verdict = verify(problem)
     assert isinstance(verdict, Proof), name
-    return problem, json.loads(json.dumps(verdict.certificate))
+    return problem, json.dumps(verdict.certificate)
 
 
 def put_down(name: str, folder: Path) -> Path:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mutation_testing.corpus import cases
 from benchmarks.verifier_faults.edits import Edit
 from benchmarks.verifier_faults.rules import FAULTS, Fault, instance, piece
+from tests.checker.edits import CASES, certified
 from tests.checker.pairs import PAIRS
 from verifier.checker import Accepted, Rejected, check, conclusion
 from verifier.checker.conclusion import conclude
@@ -170,15 +170,14 @@ def test_answers_are_kept_and_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_no_proof_of_the_corpus_rests_on_a_rule_alone() -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.campaign)])
+def test_no_proof_of_the_corpus_rests_on_a_rule_alone(every: int) -> None:
     answers = Answers()
-    for case in cases():
-        if case.kind == "program" and "right" in case.sections:
-            problem = Problem(*case.programs("right"))
-            proof = verify(problem)
-            assert isinstance(proof, Proof)
-            assert isinstance(check(proof.certificate, problem, answers), Accepted)
+    for name in [*CASES][::every]:
+        problem, document = certified(name)
+        assert isinstance(check(document, problem, answers), Accepted)
     extents = [one.answer.extent for one in answers.known.values()]
-    assert len(extents) > 500
-    assert set(extents) == {"all sizes", "small sizes"}
+    assert len(extents) > 500 / every
+    assert set(extents) <= {"all sizes", "small sizes"}
     assert extents.count("small sizes") <= 1
+    assert every > 1 or "small sizes" in extents

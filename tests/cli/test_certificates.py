@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.checker.edits import certified, put_down
-from tests.cli.conftest import Command, environment
+from tests.commands import Command, environment
 from verifier.checker.certificate import seal
 
 CASES = ("MC-01", "MC-09", "OR-07-values", "SG-41", "DS-22")

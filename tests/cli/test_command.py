@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent import events
-from tests.cli.conftest import COMMAND, Command, environment
+from tests.commands import COMMAND, Command, environment
 
 FIRST = ("parallelize", "check", "verify", "apply", "batch", "chat")
 COMMANDS = (*FIRST, "plan", "capture", "doctor", "ops")

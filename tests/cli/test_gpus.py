@@ -14,7 +14,7 @@ from synthesis.cost import Estimate
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.plan import Plan
 from synthesis.strategy.check import refusal
-from tests.cli.conftest import ROOT, Command
+from tests.commands import ROOT, Command
 from verifier.kernel.program.types import Mesh
 
 LLAMA = ("hf:LlamaForCausalLM", "--config", str(ROOT / "examples" / "llama3-8b.json"))

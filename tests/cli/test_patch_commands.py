@@ -16,7 +16,7 @@ from synthesis.emit.patch import patch
 from synthesis.plan import to_json
 from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
-from tests.cli.conftest import COMMAND, Command, environment
+from tests.commands import COMMAND, Command, environment
 from tests.synthesis import decoder
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import ROOT, Command
+from tests.commands import ROOT, Command
 
 
 def test_every_row_of_the_example_is_answered(here: Command) -> None:

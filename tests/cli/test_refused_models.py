@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
 from tests.cli.test_refused_options import assert_refused
+from tests.commands import Command
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.commands import Command
 
 MODEL = "from torch import nn\nclass Net(nn.Module):\n    pass\n"
 

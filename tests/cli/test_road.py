@@ -16,7 +16,7 @@ import pytest
 from agent import events, outdir
 from agent.patching import describe
 from synthesis.emit.patch import patch
-from tests.cli.conftest import COMMAND, ROOT, Command, Done, environment
+from tests.commands import COMMAND, ROOT, Command, Done, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.gloo]
 
@@ -301,8 +301,12 @@ def test_two_programs_under_a_contract(
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_during_capture_leaves_nothing(tmp_path: Path, name: str) -> None:
-    text = MODEL.replace('print("a model that prints")', "import time; time.sleep(60)")
+def test_an_interrupt_during_capture_leaves_nothing(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    began = tmp_path_factory.mktemp("began") / "capture"
+    wait = f"import time; open({str(began)!r}, 'w').close(); time.sleep(60)"
+    text = MODEL.replace('print("a model that prints")', wait)
     (tmp_path / "net.py").write_text(text)
     arguments = ["parallelize", "net.py:Net", "--mesh", "tp=2", "--out", "deep/out", "--json"]
     process = subprocess.Popen(
@@ -313,7 +317,9 @@ def test_an_interrupt_during_capture_leaves_nothing(tmp_path: Path, name: str) -
         text=True,
         start_new_session=True,
     )
-    time.sleep(6)
+    until = time.monotonic() + 60
+    while not began.exists() and time.monotonic() < until:
+        time.sleep(0.05)
     process.send_signal(getattr(signal, name))
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 130

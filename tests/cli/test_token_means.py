@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.commands import Command
 
 pytestmark = [pytest.mark.torch]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from synthesis.frontends.torch import Captured, CaptureRequest, Group, InputSpec, members
 from synthesis.frontends.torch.inputs import find_inputs
+from synthesis.frontends.torch.process import Job, run_job, workspace
 from synthesis.frontends.torch.session import prepare
 from synthesis.frontends.torch.target import TORCH_DTYPES, find
 from synthesis.frontends.torch.trace import named_outputs
@@ -74,15 +73,16 @@ def stacked(values: Arrays, path: str, groups: tuple[Group, ...]) -> NDArray[Any
 
 def reference(request: CaptureRequest, seed: int = 0) -> Reference:
     """Run the model in PyTorch, in float64 with random parameters, on random inputs, in a process
-    of its own.
+    of its own: forked by the server that captures.
 
     For small models: parameters are real. Casts to a narrower float are not done where they would
     round a value that depends on a parameter.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            process.submit(save_reference, request, seed, folder).result()
+    with workspace() as folder:
+        (folder / "asked.json").write_text(json.dumps([request.to_json(), seed]))
+        entry = f"{__name__}:save_reference"
+        done = run_job(Job(entry, request.target, folder, wall_s=120))
+        assert done.returncode == 0, f"{done.stopped} {done.output}"
         kinds: dict[str, dict[str, NDArray[Any]]] = {}
         for kind in KINDS:
             with np.load(folder / f"{kind}.npz", allow_pickle=False) as arrays:
@@ -132,8 +132,10 @@ def randomise(model: nn.Module, seed: int) -> None:
             p.copy_(noise * 0.2 + (1.0 if p.ndim == 1 else 0.0))
 
 
-def save_reference(request: CaptureRequest, seed: int, folder: Path) -> None:
+def save_reference(folder: Path) -> None:
     """Write inputs, params, outputs, grads and cotangents, one .npz each."""
+    asked, seed = json.loads((folder / "asked.json").read_text())
+    request = CaptureRequest.from_json(asked)
     torch.manual_seed(seed)
     target = find(request)
     model = prepare(target.build(), torch.float64, request.gradients)

@@ -47,9 +47,8 @@ def ends(
     seeds = [f"--only={given['seed']}" for given in drawn if "seed" in given]
     results = tmp_path_factory.mktemp("patches") / "rows.jsonl"
     command = [sys.executable, "-m", "benchmarks.patches", "--results", str(results)]
-    for which in filter(None, (files, seeds)):
-        done = subprocess.run([*command, *which], cwd=root, capture_output=True, text=True)
-        assert done.returncode in (0, 1), done.stderr
+    done = subprocess.run([*command, *files, *seeds], cwd=root, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
     out: dict[str, list[str]] = {}
     for row in read(results):
         out.setdefault(row.name, []).append(row.end)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from verifier.kernel.contract import Contract
@@ -59,6 +60,7 @@ def spellings(size: str) -> Iterator[Spelling]:
                 yield Spelling(path, section, size)
 
 
+@cache
 def _read(path: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
     sections: dict[str, list[str]] = {"one": []}
     sizes: dict[str, dict[str, int]] = {}

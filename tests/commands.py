@@ -1,4 +1,4 @@
-"""Runs the real command in a process of its own."""
+"""Runs the real command, in a process of its own or in this one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from agent.cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 COMMAND = (sys.executable, "-m", "agent")
 
 
