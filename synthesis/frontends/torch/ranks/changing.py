@@ -134,8 +134,15 @@ def _all_to_all(c: Call) -> Done:
     return list(outs), list(pieces), outs
 
 
-def _send(c: Call) -> Done:
+def _message(c: Call) -> torch.Tensor:
     x = c.one("tensors")
+    if not x.is_contiguous():
+        raise c.watch.fail("a message of a tensor that is not contiguous", "send x.contiguous()")
+    return x
+
+
+def _send(c: Call) -> Done:
+    x = _message(c)
     ops: Any = torch.ops.shardproof_frontend
     with torch.no_grad():
         ops.message_sent(x, *c.watch.peer(c.group, c.given["dst"]))
@@ -143,7 +150,7 @@ def _send(c: Call) -> Done:
 
 
 def _recv(c: Call) -> Done:
-    x = c.one("tensors")
+    x = _message(c)
     peer = c.watch.peer(c.group, c.given["src"])
     ops: Any = torch.ops.shardproof_frontend
 
