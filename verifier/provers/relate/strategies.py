@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice, product
 
@@ -23,7 +24,7 @@ from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.propagate_back import Step, Telling
 from verifier.provers.relate.recognition import known_as
-from verifier.provers.relate.relayout import asked, reread
+from verifier.provers.relate.relayout import asked, homes, reread
 from verifier.provers.relate.rules import Rules
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref, Terms
@@ -309,6 +310,19 @@ class Wide:
                 if ref.id in self.sequential.known and (ref, split, rest) not in seen:
                     out.append(Fact(ref, split, picks, f"joined:concat:{name}:{dim}", rest))
                     seen.add((ref, split, rest))
+        return out
+
+    def at_home(self, facts: list[Fact]) -> list[Fact]:
+        """The facts; where none is about a value of the one-device program, those too that are
+        once the digit of a mesh dim is read in another dim."""
+        known = self.sequential.known
+        if any(f.ref.id in known for f in facts):
+            return facts
+        out = list(facts)
+        for made in homes(self.terms, facts):
+            if made.layout.global_shape in self.sequential.shapes:
+                ref = known_as(self.sequential, made.ref)
+                out += [replace(made, ref=ref)] if ref.id in known else []
         return out
 
     def apart(self, node: Node) -> bool:
