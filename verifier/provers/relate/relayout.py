@@ -58,14 +58,13 @@ def home(terms: Terms, index: int, fact: Fact, name: str, dim: int) -> Fact | No
     return Fact(ref, layout, (index,), f"joined:home:{name}:{dim}", fact.where)
 
 
-def homes(terms: Terms, facts: Sequence[Fact]) -> Iterator[Fact]:
-    """Every fact with the digit of a mesh dim in another dim."""
-    for index, fact in enumerate(facts):
-        for name in sorted(_split(fact)):
-            for dim in range(min(len(fact.layout.dims), MAX_DIMS)):
-                made = home(terms, index, fact, name, dim)
-                if made is not None:
-                    yield made
+def homes(terms: Terms, index: int, fact: Fact) -> Iterator[Fact]:
+    """The fact with the digit of a mesh dim in another dim."""
+    for name in sorted(_split(fact)):
+        for dim in range(len(fact.layout.dims)):
+            made = home(terms, index, fact, name, dim)
+            if made is not None:
+                yield made
 
 
 def spread(terms: Terms, index: int, fact: Fact, name: str, dim: int, n: int) -> Fact | None:

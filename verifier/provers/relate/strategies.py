@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import islice, product
 
@@ -20,6 +19,7 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.kernel.program.where import Where, common, ranks_where
+from verifier.provers.canonical.rearranged import view
 from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.propagate_back import Step, Telling
@@ -312,18 +312,20 @@ class Wide:
                     seen.add((ref, split, rest))
         return out
 
-    def at_home(self, facts: list[Fact]) -> list[Fact]:
-        """The facts; where none is about a value of the one-device program, those too that are
-        once the digit of a mesh dim is read in another dim."""
-        known = self.sequential.known
-        if any(f.ref.id in known for f in facts):
-            return facts
+    def at_home(self, node: Node, facts: list[Fact]) -> list[Fact]:
+        """The facts; of pieces that were exchanged, also the readings in which the digit of a mesh
+        dim stands beside one that it was cut from."""
         out = list(facts)
-        for made in homes(self.terms, facts):
-            if made.layout.global_shape in self.sequential.shapes:
-                ref = known_as(self.sequential, made.ref)
-                out += [replace(made, ref=ref)] if ref.id in known else []
+        for index, fact in enumerate(facts if node.op == "all_to_all" else ()):
+            found = [fact, *homes(self.terms, index, fact)]
+            least = min(map(self._digits, found))
+            best = [made for made in found if self._digits(made) == least]
+            out += recognised(self.sequential, best) if fact not in best else []
         return out
+
+    def _digits(self, fact: Fact) -> int:
+        """In how many steps the entries of a term are found among those that it rearranges."""
+        return len(view(self.terms, fact.ref.id)[1])
 
     def apart(self, node: Node) -> bool:
         """Tell operands that wait for a fold apart, coordinate by coordinate."""
