@@ -8,7 +8,7 @@ from verifier.kernel.program.registry import ONE
 from verifier.terms import Terms
 
 Digit = tuple[int, int]
-"""A digit of the number of an entry: its extent, and how far apart its entries are in the source."""
+"""A digit of the number of an entry: its extent, and how far apart its entries are."""
 View = tuple[int, tuple[Digit, ...]]
 """A source, and where its entries stand, in row-major order."""
 MOVES = ("reshape", "permute")
