@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -50,6 +51,8 @@ _KNOWN = {
 MESSAGES = ("send", "recv")
 _REDUCE = {0: "sum", 1: "avg", 2: "product", 3: "min", 4: "max", 5: "band", 6: "bor", 7: "bxor"}
 _WAIT = "wait for it (handle.wait()) before"
+_library: Any = torch.library
+_OWN = ("aten", "prims", "fsdp", "shardproof_frontend", _FUNCTIONAL, "_dtensor")
 DEVICE: Any = torch.ops.prim.device.default
 """Every second op is this one, which autograd calls: a fake tensor has the answer."""
 
@@ -122,6 +125,8 @@ class Seen:
     handles: list[Any] = field(default_factory=list[Any])
     events: list[Event] = field(default_factory=list[Event])
     """What the rank starts and waits for, in order."""
+    opened: dict[str, None] = field(default_factory=dict[str, None])
+    """Custom ops whose bodies were run."""
     raw: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     """Calls that change a tensor with a gradient behind autograd's back: place -> what."""
 
@@ -171,6 +176,11 @@ class Watch(TorchDispatchMode):
             return self._changing(func, _bound(func, args, kwargs))
         if func.namespace == "fsdp" and func._opname in SHARDED_OPS:
             return SHARDED_OPS[func._opname](*args, **kwargs)
+        body = _body(func)
+        if body is not None:
+            self.seen.opened[f"{func.namespace}::{func._opname}"] = None
+            with self:
+                return func._op_dk(body, *args, **kwargs)
         if func is torch.ops.aten.as_strided.default and not kwargs:
             return as_view(*args)
         if func is torch.ops.aten._foreach_copy_.default:
@@ -452,6 +462,19 @@ def as_view(
     if not whole or tuple(stride) != _contiguous(size):
         return torch.ops.aten.as_strided.default(x, size, stride, offset)
     return x.view(-1).narrow(0, offset or 0, math.prod(size)).view(size)
+
+
+@cache
+def _body(func: Any) -> Any:
+    """The key under which a custom op has a body in Python, for tensors of any device or the CPU;
+    None for ops of PyTorch and of this package."""
+    if func.namespace in _OWN:
+        return None
+    keys = torch._C.DispatchKey
+    for key in (keys.CPU, keys.CompositeExplicitAutograd):
+        if f"{func.namespace}/{func._opname}/{key.name}" in _library._impls:
+            return key
+    return None
 
 
 def _contiguous(size: list[int]) -> tuple[int, ...]:

@@ -353,6 +353,8 @@ def _lowered(
     if isinstance(model, DistributedDataParallel):
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
     notes += precisions(model)
+    for name in watch.seen.opened:
+        notes.append(f"The custom op {name} computes what its body in Python does.")
     if lowered.infinite:
         notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
