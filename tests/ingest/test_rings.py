@@ -19,6 +19,12 @@ def test_a_ring_is_a_shift() -> None:
         assert [text.splitlines()[2:] for text in texts] == [[line]] * 4
 
 
+def test_names_of_values_may_be_any() -> None:
+    texts = [t.replace("%x", '%"a \\" b"') for t in ring(2, 1)]
+    for text in with_rings(texts, Mesh.of(cp=2)):
+        assert '%y = ring_shift %"a \\" b" {' in text
+
+
 def test_a_ring_within_each_group() -> None:
     pairs = [(1, 0), (0, 1), (3, 2), (2, 3)]
     texts = [RING.format(r=r, to=to, by=to) for (to, _), r in zip(pairs, range(4), strict=True)]

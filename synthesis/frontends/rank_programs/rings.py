@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.types import Mesh
 
-_SEND = re.compile(r"send (?P<value>%\S+) \{to=(?P<peer>\d+)\}")
-_RECV = re.compile(r"(?P<value>%\S+) = recv \{from=(?P<peer>\d+)\} (?P<rest>: .*)")
+_VALUE = r'(?P<value>%(?:"(?:[^"\\]|\\.)*"|[^ "]+))'
+_SEND = re.compile(rf"send {_VALUE} \{{to=(?P<peer>\d+)\}}")
+_RECV = re.compile(rf"{_VALUE} = recv \{{from=(?P<peer>\d+)\}} (?P<rest>: .*)")
 
 
 @dataclass

@@ -239,7 +239,7 @@ class Lowering:
             self.values[node] = None
             return
         space = getattr(target, "namespace", "?")
-        val = node.meta["val"]
+        val = node.meta.get("val")
         results = list(val) if isinstance(val, (tuple, list)) else [val]
         rule = TABLE.get(name if space == "aten" else f"{space}::{name}")
         complex_ = any(map(_paired, (*results, *node.all_input_nodes)))

@@ -24,7 +24,8 @@ def view(terms: Terms, id: int) -> View:
     for made in reversed(chain):
         term = terms[made]
         if term.op == "permute":
-            dims = [dims[d] for d in term.attrs[0]]
+            order: tuple[int, ...] = term.attrs[0]
+            dims = [dims[d] for d in order]
             continue
         found = _regrouped([a for dim in dims for a in dim], term.shape)
         id, dims = (id, found) if found is not None else (made, _rows(term.shape))

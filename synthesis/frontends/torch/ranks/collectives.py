@@ -366,7 +366,7 @@ class Watch(TorchDispatchMode):
             what = kind if kind == "barrier" else "collective"
             return Event("meet", tuple(ranks), what, 0, *place)
         sent = given["tensors"][0]
-        what = f"{sent.dtype}{list(sent.shape)} with tag {given['tag']}, in the group {ranks}"
+        what = f"{sent.dtype}{list(sent.shape)} with tag {given['tag']}, in the group {group}"
         peer = ranks[given["dst" if kind == "send" else "src"]]
         return Event(kind, (peer,), what, 0, *place)
 

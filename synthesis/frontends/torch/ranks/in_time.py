@@ -11,7 +11,7 @@ from synthesis.frontends.torch.ranks.result import Event
 
 Ranks = Sequence[Sequence[Event]]
 """The events of each rank, in order."""
-Key = tuple[object, ...]
+Key = tuple[tuple[int, ...] | str | int, ...]
 COLLECTIVE = "collective"
 
 
