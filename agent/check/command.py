@@ -212,6 +212,8 @@ def assumptions(captured: RanksCaptured) -> list[str]:
         "Ranks run under a process group that sends nothing, on the CPU: code that asks for the "
         "backend or the device goes the way of these.",
     ]
+    if any(e.kind == "send" for r in captured.ranks for e in r.events):
+        out.append("Messages in flight at one time do not hold each other up, as within one batch.")
     for item in captured.one.inputs:
         if item.below:
             out.append(f"Integers of {item.name} are from 0 to {item.below - 1}.")

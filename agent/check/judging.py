@@ -11,7 +11,7 @@ from agent.errors import InputError
 from agent.loop.sources import node_of
 from agent.repairing import told
 from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
-from synthesis.frontends.torch.ranks import RanksCaptured
+from synthesis.frontends.torch.ranks import RanksCaptured, in_time
 from synthesis.frontends.torch.ranks.bounds import outside
 from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.join import gathers_by_dim
@@ -100,6 +100,7 @@ def check(
     one, left = _compared(captured.one.program, compared)
     captured = replace(captured, one=replace(captured.one, program=one))
     tables = same_tables(captured)
+    in_time.refuse_unlike([r.events for r in captured.ranks])
     read = read_ranks(captured.texts, tell)
     for found in read.of_kind("malformed"):
         raise InputError(f"the ranks run no programs that fit together: {found.message}")
@@ -107,6 +108,9 @@ def check(
     if program is None:
         verdict = judged(one, read, None, progress=tell)
         return Checked(_placed_in_source(verdict, captured.texts), (), read, None, captured)
+    stuck = _stuck(captured)
+    if stuck is not None:
+        return Checked(stuck, (), read, None, captured)
     strays = _outside(captured)
     if isinstance(strays, Counterexample | Unknown):
         return Checked(strays, (), read, None, captured)
@@ -197,6 +201,19 @@ def _replayed(proof: Proof, question: Question, assumed: tuple[str, ...]) -> Ver
     if isinstance(result, Rejected):
         return Unknown(f"certificate rejected: {result.reason}", stats=proof.stats)
     return replace(proof, assumptions=(*proof.assumptions, *assumed))
+
+
+def _stuck(captured: RanksCaptured) -> Counterexample | None:
+    """Ranks that wait for ever where no message is buffered."""
+    found = in_time.first_stuck([r.events for r in captured.ranks])
+    if found is None:
+        return None
+    rank, call, said = found
+    mesh = captured.ranks[rank].program.mesh
+    trace = Trace("communication of ranks", f"{said}: none goes on where nothing is buffered")
+    at = Source(call.file, call.line, text=call.text)
+    place = Location("", call.text, f"rank {rank} waits here", at)
+    return Counterexample(str(mesh), trace, place)
 
 
 def _outside(captured: RanksCaptured) -> Counterexample | Unknown | tuple[str, ...]:

@@ -50,8 +50,9 @@ REFUSED = {
         "dist.all_reduce(y, op=dist.ReduceOp.PRODUCT, group=self.group)  # here",
         "reduces by product",
     ),
-    "a message": ("dist.send(y, 1 - dist.get_rank())  # here", "send is not covered"),
-    "a barrier": ("dist.barrier()  # here", "barrier is not covered"),
+    "a message of anybody": ("dist.recv(y)  # here", "recv_any_source is not covered"),
+    "a message to itself": ("dist.isend(y, dist.get_rank())  # here", "which is nowhere else"),
+    "a reduction to one rank": ("dist.reduce(y, 0)  # here", "reduce is not covered"),
     "dropout": (
         "y = F.dropout(y, 0.5, training=True)  # here",
         "the parallel module draws random numbers 1 times, the model 0 times",

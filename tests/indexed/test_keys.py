@@ -14,6 +14,7 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import TensorType
 from verifier.provers.canonical import Keys
+from verifier.provers.canonical.rearranged import view
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate
 from verifier.text.parser import parse_text
@@ -333,3 +334,30 @@ def test_traps_have_no_equal_key(name: str) -> None:
     head = "program p\n input %v: f32[4]\n input %w: f32[2]\n input %x: f32[3, 1]\n"
     program = parse_text(f"{head}{TRAPS[name]} return %left, %right")
     assert clashes(program, 0)[1] == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_chains_of_views_are_known_by_where_their_entries_stand(seed: int) -> None:
+    rng = random.Random(seed)
+    b = Builder("views")
+    values = [b.input("x", F(2, 6, 4))]
+    for _ in range(60):
+        x = rng.choice(values)
+        shape = b.types[x].shape
+        order = rng.sample(range(len(shape)), len(shape))
+        wanted = rng.choice([(2, 6, 4), (4, 6, 2), (2, 2, 3, 4), (8, 6), (3, 16), (48,), shape])
+        chosen = rng.random() < 0.5
+        attrs = {"dims": tuple(order)} if chosen else {"shape": wanted}
+        values.append(b.add("permute" if chosen else "reshape", x, **attrs))
+    b.output(values[-1], "output", "y")
+    program = b.build()
+    one = as_terms(program)
+    made = evaluate(program, {"x": np.arange(48.0).reshape(2, 6, 4)}, Floats())
+    found = {v: (b.types[v].shape, view(one.terms, one.values[v].id)) for v in values}
+    alike = 0
+    for v in values:
+        for w in values:
+            if found[v] == found[w]:
+                assert np.array_equal(np.asarray(made[v]), np.asarray(made[w]))
+                alike += v != w
+    assert alike > 20

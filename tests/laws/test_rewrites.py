@@ -187,6 +187,38 @@ def test_collectives_on_dim_0_become_collectives_on_a_dim() -> None:
         expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
 
 
+@pytest.mark.parametrize("cut", [0, 1, 2])
+@pytest.mark.parametrize("joined", [0, 1, 2, 3])
+@pytest.mark.parametrize("stacked", [False, True])
+def test_joined_chunks_are_dims_in_another_order(cut: int, joined: int, stacked: bool) -> None:
+    def build(order: Sequence[int]) -> Program:
+        b = Builder("rank", Mesh.of(tp=2))
+        x = b.input("x", TensorType((4, 6, 2), "f32"))
+        n = (2, 3, 2)[cut]
+        size = (4, 6, 2)[cut] // n
+        ends = [(i * size, (i + 1) * size) for i in order[:n] if i < n]
+        pieces = [b.add("slice", x, dim=cut, start=i, stop=k, step=1) for i, k in ends]
+        if stacked:
+            shape = b.types[pieces[0]].shape
+            pieces = [
+                b.add("reshape", p, shape=(*shape[:joined], 1, *shape[joined:])) for p in pieces
+            ]
+        b.output(b.add("concat", *pieces, dim=joined), "output", "y")
+        return b.build()
+
+    if joined == 3 and not stacked:
+        return
+    before = build((0, 1, 2))
+    after = gathers_by_dim(before)
+    assert {n.op for n in after.nodes} <= {"reshape", "permute"}
+    given = [{"x": np.random.default_rng(r).normal(size=(4, 6, 2))} for r in range(2)]
+    wanted = simulate(before, given)
+    pieces = [g["x"] for g in given]
+    expected(after, pieces, [np.asarray(v[before.outputs[0].value], float) for v in wanted])
+    other = gathers_by_dim(build((1, 0, 2)))
+    assert "concat" in {n.op for n in other.nodes}
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_cross_entropy_is_opened_up(seed: int) -> None:
     n, classes, ignored = 5, 7, -100

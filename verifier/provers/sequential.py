@@ -13,6 +13,7 @@ from verifier.terms import Ref, Terms
 
 if TYPE_CHECKING:
     from verifier.provers.canonical import Keys
+    from verifier.provers.canonical.rearranged import View
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Sequential:
         self.known = {ref.id: name for name, ref in reversed(self.values.items())}
         self.named: dict[str, Ref] | None = None
         """By what terms come to in index notation, where a prover has asked for it."""
+        self.viewed: dict[tuple[tuple[int, ...], View], int] = {}
+        """By what they are a rearrangement of, where a prover has asked for it."""
         self.shapes = frozenset(self.terms.shape(ref) for ref in self.values.values())
 
     @cached_property

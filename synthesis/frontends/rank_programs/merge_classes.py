@@ -217,7 +217,8 @@ class Uniting:
         kind = self.whole.values[value].type
         hint = f"sent.{step.operand}"
         attrs: dict[str, Attr] = {"mesh_dim": name, "src": mine, "dst": theirs}
-        node = Node("send", (), (hint,), attrs, timing=step.timing)
+        place = self.programs[i].place(step.line)
+        node = Node("send", (), (hint,), attrs, place, timing=step.timing)
         region = self._moved(self.masks[i], name, theirs)
         channel = (name, mine, theirs, step.tag)
         (out,) = self._unite((i,), node, (value,), (kind,), self.masks[i], region, step.tag)
@@ -254,7 +255,8 @@ class Uniting:
         for key in taken:
             self.received[key] = self.received.get(key, 0) + 1
         attrs: dict[str, Attr] = {"mesh_dim": name, "src": theirs, "dst": mine}
-        node = Node("recv", (), (step.input.name,), attrs, timing=step.timing)
+        place = self.programs[i].place(step.line)
+        node = Node("recv", (), (step.input.name,), attrs, place, timing=step.timing)
         got: list[Piece] = []
         for value, mask in pieces.items():
             (out,) = self._unite((i,), node, (value,), (step.input.type,), mask, mask)

@@ -14,7 +14,7 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Affine, Mesh, mesh_dims
-from verifier.kernel.program.where import Where, common, contains
+from verifier.kernel.program.where import EVERYWHERE, Where, common, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.text import source_note
 from verifier.text.printing import show_attr
@@ -23,6 +23,14 @@ from verifier.text.tokens import quote, value, word
 Hole = Callable[[int], str]
 """What a rank has in one place of its text."""
 ROOTED = ("broadcast", "scatter")
+
+
+def rank_text(program: Program, rank: int) -> bytes:
+    """The text of one rank of which this is the program: it runs all of it, the operand of a recv
+    is what arrives, and no send waits."""
+    template = _Writer(program, alone=True).template(rank)
+    holes = tuple(hole(rank) for hole in template.holes)
+    return f"rank {rank}\n{template.text % holes}end\n".encode()
 
 
 def rank_texts(program: Program) -> Iterator[tuple[int, bytes]]:
@@ -45,14 +53,19 @@ class _Template:
 
 
 class _Writer:
-    def __init__(self, program: Program) -> None:
-        self.program, self.mesh = program, program.mesh
+    def __init__(self, program: Program, alone: bool = False) -> None:
+        self.program, self.mesh, self.alone = program, program.mesh, alone
         self.coords = program.mesh.coords()
-        self.places = regions(program)
+        everywhere = Regions(dict.fromkeys(program.types, EVERYWHERE))
+        self.places = everywhere if alone else regions(program)
         for fault in self.places.faults():
             raise IRError(f"{program.name}: {fault.node.op} {fault.reason}  {fault.node.source}")
         self.groups: dict[tuple[str, ...], list[str]] = {}
-        self.tags = {n.outputs[0]: i for i, n in enumerate(program.nodes) if n.op == "send"}
+        sends = [] if alone else [n.outputs[0] for n in program.nodes if n.op == "send"]
+        self.tags = {name: i for i, name in enumerate(sends)}
+        """Messages by number; those of one rank have none, and arrive in order."""
+        arriving = {n.inputs[0] for n in program.nodes if n.op == "recv"}
+        self.inputs = [i for i in program.inputs if not alone or i.name not in arriving]
         self.received: dict[str, list[Node]] = {}
         """For each message, the nodes that receive it."""
         self.read_unreceived: set[str] = {o.value for o in program.outputs} & set(self.tags)
@@ -99,7 +112,7 @@ class _Writer:
     def template(self, rank: int) -> _Template:
         out = _Template()
         here = self.coords[rank]
-        for item in self.program.inputs:
+        for item in self.inputs:
             if contains(item.where, here):
                 path = "" if item.path == item.name else f" {quote(item.path)}"
                 out.text += _escaped(f"{item.role} {value(item.name)}: {item.type}{path}\n")
@@ -199,7 +212,8 @@ class _Writer:
         sent, here = node.outputs[0], self.coords[rank]
         if contains(self._runs(node, self.places), here):
             out.text += _escaped(f"send {value(node.inputs[0])}") + " {to=%s"
-            out.text += _escaped(" ".join([f", tag={self.tags[sent]}}}", *_timing(node)])) + "\n"
+            words = ["async", *self._note(node)] if self.alone else _timing(node)
+            out.text += _escaped(" ".join([f"{self._tag(sent)}}}", *words])) + "\n"
             out.holes.append(self._peer(node, "dst"))
         if sent in self.read_unreceived and contains(self.places.values[sent], here):
             self._received(out, sent, sent, node)
@@ -208,11 +222,22 @@ class _Writer:
         out.text += _escaped(value(name)) + " = recv {from=%s"
         words = _timing(node) if node.op == "recv" else []
         words += [":", str(self.program.types[sent])]
-        out.text += _escaped(" ".join([f", tag={self.tags[sent]}}}", *words])) + "\n"
+        words += self._note(node)
+        out.text += _escaped(" ".join([f"{self._tag(sent)}}}", *words])) + "\n"
         out.holes.append(self._peer(node, "src"))
+
+    def _note(self, node: Node) -> list[str]:
+        note = source_note.show(node.source)
+        return [note] if self.alone and note else []
+
+    def _tag(self, sent: str) -> str:
+        return "" if self.alone else f", tag={self.tags[sent]}"
 
     def _recv(self, out: _Template, node: Node, rank: int) -> None:
         sent, name, here = node.inputs[0], node.outputs[0], self.coords[rank]
+        if self.alone:
+            self._received(out, name, sent, node)
+            return
         if sent not in self.tags:
             raise IRError(f"{self.program.name}: a recv of %{sent}, which no send puts on its way")
         if sent in self.read_unreceived:

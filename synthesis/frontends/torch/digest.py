@@ -155,7 +155,8 @@ class Digest(TorchDispatchMode):
         }
         result = func(*args, **kwargs)
         self.log.steps.append(Step(str(func), key, self._stack()))
-        if func.namespace == "_c10d_functional" and func._opname != "wait_tensor":
+        talks = func.namespace == "_c10d_functional" and func._opname != "wait_tensor"
+        if talks or func._opname in ("message_sent", "message_received"):
             self.log.talks.append(key)
         for number, t in enumerate(written):
             held = t.untyped_storage()

@@ -14,6 +14,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from synthesis.frontends.torch.aten import TABLE, Emit
+from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
 from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from synthesis.frontends.torch.folding import (
@@ -45,9 +46,23 @@ _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_stride
 RECIPE = f"add an op: see CONTRIBUTING.md{OR_TRANSLATE}"
 
 
+COMPLEX_PARTS = {torch.complex64: "f32", torch.complex128: "f64"}
+
+
 def type_of(value: Any) -> TensorType:
-    """Type of a (fake) tensor. Raises KeyError for a dtype that the language does not have."""
-    return TensorType(tuple(int(n) for n in value.shape), DTYPES[value.dtype])
+    """Type of a (fake) tensor; of complex numbers, that of their parts in a last dim.
+
+    Raises KeyError for a dtype that the language does not have."""
+    shape = tuple(int(n) for n in value.shape)
+    if _paired(value):
+        return TensorType((*shape, 2), COMPLEX_PARTS[value.dtype])
+    return TensorType(shape, DTYPES[value.dtype])
+
+
+def _paired(value: Any) -> bool:
+    """Whether a value of a graph is of complex numbers."""
+    value = value.meta.get("val") if isinstance(value, fx.Node) else value
+    return isinstance(value, torch.Tensor) and value.dtype in COMPLEX_PARTS
 
 
 def _overwrites(user: fx.Node, node: fx.Node) -> bool:
@@ -115,6 +130,8 @@ class Lowering:
         known |= {derived[n]: c for n, c in self.constants.items() if n in derived}
 
     def _keep(self, node: fx.Node, value: torch.Tensor) -> None:
+        if _paired(value):
+            value = torch.view_as_real(value.resolve_conj())
         if value.dtype not in DTYPES:
             raise self._error(
                 node, f"a constant of dtype {value.dtype} has no type in the language"
@@ -222,7 +239,13 @@ class Lowering:
             self.values[node] = None
             return
         space = getattr(target, "namespace", "?")
+        val = node.meta.get("val")
+        results = list(val) if isinstance(val, (tuple, list)) else [val]
         rule = TABLE.get(name if space == "aten" else f"{space}::{name}")
+        complex_ = any(map(_paired, (*results, *node.all_input_nodes)))
+        self.e.paired = [_paired(a) for a in node.args]
+        if complex_:
+            rule = COMPLEX.get(name)
         if rule is None:
             raise self._error(
                 node,
@@ -230,8 +253,6 @@ class Lowering:
                 RECIPE,
             )
         self.e.op = name.partition(".")[0]
-        val = node.meta["val"]
-        results = list(val) if isinstance(val, (tuple, list)) else [val]
         try:
             self.e.result = [type_of(v) for v in results if isinstance(v, torch.Tensor)]
         except KeyError as dtype:
@@ -242,7 +263,7 @@ class Lowering:
         direction = "backward" if is_backward(node) else "forward"
         self.e.scope = (layer_of(source.module), direction)
         first = len(self.b.nodes)
-        broadcasts = torch.Tag.pointwise in target.tags
+        broadcasts = torch.Tag.pointwise in target.tags and not complex_
         try:
             with self.b.at(source):
                 args = map_arg(node.args, lambda n: self._operand(n, broadcasts))

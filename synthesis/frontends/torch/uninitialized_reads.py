@@ -22,6 +22,7 @@ from synthesis.frontends.torch.provenance import Provenance
 
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "draw"}
+_SHAPES |= {"message_received"}
 """Ops that look at the shape of their operand alone."""
 _MOVES = {
     *("view", "_unsafe_view", "reshape", "permute", "t", "transpose", "expand", "unsqueeze"),

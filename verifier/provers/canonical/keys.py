@@ -25,6 +25,7 @@ from verifier.provers.canonical.form import (
     size,
 )
 from verifier.provers.canonical.functions import apply
+from verifier.provers.canonical.rearranged import view
 from verifier.provers.canonical.signs import positive
 from verifier.provers.canonical.sums import Sums
 from verifier.provers.canonical.tidy import fused, neighbours
@@ -38,6 +39,8 @@ MAX_ASKED = 10_000
 """How many of these are written to see whether entries are above 0."""
 MAX_WORK = 20_000
 """Terms that are opened for one key, before the rest is left as it is."""
+COSTLY = 1_000
+"""Terms for which more factors than this are written are not written again in another order."""
 Places = tuple[Index, ...]
 
 
@@ -62,6 +65,7 @@ class Keys:
         self.terms = terms
         self.left, self.asked = MAX_TABLE, MAX_ASKED
         self._found: dict[int, Read] = {}
+        self.costly = set[int]()
         terms.defined.above = self.above
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -77,6 +81,8 @@ class Keys:
         """Whether two terms are known to be one function, and to have a value alike."""
         if a == b or self.terms.shape(a) != self.terms.shape(b):
             return a == b
+        if a.coef == b.coef and view(self.terms, a.id) == view(self.terms, b.id):
+            return True
         return self.defined(a.id) and self.defined(b.id) and self.key(a) == self.key(b)
 
     def defined(self, id: int) -> bool:
@@ -143,7 +149,10 @@ class Keys:
             opened = Opened(self)
             before = opened.sums.writer.left = min(self.left, opened.sums.writer.left)
             self._found[last] = opened.read(last)
-            self.left -= before - max(0, opened.sums.writer.left)
+            spent = before - max(0, opened.sums.writer.left)
+            self.left -= spent
+            if spent > COSTLY:
+                self.costly.add(last)
             todo.pop()
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from verifier.provers.canonical.rearranged import view
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref
 
@@ -20,14 +21,21 @@ def known_as(one: Sequential, ref: Ref) -> Ref:
         return ref
     if one.terms.loose(ref.id):
         return ref
+    place = view(one.terms, ref.id)
     if one.named is None:
-        one.named = {}
+        one.named, one.viewed = {}, {}
         for known in one.values.values():
             if one.terms.loose(known.id):
                 continue
+            one.viewed.setdefault((one.terms.shape(known), view(one.terms, known.id)), known.id)
             factor, key = one.keys.key(known)
             if factor:
                 one.named.setdefault(key, Ref(known.coef / factor, known.id))
+    same = one.viewed.get((one.terms.shape(ref), place))
+    if same is not None:
+        return Ref(ref.coef, same)
+    if place[0] != ref.id and place[0] in one.keys.costly:
+        return ref
     factor, key = one.keys.key(ref)
     found = one.named.get(key)
     if not factor:

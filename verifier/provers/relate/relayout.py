@@ -8,7 +8,7 @@ are the addends of their sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Atom, Layout, bound, normal
@@ -56,6 +56,15 @@ def home(terms: Terms, index: int, fact: Fact, name: str, dim: int) -> Fact | No
     layout = Layout(tuple(dims), fact.layout.partial)
     ref = terms.reshape(terms.permute(wide, tuple(order)), layout.global_shape)
     return Fact(ref, layout, (index,), f"joined:home:{name}:{dim}", fact.where)
+
+
+def homes(terms: Terms, index: int, fact: Fact) -> Iterator[Fact]:
+    """The fact with the digit of a mesh dim in another dim."""
+    for name in sorted(_split(fact)):
+        for dim in range(len(fact.layout.dims)):
+            made = home(terms, index, fact, name, dim)
+            if made is not None:
+                yield made
 
 
 def spread(terms: Terms, index: int, fact: Fact, name: str, dim: int, n: int) -> Fact | None:

@@ -19,11 +19,12 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Mesh, mesh_dims
 from verifier.kernel.program.where import Where, common, ranks_where
+from verifier.provers.canonical.rearranged import view
 from verifier.provers.placement.movement import leading, without
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.relate.propagate_back import Step, Telling
 from verifier.provers.relate.recognition import known_as
-from verifier.provers.relate.relayout import asked, reread
+from verifier.provers.relate.relayout import asked, homes, reread
 from verifier.provers.relate.rules import Rules
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref, Terms
@@ -310,6 +311,21 @@ class Wide:
                     out.append(Fact(ref, split, picks, f"joined:concat:{name}:{dim}", rest))
                     seen.add((ref, split, rest))
         return out
+
+    def at_home(self, node: Node, facts: list[Fact]) -> list[Fact]:
+        """The facts; of pieces that were exchanged, also the readings in which the digit of a mesh
+        dim stands beside one that it was cut from."""
+        out = list(facts)
+        for index, fact in enumerate(facts if node.op == "all_to_all" else ()):
+            found = [fact, *homes(self.terms, index, fact)]
+            least = min(map(self._digits, found))
+            best = [made for made in found if self._digits(made) == least]
+            out += recognised(self.sequential, best) if fact not in best else []
+        return out
+
+    def _digits(self, fact: Fact) -> int:
+        """In how many steps the entries of a term are found among those that it rearranges."""
+        return len(view(self.terms, fact.ref.id)[1])
 
     def apart(self, node: Node) -> bool:
         """Tell operands that wait for a fold apart, coordinate by coordinate."""

@@ -96,7 +96,7 @@ def relate(
             facts = recognised(sequential, plainest(facts))
         facts = joined(keep(sequential, facts), sequential.terms, rules.mesh, sequential.known)
         if wide:
-            facts = wide.whole(recognised(sequential, facts))
+            facts = wide.at_home(node, wide.whole(recognised(sequential, facts)))
         if contract.balanced and node.op == "sum":
             facts = _assume(sequential, contract, rules.mesh, facts, operands[0])
         out.facts[node.outputs[0]] = facts

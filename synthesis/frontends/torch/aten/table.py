@@ -61,6 +61,8 @@ class Emit:
         self.scope: tuple[str, str] = ("", "")
         self.result: list[TensorType] = []
         """What PyTorch says of the results of the node at hand."""
+        self.paired: list[bool] = []
+        """Which of its operands are complex numbers, as pairs."""
         self.op = ""
         """Name of the aten op at hand, without its overload."""
         self.infinite = False

@@ -214,7 +214,9 @@ def _made(make: Callable[[], Any], mode: FakeTensorMode) -> tuple[Any, Moved]:
 
 def _in_float32(model: nn.Module) -> nn.Module:
     floats = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
-    return model if all(t.dtype == torch.float32 for t in floats) else model.to(torch.float32)
+    if all(t.dtype == torch.float32 for t in floats):
+        return model
+    return model._apply(lambda t: t.float() if t.is_floating_point() else t)
 
 
 def _factory(value: Any, module: Any) -> bool:

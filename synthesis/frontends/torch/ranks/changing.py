@@ -1,4 +1,5 @@
-"""Collectives that write into tensors: each is a functional one, and a write of its result."""
+"""Collectives that write into tensors: each is a functional one, and a write of its result. A
+message is an op that sends, and on the other rank one that gives what arrives."""
 
 # pyright: basic
 # (PyTorch has no types for what is used here.)
@@ -11,9 +12,11 @@ from typing import Any, Protocol
 import torch
 import torch.distributed._functional_collectives  # registers the functional ops
 
+import synthesis.frontends.torch.ranks.messages  # noqa: F401  (registers ops)
+
 COVERED = (
-    "covered are all_reduce, all_gather, reduce_scatter, all_to_all of equal pieces and "
-    "broadcast, also into tensors and as functional collectives"
+    "covered are all_reduce, all_gather, reduce_scatter, all_to_all of equal pieces, broadcast "
+    "and barrier, also into tensors and as functional collectives; send and recv with a peer"
 )
 
 
@@ -26,6 +29,8 @@ class Watcher(Protocol):
 
     def rooted(self, group: Any) -> None: ...
 
+    def peer(self, group: Any, index: int) -> tuple[str, int, int]: ...
+
 
 @dataclass
 class Call:
@@ -35,6 +40,8 @@ class Call:
     given: dict[str, Any]
     group: Any
     reduce: str
+    arrives: Callable[[], None] | None = None
+    """Of a recv: puts the message into its tensor. Done when it is waited for."""
 
     @property
     def size(self) -> int:
@@ -127,7 +134,42 @@ def _all_to_all(c: Call) -> Done:
     return list(outs), list(pieces), outs
 
 
+def _message(c: Call) -> torch.Tensor:
+    x = c.one("tensors")
+    if not x.is_contiguous():
+        raise c.watch.fail("a message of a tensor that is not contiguous", "send x.contiguous()")
+    return x
+
+
+def _send(c: Call) -> Done:
+    x = _message(c)
+    ops: Any = torch.ops.shardproof_frontend
+    with torch.no_grad():
+        ops.message_sent(x, *c.watch.peer(c.group, c.given["dst"]))
+    return [], [x], None
+
+
+def _recv(c: Call) -> Done:
+    x = _message(c)
+    peer = c.watch.peer(c.group, c.given["src"])
+    ops: Any = torch.ops.shardproof_frontend
+
+    def arrives() -> None:
+        with torch.no_grad():
+            c.watch.write(x, ops.message_received(x, *peer), "recv")
+
+    c.arrives = arrives
+    return [x], [], None
+
+
+def _barrier(c: Call) -> Done:
+    return [], [], None
+
+
 CHANGING: dict[str, Callable[[Call], Done]] = {
+    "send": _send,
+    "recv_": _recv,
+    "barrier": _barrier,
     "allreduce_": _all_reduce,
     "broadcast_": _broadcast,
     "_allgather_base_": _gather_base,

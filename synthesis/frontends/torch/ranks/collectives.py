@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
 from synthesis.frontends.torch.ranks.draws import Draws
 from synthesis.frontends.torch.ranks.groups import dims_of, slices
 from synthesis.frontends.torch.ranks.places import Places
+from synthesis.frontends.torch.ranks.result import Event
 from synthesis.frontends.torch.ranks.sharded import OPS as SHARDED_OPS
 from verifier.kernel.program.types import Mesh
 
@@ -46,8 +48,11 @@ _KNOWN = {
     "broadcast",
 }
 """Functional collectives that have a meaning in the language."""
+MESSAGES = ("send", "recv")
 _REDUCE = {0: "sum", 1: "avg", 2: "product", 3: "min", 4: "max", 5: "band", 6: "bor", 7: "bxor"}
 _WAIT = "wait for it (handle.wait()) before"
+_library: Any = torch.library
+_OWN = ("aten", "prims", "fsdp", "shardproof_frontend", _FUNCTIONAL, "_dtensor")
 DEVICE: Any = torch.ops.prim.device.default
 """Every second op is this one, which autograd calls: a fake tensor has the answer."""
 
@@ -102,6 +107,10 @@ class Flight:
     reads: list[Span]
     handle: bool = False
     """Only its handle waits for it; `wait_tensor` on what it writes does not."""
+    number: int = 0
+    """Its place among the events."""
+    arrives: Callable[[], None] | None = None
+    """Of a message that is to be received: puts it into its tensor."""
 
 
 @dataclass
@@ -114,6 +123,10 @@ class Seen:
     written: list[Any] = field(default_factory=list[Any])
     """Storages that some op changed."""
     handles: list[Any] = field(default_factory=list[Any])
+    events: list[Event] = field(default_factory=list[Event])
+    """What the rank starts and waits for, in order."""
+    opened: dict[str, None] = field(default_factory=dict[str, None])
+    """Custom ops whose bodies were run."""
     raw: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     """Calls that change a tensor with a gradient behind autograd's back: place -> what."""
 
@@ -143,6 +156,8 @@ class Watch(TorchDispatchMode):
         """For each such op, the module that called it."""
         self.undone = -1
         """The op whose backward runs."""
+        self.arriving = False
+        """Whether a message is being put into its tensor."""
 
     def fail(self, message: str, hint: str = "") -> CaptureError:
         file, line, text = self.places.of(self.places.frame(sys._getframe()))
@@ -161,13 +176,19 @@ class Watch(TorchDispatchMode):
             return self._changing(func, _bound(func, args, kwargs))
         if func.namespace == "fsdp" and func._opname in SHARDED_OPS:
             return SHARDED_OPS[func._opname](*args, **kwargs)
+        body = _body(func)
+        if body is not None:
+            self.seen.opened[f"{func.namespace}::{func._opname}"] = None
+            with self:
+                return func._op_dk(body, *args, **kwargs)
         if func is torch.ops.aten.as_strided.default and not kwargs:
             return as_view(*args)
         if func is torch.ops.aten._foreach_copy_.default:
             for target, value in zip(*args[:2], strict=True):
                 target.copy_(value)
             return None
-        self._races(func, args, kwargs)
+        if not self.arriving:
+            self._races(func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags and func.__name__ not in TABLE:
             return self._drawn(func, _bound(func, args, kwargs))
         if func.namespace in (_FUNCTIONAL, "_dtensor"):
@@ -244,11 +265,9 @@ class Watch(TorchDispatchMode):
         name = func._opname
         if name == "wait_tensor":
             waited = storage(args[0])
-            self.seen.flights = [
-                f
-                for f in self.seen.flights
-                if f.handle or not any(_same(w.storage, waited) for w in f.writes)
-            ]
+            for flight in list(self.seen.flights):
+                if not flight.handle and any(_same(w.storage, waited) for w in flight.writes):
+                    self._landed(flight)
             return func(*args, **kwargs)
         if name not in _KNOWN and name != "shard_dim_alltoall":
             raise self.fail(f"{name} is a collective that is not covered", COVERED)
@@ -257,7 +276,7 @@ class Watch(TorchDispatchMode):
         if name == "broadcast":
             self.rooted(given["group_name"])
         result = func(*args, **kwargs)
-        self._fly(name, [result], [args[0]])
+        self._fly(name, self._event(name, given["group_name"]), [result], [args[0]])
         return result
 
     def along(self, group: Any) -> None:
@@ -292,7 +311,8 @@ class Watch(TorchDispatchMode):
             what = name.strip("_")
             raise self.fail(f"torch.distributed: {what} is not covered", COVERED)
         group = dist.ProcessGroup.unbox(given["process_group"])
-        self.along(group.group_name)
+        if name.strip("_") not in MESSAGES:
+            self.along(group.group_name)
         reduce = ""
         if "reduce_op" in given:
             reduce = _REDUCE.get(given["reduce_op"].op(), "premul_sum")
@@ -303,16 +323,28 @@ class Watch(TorchDispatchMode):
                 )
         call = Call(self, given, group, reduce)
         targets, reads, returned = rule(call)
-        self._fly(name.strip("_"), targets, reads, changes=True)
-        flight = self.seen.flights[-1]
-
-        def waited() -> None:
-            self.seen.flights = [f for f in self.seen.flights if f is not flight]
-
-        handle = Handle(waited, self.fail)
+        what = name.strip("_")
+        event = self._event(what, group.group_name, given)
+        flight = self._fly(what, event, targets, reads, changes=True)
+        flight.arrives = call.arrives
+        handle = Handle(lambda: self._landed(flight), self.fail)
         self.seen.handles.append(handle)
         boxed = handle.boxed()
         return (returned, boxed) if returned is not None else boxed
+
+    def peer(self, group: Any, index: int) -> tuple[str, int, int]:
+        """The mesh dim along which the other rank of a message lies, this rank's coordinate, and
+        the other's. Raises CaptureError where it lies along several, or none."""
+        other = dist.get_process_group_ranks(group)[index]
+        mine, theirs = (self.mesh.coords()[r] for r in (self.rank, other))
+        apart = [n for n in self.mesh.names if mine[n] != theirs[n]]
+        if len(apart) != 1:
+            where = f"along {' and '.join(apart)}" if apart else "nowhere else"
+            raise self.fail(
+                f"a message between rank {self.rank} and rank {other}, which is {where}",
+                "covered are messages along one mesh dim; give a --mesh that has it",
+            )
+        return apart[0], mine[apart[0]], theirs[apart[0]]
 
     def write(self, target: torch.Tensor, value: torch.Tensor, what: str) -> None:
         """The result of a collective comes to be in a tensor; autograd does not see it."""
@@ -326,14 +358,45 @@ class Watch(TorchDispatchMode):
 
     # Collectives in flight.
 
-    def _fly(self, what: str, writes: Any, reads: Any, changes: bool = False) -> None:
+    def _event(self, kind: str, group: str, given: Mapping[str, Any] | None = None) -> Event:
+        """What the rank starts: a collective with its group, a message with its peer."""
+        ranks = dist.get_process_group_ranks(_c10d._resolve_process_group(group))
         place = self.places.of(self.places.frame(sys._getframe()))
+        if given is None or kind not in MESSAGES:
+            what = kind if kind == "barrier" else "collective"
+            return Event("meet", tuple(ranks), what, 0, *place)
+        sent = given["tensors"][0]
+        what = f"{sent.dtype}{list(sent.shape)} with tag {given['tag']}, in the group {group}"
+        peer = ranks[given["dst" if kind == "send" else "src"]]
+        return Event(kind, (peer,), what, 0, *place)
+
+    def _landed(self, flight: Flight) -> None:
+        """A flight was waited for. Messages of one sender arrive in order."""
+        self.seen.events.append(Event("wait", (), "", flight.number, *flight.place))
+        if flight.arrives is not None:
+            start = self.seen.events[flight.number]
+            for other in self.seen.flights:
+                same = self.seen.events[other.number].ranks == start.ranks
+                if other.arrives is not None and same and other.number <= flight.number:
+                    self.arriving = True
+                    other.arrives()
+                    self.arriving, other.arrives = False, None
+        self.seen.flights = [f for f in self.seen.flights if f is not flight]
+
+    def _fly(
+        self, what: str, event: Event, writes: Any, reads: Any, changes: bool = False
+    ) -> Flight:
+        place = event.file, event.line, event.text
         targets, sources = [Span.of(t) for t in writes], [Span.of(t) for t in reads]
         if changes:
             self.seen.written += [t.storage for t in targets]
             for flight in self.seen.flights:
                 self._clash(flight, targets, sources)
-        self.seen.flights.append(Flight(what, place, targets, sources, handle=changes))
+        self.seen.flights.append(
+            Flight(what, place, targets, sources, changes, len(self.seen.events))
+        )
+        self.seen.events.append(event)
+        return self.seen.flights[-1]
 
     def _races(self, func: Any, args: Any, kwargs: Any) -> None:
         if not self.seen.flights or func._opname == "wait_tensor" or func.is_view:
@@ -399,6 +462,19 @@ def as_view(
     if not whole or tuple(stride) != _contiguous(size):
         return torch.ops.aten.as_strided.default(x, size, stride, offset)
     return x.view(-1).narrow(0, offset or 0, math.prod(size)).view(size)
+
+
+@cache
+def _body(func: Any) -> Any:
+    """The key under which a custom op has a body in Python, for tensors of any device or the CPU;
+    None for ops of PyTorch and of this package."""
+    if func.namespace in _OWN:
+        return None
+    keys = torch._C.DispatchKey
+    for key in (keys.CPU, keys.CompositeExplicitAutograd):
+        if f"{func.namespace}/{func._opname}/{key.name}" in _library._impls:
+            return key
+    return None
 
 
 def _contiguous(size: list[int]) -> tuple[int, ...]:

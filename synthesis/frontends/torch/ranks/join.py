@@ -228,15 +228,18 @@ def gathers_by_dim(program: Program) -> Program:
     With g = all_gather(x, 0) of n pieces and their chunks along dim 0 in order:
     concat(chunks of g, d) = all_gather(x, d). With the n chunks of x along d in order:
     reduce_scatter(concat(chunks, 0), 0) = reduce_scatter(x, d). A row-parallel layer adds its bias
-    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n).
+    divided by n before the sum: all_reduce(x + b / n) = all_reduce(x) + all_reduce(b / n). And
+    chunks of any value that are joined, as they are or each reshaped, are that value with its dims
+    in another order.
     """
     program = rewrite(program, {"concat": _gather, "reduce_scatter": _scatter})
-    return rewrite(program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias})
+    program = rewrite(program, {"reduce_scatter": _scattered_bias, "all_reduce": _bias})
+    return rewrite(program, {"concat": _stacked})
 
 
-def _chunks(r: Rewriting, node: Node, dim: int, count: int) -> str | None:
-    """The value whose `count` equal chunks along `dim`, in order, are the operands of `node`."""
-    parts = [r.made(v, "slice") for v in node.inputs]
+def _chunks(r: Rewriting, values: Sequence[str], dim: int, count: int) -> str | None:
+    """The value whose `count` equal chunks along `dim`, in order, these are."""
+    parts = [r.made(v, "slice") for v in values]
     first = parts[0]
     if first is None or len(parts) != count:
         return None
@@ -250,7 +253,7 @@ def _chunks(r: Rewriting, node: Node, dim: int, count: int) -> str | None:
 
 
 def _gather(r: Rewriting, node: Node) -> str | None:
-    x = _chunks(r, node, 0, len(node.inputs))
+    x = _chunks(r, node.inputs, 0, len(node.inputs))
     gather = r.made(x, "all_gather") if x is not None else None
     if gather is None or gather.attrs["dim"] != 0:
         return None
@@ -258,6 +261,30 @@ def _gather(r: Rewriting, node: Node) -> str | None:
     if not isinstance(name, str) or r.b.mesh[name] != len(node.inputs):
         return None
     return r.add("all_gather", gather.inputs[0], mesh_dim=name, dim=node.attrs["dim"])
+
+
+def _stacked(r: Rewriting, node: Node) -> str | None:
+    count, shapes = len(node.inputs), {r.type(v).shape for v in node.inputs}
+    parts = [r.through(v, "reshape") for v in node.inputs]
+    first, along = r.made(parts[0], "slice"), node.attrs["dim"]
+    dim = first.attrs["dim"] if first is not None else None
+    if count < 2 or len(shapes) > 1 or not isinstance(dim, int) or not isinstance(along, int):
+        return None
+    x = _chunks(r, parts, dim, count)
+    if x is None:
+        return None
+    shape, (piece,) = r.type(x).shape, shapes
+    wide = r.reshape(x, (*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :]))
+    front = r.add("permute", wide, dims=_to_place(len(shape) + 1, dim, 0))
+    stack = r.reshape(front, (count, *piece))
+    placed = r.add("permute", stack, dims=_to_place(len(piece) + 1, 0, along))
+    return r.reshape(placed, (*piece[:along], piece[along] * count, *piece[along + 1 :]))
+
+
+def _to_place(rank: int, source: int, target: int) -> tuple[int, ...]:
+    """The order of dims that puts one at another place."""
+    order = [d for d in range(rank) if d != source]
+    return (*order[:target], source, *order[target:])
 
 
 def _scatter(r: Rewriting, node: Node) -> str | None:
@@ -271,7 +298,7 @@ def _scatter(r: Rewriting, node: Node) -> str | None:
     dim = first.attrs["dim"] if first is not None else None
     if not isinstance(dim, int):
         return None
-    x = _chunks(r, joined, dim, r.b.mesh[name])
+    x = _chunks(r, joined.inputs, dim, r.b.mesh[name])
     if x is None:
         return None
     reduce = node.attrs.get("reduce", "sum")

@@ -22,7 +22,7 @@ from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Output, Program
 from verifier.kernel.program.types import Attr, Mesh
 
-_TALKING = ("collective", "movement")
+TALKING = ("collective", "movement")
 _KEPT = "kept."
 
 
@@ -30,7 +30,7 @@ class _Apart(Emit):
     """Never makes one collective of two, and none where a group is one rank."""
 
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
-        if lookup(op).kind not in _TALKING:
+        if lookup(op).kind not in TALKING:
             return super().add(op, *inputs, **attrs)
         return inputs[0] if attrs["mesh_dim"] == () else self.b.add(op, *inputs, **attrs)
 
@@ -108,7 +108,7 @@ def _spoken(program: Program) -> Program:
     more = [
         Output(value, "output", f"{_KEPT}{value}")
         for node in program.nodes
-        if lookup(node.op).kind in _TALKING
+        if lookup(node.op).kind in TALKING
         for value in node.outputs
     ]
     return replace(program, outputs=(*program.outputs, *more))

@@ -37,6 +37,23 @@ class Draw:
 
 
 @dataclass(frozen=True)
+class Event:
+    """What a rank does in time: it starts an exchange with others, or waits for one."""
+
+    kind: str
+    """`send`, `recv`, `meet` (a collective) or `wait`."""
+    ranks: tuple[int, ...]
+    """Of a message the other rank, of a collective all of them."""
+    what: str
+    """Of a message its type, tag and group; of a `meet` `barrier` or `collective`."""
+    of: int
+    """Of a wait: the number of the event that it waits for."""
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Told:
     """What the ranks are told of the model on one device."""
 
@@ -88,6 +105,7 @@ class Rank(Side):
         str, Annotated[Layout, PlainValidator(_layout), PlainSerializer(layout_to_json)]
     ]
     """Of its DTensors, as their placements say: `parameter NAME` and `output NAME`."""
+    events: tuple[Event, ...]
 
 
 @dataclass(frozen=True)

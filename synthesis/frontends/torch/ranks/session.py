@@ -18,7 +18,8 @@ import torch._dynamo  # tracing asks for it: once, before processes are forked
 from torch.distributed.tensor import DTensor
 
 from synthesis.frontends.rank_programs.form import header
-from synthesis.frontends.rank_programs.write import rank_texts
+from synthesis.frontends.rank_programs.rings import with_rings
+from synthesis.frontends.rank_programs.write import rank_text
 from synthesis.frontends.torch.captured import dump, load
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import find_inputs, torch_types
@@ -33,7 +34,7 @@ from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs
 from synthesis.frontends.torch.ranks.dtensors import layout_of, local, real_meshes
-from synthesis.frontends.torch.ranks.lowering import joined_form, lower_rank
+from synthesis.frontends.torch.ranks.lowering import TALKING, joined_form, lower_rank
 from synthesis.frontends.torch.ranks.pairing import (
     argument_names,
     pair_draws,
@@ -101,6 +102,7 @@ def _save(
         batch = range(first, min(first + AT_ONCE, size))
         work = [(f"rank-{r}", lambda r=r: _rank(request, folder, r, mode, others)) for r in batch]
         said += _all(folder, work, _root(request.target))
+    _messages(request.mesh, folder / "ranks")
     left = sorted(set(request.config).difference(*(used for used, _ in said)))
     if left:
         raise CaptureError(
@@ -109,6 +111,14 @@ def _save(
             "take",
         )
     return [other for other in others if all(other in alike for _, alike in said)]
+
+
+def _messages(mesh: Mesh, folder: Path) -> None:
+    """Messages around a ring become collectives, in the texts of all ranks."""
+    files = [folder / f"rank-{r:05d}.sp" for r in range(mesh.size)]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    for file, text in zip(files, with_rings(texts, mesh), strict=True):
+        file.write_text(text, encoding="utf-8")
 
 
 def _root(target: str) -> str:
@@ -241,8 +251,7 @@ def _rank(request: RanksRequest, folder: Path, rank: int, mode: str, others: Seq
     draws = pair_draws(twice.order.watch.draws.made, one.draws)
     found = _lowered(side, twice, buffers, canonical, draws, one.consts)
     below = {s.name: s.below for s in specs}
-    texts = rank_texts(joined_form(_with_windows(found.program), below))
-    text = next(t for r, t in texts if r == rank)
+    text = rank_text(joined_form(_with_windows(found.program), below), rank)
     (folder / "ranks" / f"rank-{rank:05d}.sp").write_bytes(text)
     placed = {f"parameter {canonical[n]}": p for n, p in model.named_parameters()}
     names = (f"output {name}" for _, name in followed.outputs)
@@ -254,6 +263,7 @@ def _rank(request: RanksRequest, folder: Path, rank: int, mode: str, others: Seq
             for name, p in placed.items()
             if isinstance(p, DTensor)
         },
+        events=tuple(twice.order.watch.seen.events),
         renamed={k: v for k, v in renamed.items() if k != v},
         renamed_arguments={k: v for k, v in arguments.items() if k != v},
     )
@@ -343,6 +353,8 @@ def _lowered(
     if isinstance(model, DistributedDataParallel):
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
     notes += precisions(model)
+    for name in watch.seen.opened:
+        notes.append(f"The custom op {name} computes what its body in Python does.")
     if lowered.infinite:
         notes.append("Infinite constants (masks) are written as plus or minus 2^200.")
     params = {canonical.get(n, n): p for n, p in model.named_parameters()}
@@ -373,4 +385,4 @@ def _with_windows(program: Program) -> Program:
 
 
 def _exchanged(program: Program) -> list[str]:
-    return [n.op for _, n in program.walk() if lookup(n.op).kind == "collective"]
+    return [n.op for _, n in program.walk() if lookup(n.op).kind in TALKING]

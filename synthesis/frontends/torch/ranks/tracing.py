@@ -157,12 +157,14 @@ def run(
         out = list(values)
         if order.digest is not None:
             order.digest.log.returned = [order.digest.name(v) for v in values]
+            order.digest.log.talks.append(_in_time(watch))
             order.digest.log.forward_talks = len(order.digest.log.talks)
         if order.gradients:
             out += _gradients(order, params, leaves, named, loss, found, roles)
         watch.landed()
         reshard(model)
         if order.digest is not None:
+            order.digest.log.talks.append(_in_time(watch))
             kept = {"parameter": params, "buffer": dict(model.named_buffers()), "argument": passed}
             left = {f"{kind} {n}": t for kind, group in kept.items() for n, t in group.items()}
             grads = ((n, t) for (role, n), t in zip(roles, out, strict=True) if role == "grad")
@@ -171,6 +173,11 @@ def run(
                 k: order.digest.name(dtensors.local(t)) for k, t in left.items()
             }
     return out
+
+
+def _in_time(watch: Watch) -> str:
+    """What the rank started and waited for so far."""
+    return str([(e.kind, e.ranks, e.what, e.of) for e in watch.seen.events])
 
 
 def _gradients(

@@ -1,0 +1,107 @@
+"""What ranks do in time: which messages belong together, and who waits for whom.
+
+Nothing is taken to be buffered: a message is sent once its receiver has asked for it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.ranks.result import Event
+
+Ranks = Sequence[Sequence[Event]]
+"""The events of each rank, in order."""
+Key = tuple[tuple[int, ...] | str | int, ...]
+COLLECTIVE = "collective"
+
+
+def refuse_unlike(ranks: Ranks) -> None:
+    """Messages between two ranks belong together in order, as NCCL has it, and by tag, as gloo.
+
+    Raises:
+        CaptureError: these are not the same, or a message is received as another type.
+    """
+    sent: dict[Key, Event] = {}
+    for rank, events in enumerate(ranks):
+        for number, event in _numbered(rank, events):
+            if events[number].kind == "send":
+                sent[event] = events[number]
+    for rank, events in enumerate(ranks):
+        for number, key in _numbered(rank, events):
+            got, peer = events[number], events[number].ranks[0]
+            given = sent.get(key)
+            if got.kind == "recv" and given is not None and given.what != got.what:
+                raise CaptureError(
+                    f"rank {rank} receives {got.what}; rank {peer} sends {given.what} "
+                    f"({given.file}:{given.line})",
+                    file=got.file,
+                    line=got.line,
+                    text=got.text,
+                    hint="messages between two ranks are held against each other in order: give "
+                    "each pair one type, one tag and one group",
+                )
+
+
+def _numbered(rank: int, events: Sequence[Event]) -> list[tuple[int, Key]]:
+    """Messages of a rank: the number of the event, and (sender, receiver, how many before)."""
+    count: Counter[Key] = Counter()
+    out: list[tuple[int, Key]] = []
+    for number, event in enumerate(events):
+        if event.kind in ("send", "recv"):
+            peer = event.ranks[0]
+            way = (rank, peer) if event.kind == "send" else (peer, rank)
+            out.append((number, (*way, count[way])))
+            count[way] += 1
+    return out
+
+
+def first_stuck(ranks: Ranks) -> tuple[int, Event, str] | None:
+    """A rank that waits for ever, the call that it waits for, and what the ranks wait for."""
+    seen = {e.what if e.kind == "meet" else e.kind for events in ranks for e in events}
+    if seen <= {COLLECTIVE, "wait"}:
+        return None
+    keys = [_keys(rank, events) for rank, events in enumerate(ranks)]
+    begun: Counter[Key] = Counter()
+    at = [0] * len(ranks)
+    moved = True
+    while moved:
+        moved = False
+        for rank, events in enumerate(ranks):
+            while at[rank] < len(events) and _passes(events[at[rank]], keys[rank], begun):
+                begun.update([keys[rank][at[rank]]] if at[rank] in keys[rank] else ())
+                at[rank] += 1
+                moved = True
+    left = {r: ranks[r][es] for r, es in enumerate(at) if es < len(ranks[r])}
+    if not left:
+        return None
+    said = "; ".join(f"rank {r} waits in {_said(ranks[r][e.of])}" for r, e in left.items())
+    rank = min(left)
+    return rank, ranks[rank][left[rank].of], said
+
+
+def _keys(rank: int, events: Sequence[Event]) -> Mapping[int, Key]:
+    """What each call is a part of, by the number of its event. Collectives of a group are told
+    apart elsewhere: here, that a barrier meets a barrier."""
+    out: dict[int, Key] = dict(_numbered(rank, events))
+    count: Counter[Key] = Counter()
+    for number, event in enumerate(events):
+        if event.kind == "meet":
+            out[number] = (event.ranks, event.what, count[event.ranks])
+            count[event.ranks] += 1
+    return out
+
+
+def _passes(event: Event, keys: Mapping[int, Key], begun: Counter[Key]) -> bool:
+    """Whether a rank goes on: all have begun what it waits for."""
+    if event.kind != "wait":
+        return True
+    key = keys[event.of]
+    first = key[0]
+    return begun[key] >= (len(first) if isinstance(first, tuple) else 2)
+
+
+def _said(event: Event) -> str:
+    what = f"{event.kind} with rank {event.ranks[0]}"
+    if event.kind == "meet":
+        what = f"{event.what} of ranks {list(event.ranks)}"
+    return f"the {what} of {event.file}:{event.line}"
