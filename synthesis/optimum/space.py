@@ -25,7 +25,7 @@ from synthesis.lower.state import Setting, State, scope_state
 from synthesis.optimum.linear import Linear
 from synthesis.redistribute import path, volumes
 from synthesis.scoring import Search
-from verifier.kernel.layout import Layout, whole
+from verifier.kernel.layout import Layout, bound, whole
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
 from verifier.kernel.program.program import Node, Program
@@ -41,6 +41,31 @@ Key = tuple[str, str]
 
 class SpaceError(Exception):
     """An op that no placement rule accepts in any layout."""
+
+
+def _seam(node: Node, layout: Layout) -> tuple[object, ...]:
+    """What the layouts of all operands of a concat have in common, whatever their extents along its
+    dim: no rule joins others."""
+    at = node.attrs["dim"]
+    assert isinstance(at, int)
+    along = layout.dims[at]
+    return *layout.dims[:at], along if bound(along) else None, *layout.dims[at + 1 :]
+
+
+def _alike(
+    node: Node, pools: Sequence[Sequence[Layout]], zeros: Sequence[bool]
+) -> Iterator[tuple[Layout, ...]]:
+    """Layouts of the operands of a concat, of which there may be many. Those of zeros are no part
+    of a pending sum."""
+    by = [{(_seam(node, x), x.partial): x for x in pool} for pool in pools]
+    for seam, partial in dict.fromkeys(key for found in by for key in found):
+        made = [
+            found.get((seam, partial)) or (found.get((seam, ())) if zero else None)
+            for found, zero in zip(by, zeros, strict=True)
+        ]
+        whole = [x for x in made if x is not None]
+        if len(whole) == len(made):
+            yield tuple(whole)
 
 
 @dataclass(frozen=True)
@@ -365,9 +390,16 @@ class _Scope:
             free = []
         fixed = [i for i in range(len(inputs)) if i not in free]
         rank = max((len(types[v].shape) for v in inputs), default=0)
-        for choice in product(*(self._pool_of(inputs[i]) for i in fixed)):
+        pools = [self._pool_of(inputs[i]) for i in fixed]
+        zeros = [self.state.is_zero(inputs[i]) for i in fixed]
+        joined = node.op == "concat"
+        for choice in _alike(node, pools, zeros) if joined else product(*pools):
             taken = dict(zip(fixed, choice, strict=True))
             ways = [self._following(inputs[i], choice, rank) for i in free]
+            if joined:
+                ways = [
+                    [x for x in way if _seam(node, x) == _seam(node, choice[0])] for way in ways
+                ]
             for rest in product(*ways):
                 taken |= zip(free, rest, strict=True)
                 yield tuple(taken[i] for i in range(len(inputs)))

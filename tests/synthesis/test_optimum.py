@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
@@ -12,16 +13,22 @@ from benchmarks.placements import cheapest, lowered
 from synthesis.autodiff import grad
 from synthesis.optimum.best import Bound, lower_bound
 from synthesis.optimum.linear import Linear, bound, solve
-from synthesis.optimum.space import PICO, Restriction
+from synthesis.optimum.space import PICO, Restriction, _alike
 from synthesis.planner import Asked, Synthesis, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.scoring import Candidate
 from tests.synthesis import decoder
 from verifier.kernel.inline import inline
+from verifier.kernel.layout import Layout
 from verifier.kernel.live import live
+from verifier.kernel.ops import Refused, lookup
+from verifier.kernel.placements import from_placements
 from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
+from verifier.provers.placement import Operands
+from verifier.provers.placement import place as placements
 from verifier.verdict import Proof
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))
@@ -135,3 +142,38 @@ def test_a_style_that_is_pinned_has_its_own_bound(made: Synthesis) -> None:
     assert free is not None
     assert whole is not None
     assert free.seconds < whole.seconds
+
+
+@pytest.mark.parametrize("zeros", [(), (1,), (0, 2)])
+def test_layouts_of_a_concat_are_those_that_its_rule_joins(zeros: tuple[int, ...]) -> None:
+    """Every other combination of the operands' layouts is refused, so none has to be tried."""
+    mesh, op = Mesh.of(dp=2, tp=2), lookup("concat")
+    node = Node("concat", ("a", "b", "c"), ("y",), {"dim": 1})
+    kinds = [f"{d},{t}" for d in ("R", "S(0)", "S(1)", "P") for t in ("R", "S(0)", "S(1)", "P")]
+
+    def pool(width: int) -> list[Layout]:
+        placed = (kind.split(",") for kind in kinds)
+        return [from_placements((8, width), (("dp", 2, d), ("tp", 2, t))) for d, t in placed]
+
+    def joined(layouts: tuple[Layout, ...]) -> bool:
+        given = Operands(layouts, (("dim", 1),), mesh, frozenset(zeros))
+        try:
+            return bool(placements(op, given))
+        except Refused:
+            return False
+
+    pools = [pool(4), pool(4), pool(8)]
+    accepted = {found for found in product(*pools) if joined(found)}
+    tried = set(_alike(node, pools, [i in zeros for i in range(3)]))
+    summed = {t for t in tried if any(x.partial for x in t)}
+    assert {t for t in tried if joined(t)} <= accepted
+    for found in accepted - tried:
+        # Zeros may lie in any sum: the same pieces are joined with them in none.
+        plain = tuple(x.with_partial(()) if i in zeros else x for i, x in enumerate(found))
+        held = {x.partial for i, x in enumerate(found) if i not in zeros}
+        assert held, found
+        assert plain in tried or replace_partials(found, held.pop()) in summed | tried, found
+
+
+def replace_partials(found: tuple[Layout, ...], partial: tuple[tuple[str, str], ...]) -> object:
+    return tuple(x.with_partial(partial) for x in found)
