@@ -213,7 +213,12 @@ ALLOWED: dict[str, str] = {
     "provers/relate/scans.py": "add",
     "provers/relate/strategies.py": "all_gather all_to_all broadcast pad ring_shift scatter send",
     "provers/scalars/cases.py": "dropout_mask",
-    "smt/equalities.py": "amax cast dropout_mask index_add put_along",
+    "smt/equalities.py": "bmm cast mm",
+    # what single entries of these ops are, read a second time on purpose
+    "smt/values.py": (
+        "amax bmm cast cumsum dropout_mask flip index_add iota mm pad put_along take take_along "
+        "topk_index topk_mask"
+    ),
     # how these very ops follow extents, literals and coordinates
     "refute/scale_down/collect.py": "index_add iota put_along topk_index",
     "refute/scale_down/coordinates.py": "all_gather all_to_all reduce_scatter shard_slice",
