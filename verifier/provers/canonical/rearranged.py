@@ -42,7 +42,9 @@ def _rows(shape: Sequence[int]) -> list[list[Digit]]:
 
 
 def _regrouped(digits: list[Digit], shape: Sequence[int]) -> list[list[Digit]] | None:
-    """The digits dealt out to dims; None where an extent cuts one unevenly."""
+    """The digits dealt out to dims; None where an extent cuts one, or where nothing is in them."""
+    if 0 in shape:
+        return None
     left = [d for d in reversed(digits) if d[0] != 1]
     out: list[list[Digit]] = []
     for need in shape:
