@@ -113,6 +113,7 @@ def stepped(run: Run, asked: CaptureRequest, wanted: Wanted) -> stepping.Job:
         load(wanted.hardware),
         plan.micro_batches,
         schedule=GENERATED[plan.schedule],
+        choice=chosen,
     )
 
 

@@ -18,6 +18,7 @@ from synthesis.hardware import Cluster
 from synthesis.planner import Asked, synthesize
 from synthesis.repair.diagnosis import verify
 from synthesis.schedules import Schedule, check_schedule, generate
+from synthesis.strategy.choice import Choice
 from synthesis.training.captured import captured_step
 from synthesis.training.staged import PIPELINE, staged
 from synthesis.training.step import Step, TrainingError
@@ -42,6 +43,8 @@ class Job:
     out: Path | None = None
     schedule: str = "1f1b"
     """In which order the stages of a pipeline take the micro-batches."""
+    choice: Choice | None = None
+    """How mesh, micro-batches and schedule were chosen, where they were."""
 
 
 def prove(run: Run, job: Job) -> Outcome:
@@ -66,6 +69,13 @@ def prove(run: Run, job: Job) -> Outcome:
         inner = Mesh(tuple(dim for dim in job.mesh.dims if dim[0] != PIPELINE))
         made = synthesize(Asked(captured.program, inner, job.cluster, split_loss=split))
         phase.summary = strategy(made.plan)
+    if job.choice is not None and job.choice.emitted is not None:
+        taken = job.choice.with_sequence(split=made.found.best.point.stream != "R").emitted
+        if taken is not None and taken.plan != job.choice.emitted.plan:
+            run.warn(
+                "the step was priced with activations split along the sequence; the plan that is "
+                f"proved keeps them whole, at {taken.step_s:.3g} s"
+            )
     with run.phase("write") as phase:
         try:
             given = made.sequential, made.lowered.program, made.lowered.contract
