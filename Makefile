@@ -29,11 +29,14 @@ $(OK): pyproject.toml constraints.txt
 install: $(OK)  ## the environment, in .venv
 
 .PHONY: demo
-demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user file
+demo: $(OK)  ## plan, prove, patch and run a transformers Llama and a plain user file; what a plan is worth
 	$(BIN)/shardproof parallelize hf:LlamaForCausalLM --config examples/llama-small.json \
 	  --mesh tp=2 --batch 4 --seq 16 --run --force --out out/llama
 	$(BIN)/shardproof parallelize examples/nanogpt.py:GPT \
 	  --mesh dp=2,tp=2 --run --force --out out/nanogpt
+	@echo; echo "The plan matters. Llama 3 8B on 64 H100: the best plan, and the best with tp=8, one model to each node"
+	$(BIN)/shardproof plan hf:LlamaForCausalLM --config examples/llama3-8b.json --gpus 64
+	$(BIN)/shardproof plan hf:LlamaForCausalLM --config examples/llama3-8b.json --gpus 64 --fix tp=8
 
 .PHONY: test
 test: $(OK)  ## the tests
