@@ -28,7 +28,8 @@ STACK = (
     "dp_hidden", "zero_hidden", "tp_hidden", "p2p_hidden",
 )  # fmt: skip
 SPACE = ("param_bytes", "grad_bytes", "state_bytes", "saved", "logits", "reserve", "fragments")
-OWN = {"nanotron": ("cross_s", "stall_s", "flight", "gathered")}
+OWN_TIME = {"nanotron": ("cross_s", "stall_s"), "megatron": ("monthly",)}
+OWN_SPACE = {"nanotron": ("flight", "gathered")}
 """Constants of one stack alone: what is seen there and nowhere else."""
 SWITCHES = ("flash", "last", "zero")
 """Constants that are read in a source, not fitted."""
@@ -91,7 +92,7 @@ def _stacks(
 ) -> None:
     """Fit the constants of each stack."""
     for stack, some in _by(rows, "stack").items():
-        own = tuple(n for n in OWN.get(stack, ()) if n.endswith("_s") == (names is STACK))
+        own = (OWN_TIME if names is STACK else OWN_SPACE).get(stack, ())
         if stack != "default":
             made.stack[stack] |= _layer(made, some, names + own, ratio, 2 * rounds)
 

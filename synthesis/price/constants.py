@@ -37,6 +37,8 @@ class Constants:
     where pp > 1 and tp spans four nodes or more: seen in one source, and not explained there."""
     step_s: float = 5e-3
     """Seconds of one optimizer step whatever its size: data, logging, gradient norm."""
+    monthly: float = 0.0
+    """Share of the step that a month of releases takes off, where a plan names its release."""
     node: float = 0.8
     """Share of the bandwidth inside a node that collectives reach."""
     network: float = 0.7
@@ -90,7 +92,8 @@ class Constants:
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "gemm": (0.5, 0.9), "side": (0, 600), "scores": (0.1, 0.8), "low": (0, 1),
     "passes": (0.5, 6), "slow": (0.6, 1.8), "layer_s": (0, 8e-3), "moe_s": (0, 2e-2),
-    "cross_s": (0, 8e-3), "stall_s": (0, 2), "step_s": (0, 0.05), "node": (0.2, 1),
+    "cross_s": (0, 8e-3), "stall_s": (0, 2), "step_s": (0, 0.05), "monthly": (0, 0.05),
+    "node": (0.2, 1),
     "network": (0.1, 1), "spread": (0, 0.5), "hop_s": (0, 1e-4), "dp_hidden": (0, 1),
     "zero_hidden": (0, 1), "tp_hidden": (0, 0.9), "ep_hidden": (0, 0.9), "p2p_hidden": (0, 1),
     "imbalance": (1, 2), "flash": (0, 1), "buckets": (0.1, 16), "param_bytes": (2, 4),

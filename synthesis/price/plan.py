@@ -53,6 +53,8 @@ class Plan:
     """False where base weights get no gradient (LoRA)."""
     flash: bool | None
     """Whether attention is one kernel that keeps no scores; None: as the software stack does."""
+    release: float = 0.0
+    """Months of the software's release after January 2026."""
     open: tuple[str, ...] = ()
     """Which of recompute and zero are not stated: the least that fits is assumed; layout (and cp)
     where no degrees are."""
@@ -116,8 +118,18 @@ def read_plan(table: Table, model: Model, unstated: int = 0) -> Plan:
         async_tp=table.get("async_tp") is True,
         trained=words(table, "task") != "lora",
         flash=table["flash"] if isinstance(table.get("flash"), bool) else None,
+        release=_release(words(table, "release")),
         open=(*(k for k in ("recompute", "zero") if table.get(k) is None), *free),
     )
+
+
+def _release(text: str) -> float:
+    """Months after January 2026 of a release such as 26.04; a patch, 26.04.1, is half a month."""
+    found = re.match(r"(\d\d)\.(\d\d)(?:\.(\d+))?", text)
+    if not found:
+        return 0.0
+    year, month, patch = (int(x or 0) for x in found.groups())
+    return 12 * (year - 26) + month - 1 + patch / 2
 
 
 def _free(table: Table) -> tuple[str, ...]:

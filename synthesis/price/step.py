@@ -95,12 +95,13 @@ def price(machine: Machine, model: Model, plan: Plan) -> Price:
     plan = settled(machine, model, plan)
     spent, used = terms(machine, model, plan), memory(machine, model, plan)
     peak = machine.cluster.device.flops["bf16"] * plan.gpus
+    age = (1 - machine.constants.monthly) ** plan.release
     return Price(
-        step_s=spent.step,
-        mfu=model.flops(plan.seq) * plan.step_tokens / (spent.step * peak),
+        step_s=age * spent.step,
+        mfu=model.flops(plan.seq) * plan.step_tokens / (age * spent.step * peak),
         bubble=spent.bubble / spent.step,
-        exposed_comm_s=spent.exposed + spent.sends + spent.gathers + spent.gradients,
-        hidden_comm_s=spent.hidden,
+        exposed_comm_s=age * (spent.exposed + spent.sends + spent.gathers + spent.gradients),
+        hidden_comm_s=age * spent.hidden,
         memory=used,
         fits=used.total <= machine.cluster.device.memory_bytes,
     )

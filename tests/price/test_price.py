@@ -118,6 +118,12 @@ def test_recomputation_costs_time_and_saves_memory() -> None:
     assert 1.1 < full.step_s / none.step_s < 1.45
 
 
+def test_a_later_release_of_a_stack_is_faster_and_an_unnamed_one_is_the_middle() -> None:
+    rows = [row(stack="megatron", plan={**PLAN, "release": r}) for r in ("25.09", "", "26.04.01")]
+    old, unnamed, new = (answer(r, {})["step_s"] for r in rows)
+    assert old > unnamed > new > 0.9 * old
+
+
 def test_what_is_left_open_is_the_least_that_fits() -> None:
     plan = {k: v for k, v in PLAN.items() if k not in ("zero", "recompute")}
     machine, shape, read = read_row(row(plan=plan), {})
