@@ -125,7 +125,7 @@ def read_plan(table: Table, model: Model, unstated: int = 0) -> Plan:
 
 def _release(text: str) -> float:
     """Months after January 2026 of a release such as 26.04; a patch, 26.04.1, is half a month."""
-    found = re.match(r"(\d\d)\.(\d\d)(?:\.(\d+))?", text)
+    found = re.match(r"(\d\d)\.(\d\d)(?:\.(\d{1,2}))?", text)
     if not found:
         return 0.0
     year, month, patch = (int(x or 0) for x in found.groups())
