@@ -6,6 +6,7 @@ certificates of the corpus; and what each of these programs was proved by.
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import grimp
+import networkx as nx
 
 from benchmarks.mutation_testing.corpus import cases
 from verifier.checker import Accepted, Result, check
@@ -27,6 +29,7 @@ from verifier.verification import verify
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "trust.md"
 FAULTS = ROOT / "benchmarks" / "results" / "verifier_faults.json"
+DISCHARGE = FAULTS.with_name("discharge.json")
 LAWS = {
     "induction": "induction over blocks",
     "layouts": "layouts",
@@ -258,9 +261,63 @@ def _written(
             "A proof by single elements has no steps: the checker makes the comparison again, with "
             "the code that made it.",
             "",
+            *shown(),
             *faults(),
+            *order(),
         ]
     )
+
+
+def shown() -> list[str]:
+    """How the steps of proofs were shown (`python -m benchmarks.discharge --write`)."""
+    heads, *rows = json.loads(DISCHARGE.read_text(encoding="utf-8"))
+    alone = heads.index("rule alone")
+    return [
+        "## How steps are shown",
+        "",
+        "`python -m benchmarks.discharge --write`: distinct steps that proofs rest on, how far Z3 "
+        "shows them, and the equal terms that are computed on numbers. A form is a step with its "
+        "extents named. Seconds are of the processor: to prove, to check with nothing asked, with "
+        "no answer kept, with all kept. [What is asked](proofs.md#the-steps-of-a-proof).",
+        "",
+        f"Shown by rule alone: {sum(int(row[alone]) for row in rows)}.",
+        "",
+        *(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)),
+        "",
+    ]
+
+
+def order() -> list[str]:
+    """The files of the core, each after those that it imports."""
+    graph, modules = _graph(), core()
+    known = nx.DiGraph()
+    known.add_nodes_from(modules)
+    for module in modules:
+        for used in graph.find_modules_directly_imported_by(module) & modules:
+            if not module.startswith(f"{used}."):  # a package is loaded first, and says little
+                known.add_edge(used, module)
+    together = nx.condensation(known)
+    steps = nx.lexicographical_topological_sort(
+        together, key=lambda n: min(together.nodes[n]["members"])
+    )
+    read = [m for step in steps for m in sorted(together.nodes[step]["members"])]
+    rows = [f"| `{m.removeprefix('verifier.')}` | {lines([m])} | {_about(m)} |" for m in read]
+    return [
+        "## The order to read it in",
+        "",
+        "The core, each file after those that it imports.",
+        "",
+        "| module | lines | |",
+        "|---|---|---|",
+        *(row for row, m in zip(rows, read, strict=True) if lines([m]) > 1),
+        "",
+    ]
+
+
+def _about(module: str) -> str:
+    """The first sentence of a module."""
+    told = ast.get_docstring(ast.parse(file_of(module).read_text(encoding="utf-8"))) or ""
+    return " ".join(told.split("\n\n")[0].split()).replace("|", "\\|")
 
 
 def faults() -> list[str]:
