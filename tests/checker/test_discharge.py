@@ -26,6 +26,8 @@ from verifier.smt.forms import form
 from verifier.smt.index_maps import NotStatedError, shown, statements
 from verifier.smt.instance_json import from_json, to_json
 from verifier.terms import Ref, Terms
+from verifier.text.contract import read_contract
+from verifier.text.parser import parse_text
 from verifier.verdict import Proof
 from verifier.verification import verify
 
@@ -181,3 +183,17 @@ def test_no_proof_of_the_corpus_rests_on_a_rule_alone(every: int) -> None:
     assert set(extents) <= {"all sizes", "small sizes"}
     assert extents.count("small sizes") <= 1
     assert every > 1 or "small sizes" in extents
+
+
+@pytest.mark.parametrize("reduce", ["max", "min", "avg"])
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_copies_reduced_by_anything_that_keeps_them_are_accepted(reduce: str, ranks: int) -> None:
+    one = parse_text(f"program one\n  input %x: f32[{3 * ranks}, 4]\n  %y = exp %x\n  return %y\n")
+    many = parse_text(
+        f"program many mesh(tp={ranks})\n  input %x: f32[{3 * ranks}, 4]\n  %c = exp %x\n"
+        f"  %y = all_reduce %c {{mesh_dim=tp, reduce={reduce}}}\n  return %y\n"
+    )
+    problem = Problem(one, many, read_contract("output y\n", one, many).contract)
+    proof = verify(problem)
+    assert isinstance(proof, Proof)
+    assert isinstance(check(proof.certificate, problem, Answers()), Accepted)

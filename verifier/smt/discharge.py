@@ -132,8 +132,10 @@ def _same(instance: Instance) -> bool:
 
 
 def _folds(instance: Instance) -> bool:
+    """Whether pieces wait for a maximum or a minimum, or the step takes one over ranks."""
     pieces = (*instance.given, instance.made)
-    return any(fold != "sum" for p in pieces for _, fold in p.layout.partial)
+    waits = any(fold != "sum" for p in pieces for _, fold in p.layout.partial)
+    return waits or dict(instance.attrs).get("reduce") in ("max", "min")
 
 
 def _concluded(
