@@ -188,8 +188,7 @@ def walk(
     """Every node with how often one step runs it, and the scan that holds it."""
     for node in program.nodes:
         if node.body is not None:
-            length = node.attrs["length"]
-            assert isinstance(length, int)
+            length = node.number("length")
             yield from walk(node.body, times * length, node.outputs[0])
         else:
             yield program, node, times, scope

@@ -46,8 +46,7 @@ class SpaceError(Exception):
 def _seam(node: Node, layout: Layout) -> tuple[object, ...]:
     """What the layouts of all operands of a concat have in common, whatever their extents along its
     dim: no rule joins others."""
-    at = node.attrs["dim"]
-    assert isinstance(at, int)
+    at = node.number("dim")
     along = layout.dims[at]
     return *layout.dims[:at], along if bound(along) else None, *layout.dims[at + 1 :]
 
@@ -116,7 +115,10 @@ class Space:
             v
             for n in state.program.nodes
             if n.body is not None
-            for v in (*n.inputs[scan_parts(n.attrs, len(n.inputs))[1]], *n.outputs[_carries(n) :])
+            for v in (
+                *n.inputs[scan_parts(n.attrs, len(n.inputs))[1]],
+                *n.outputs[n.number("carry") :],
+            )
         }
         self._build()
 
@@ -267,12 +269,6 @@ class Space:
         return Placed(nodes, inputs)
 
 
-def _carries(node: Node) -> int:
-    count = node.attrs["carry"]
-    assert isinstance(count, int)
-    return count
-
-
 class _Scope:
     """The program or a body: what its values are made in, and what they are moved to."""
 
@@ -419,8 +415,7 @@ class _Scope:
             if node.op == "reshape":
                 made = regroup_whole(inner, shape)
             elif node.op == "permute":
-                dims = node.attrs["dims"]
-                assert isinstance(dims, tuple)
+                dims = node.numbers("dims")
                 made = Layout(tuple(inner.dims[int(d)] for d in dims), inner.partial)
             else:
                 extra = len(shape) - len(inner.dims)
@@ -541,8 +536,7 @@ class _Scope:
     def _scan(self, node: Node, body: Program) -> None:
         space, linear = self.space, self.space.linear
         carried, stacked, _ = scan_parts(node.attrs, len(node.inputs))
-        length = node.attrs["length"]
-        assert isinstance(length, int)
+        length = node.number("length")
         inner = _Scope(space, body, self.times * length, node.outputs[0])
         for k, (item, name) in enumerate(zip(body.inputs, node.inputs, strict=True)):
             is_stacked = stacked.start <= k < stacked.stop

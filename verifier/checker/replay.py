@@ -544,8 +544,7 @@ class _Walk:
         places: Regions,
     ) -> None:
         """By induction over the steps: claims about carries hold at the start and are kept."""
-        body, label = node.body, node.outputs[0]
-        assert body is not None
+        body, label = node.block, node.outputs[0]
         known.update((name, []) for name in node.outputs)
         if label not in at["bodies"]:
             if any(self._rows(at, name) for name in node.outputs):

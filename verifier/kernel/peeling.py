@@ -64,8 +64,7 @@ def _peeled(
     places = places or regions(program)
     index, node = _scan(program, path[0])
     if len(path) > 1:
-        assert node.body is not None
-        body = _peeled(node.body, path[1:], kept, places.inside(node))
+        body = _peeled(node.block, path[1:], kept, places.inside(node))
         nodes = list(program.nodes)
         nodes[index] = replace(node, body=body)
         return replace(program, nodes=tuple(nodes))
@@ -79,12 +78,6 @@ def _scan(program: Program, label: str) -> tuple[int, Node]:
     raise PeelError(f"{program.name} has no repeated block %{label}")
 
 
-def _length(node: Node) -> int:
-    length = node.attrs["length"]
-    assert isinstance(length, int)
-    return length
-
-
 class _Writer:
     """Puts the runs of one scan in its place."""
 
@@ -93,9 +86,8 @@ class _Writer:
     ) -> None:
         self.program, self.index = program, index
         self.node = node = program.nodes[index]
-        assert node.body is not None
-        self.body, self.label = node.body, node.outputs[0]
-        self.length = _length(node)
+        self.body, self.label = node.block, node.outputs[0]
+        self.length = node.number("length")
         ends = [0, *(end for interval in kept for end in interval), self.length]
         rising = all(a <= b for a, b in pairwise(ends))
         if not rising or any(a == b for a, b in kept):

@@ -119,7 +119,7 @@ class Meetings:
         def events_of(node: Node) -> int:
             if node.body is None or self.is_plain(node.body):
                 return 1
-            return length_of(node) * (count(node.body) + 1)
+            return node.number("length") * (count(node.body) + 1)
 
         events = count(program) * self.mesh.size
         if events > LIMIT:
@@ -152,9 +152,3 @@ def meets(node: Node, mesh: Mesh) -> bool:
     if lookup(node.op).kind not in MOVING or is_local(node):
         return False
     return not lookup(node.op).traits.meets or any(mesh[name] > 1 for name in dims_of(node))
-
-
-def length_of(node: Node) -> int:
-    length = lookup(node.op).with_defaults(node.attrs)["length"]
-    assert isinstance(length, int)
-    return length

@@ -233,11 +233,8 @@ class _Maker:
         return run
 
     def _scan(self, node: Node, places: Regions | None) -> Run:
-        body = node.body
-        assert body is not None
-        length, carries = node.attrs["length"], node.attrs["carry"]
-        assert isinstance(length, int)
-        assert isinstance(carries, int)
+        body = node.block
+        length, carries = node.number("length"), node.number("carry")
         xs = range(len(node.inputs))[scan_parts(node.attrs, len(node.inputs))[1]]
         inside = places.inside(node) if places else None
         enter: list[tuple[int, str, str, tuple[int, ...]]] = []
@@ -329,8 +326,7 @@ def elements(program: Program, copies: int = 1, bodies: dict[int, int] | None = 
     total = sum(t.size for t in program.types.values())
     for node in program.nodes:
         if node.body is not None:
-            length = node.attrs["length"]
-            assert isinstance(length, int)
+            length = node.number("length")
             if id(node.body) not in bodies:
                 bodies[id(node.body)] = elements(node.body, bodies=bodies)
             total += length * bodies[id(node.body)]

@@ -56,8 +56,7 @@ def index_bounds(program: Program) -> dict[str, int]:
 
 def _extent(program: Program, node: Node) -> int:
     if "size" in node.attrs:
-        size = node.attrs["size"]
-        assert isinstance(size, int)
+        size = node.number("size")
         return size
     dim = node.attrs.get("dim", 0)
     assert isinstance(dim, int)

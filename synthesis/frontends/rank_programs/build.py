@@ -180,8 +180,7 @@ class _Writer:
 
     def _block(self, node: Node, inner: Whole, box: Where) -> Node:
         """A repeated block that is not the same on all the ranks that run it."""
-        body = node.body
-        assert body is not None
+        body = node.block
         writer = _Writer(inner, self.regions, self.members(box))
         for item in body.inputs:
             _, value, _ = inner.inputs[item.name]

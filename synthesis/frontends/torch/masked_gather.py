@@ -161,8 +161,7 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
     if lookup is None or lookup.op not in ("take", "take_along") or lookup.attrs.get("offset", 0):
         return None
     x, index = lookup.inputs
-    dim = lookup.attrs["dim"]
-    assert isinstance(dim, int)
+    dim = lookup.number("dim")
     bare = r.through(index, "reshape")
     place = _agrees(r, window, bare, r.type(x).shape[dim])
     if place is None:
@@ -213,8 +212,7 @@ def _masked_add(r: Rewriting, node: Node) -> str | None:
     if kept is None:
         return None
     mask, window, value = kept
-    size = node.attrs["size"]
-    assert isinstance(size, int)
+    size = node.number("size")
     place = _agrees(r, window, r.through(index, "reshape"), size)
     lines, shape = r.type(index).shape, r.type(g).shape
     rest = (1,) * (len(shape) - len(lines))

@@ -120,6 +120,19 @@ class Builder:
         self.held |= dict.fromkeys(names, region)
         return names
 
+    def append(self, node: Node) -> tuple[str, ...]:
+        """Append a node of another program as it is."""
+        return self.add_node(
+            node.op,
+            node.inputs,
+            node.attrs,
+            outputs=node.outputs,
+            source=node.source,
+            body=node.body,
+            where=node.where,
+            timing=node.timing,
+        )
+
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         """Append a node with one result."""
         (name,) = self.add_node(op, inputs, attrs)

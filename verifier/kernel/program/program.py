@@ -68,6 +68,24 @@ class Node:
     """The ranks that run it; where nothing is said, all those that hold its operands."""
     timing: Timing = IN_ORDER
 
+    @property
+    def block(self) -> Program:
+        """The body of a scan."""
+        assert self.body is not None
+        return self.body
+
+    def number(self, name: str) -> int:
+        """An attribute that is an integer, and said."""
+        value = self.attrs[name]
+        assert isinstance(value, int)
+        return value
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers, and said."""
+        value = self.attrs[name]
+        assert isinstance(value, tuple)
+        return tuple(n for n in value if isinstance(n, int))
+
 
 @dataclass(frozen=True)
 class Program:

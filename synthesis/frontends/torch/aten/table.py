@@ -144,9 +144,7 @@ class Emit:
             if x in node.outputs:
                 if node.op != "iota":
                     return None
-                dim, offset = node.attrs["dim"], node.attrs["offset"]
-                assert isinstance(dim, int)
-                assert isinstance(offset, int)
+                dim, offset = node.number("dim"), node.number("offset")
                 return offset if self.shape(x)[dim] == self.type(x).size else None
         return None
 
