@@ -9,11 +9,9 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.kernel.ops import create
 from verifier.kernel.ops.create import strides_of
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.types import FLOATS
 from verifier.ops.bounds import literal
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import Facets, describe, stops
 
 
 def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:
@@ -78,6 +76,4 @@ dropout_mask = describe(
 )
 
 
-@dropout_mask.vjp
-def _mask_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
+dropout_mask.vjp(stops)

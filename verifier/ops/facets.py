@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import REGISTRY, AttrMap, Op, lookup
-from verifier.ops.bounds import Bounded, Bounds
+from verifier.ops.bounds import Bounded, Bounds, among
 
 if TYPE_CHECKING:
     from verifier.kernel.program.builder import Builder
@@ -79,6 +79,11 @@ class Facets:
         return rule
 
 
+def stops(*_: object) -> Pulled:
+    """The vjp of an op that no cotangent passes."""
+    return [None]
+
+
 NO_FACETS = Facets()
 DESCRIBED: dict[str, Facets] = {}
 
@@ -91,6 +96,20 @@ def describe(op: Op, known: Facets) -> Facets:
         known.doc = (op.expand.__doc__ or "").strip()
     DESCRIBED[op.name] = known
     return known
+
+
+def moves(
+    op: Op,
+    meaning: Callable[..., Any],
+    doc: str,
+    bounds: Callable[[Bounded], Bounds] = among,
+    *,
+    source: str = "",
+    spreads: bool = False,
+) -> Facets:
+    """Describe an op that moves the entries of its operands."""
+    known = Facets(meaning, doc, analytic=True, source=source, spreads=spreads, bounds=bounds)
+    return describe(op, known)
 
 
 def facets(name: str) -> Facets:

@@ -299,6 +299,8 @@ def _pow_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) ->
     return [b.add("mul", cts[0], slope)]
 
 
-@reciprocal.vjp
-def _reciprocal_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("neg", b.add("mul", cts[0], b.add("mul", outs[0], outs[0])))]
+reciprocal.vjp(
+    lambda b, ins, outs, cts, attrs: [
+        b.add("neg", b.add("mul", cts[0], b.add("mul", outs[0], outs[0])))
+    ]
+)

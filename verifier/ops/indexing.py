@@ -131,12 +131,9 @@ def _index_add_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrM
 
 @take_along.vjp
 def _take_along_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    dim: int = attrs["dim"]
+    dim, offset = attrs["dim"], attrs["offset"]
     size = b.types[ins[0]].shape[dim]
-    return [
-        b.add("put_along", cts[0], ins[1], size=size, dim=attrs["dim"], offset=attrs["offset"]),
-        None,
-    ]
+    return [b.add("put_along", cts[0], ins[1], size=size, dim=dim, offset=offset), None]
 
 
 @put_along.vjp

@@ -11,7 +11,7 @@ from verifier.kernel.ops import rows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import always
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import Facets, Names, Pulled, describe, stops
 
 
 def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
@@ -60,9 +60,7 @@ topk_mask = describe(
 )
 
 
-@topk_mask.vjp
-def _topk_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
+topk_mask.vjp(stops)
 
 
 def _topk_index(d: Domain, x: Array, k: int, dim: int) -> Array:
@@ -79,6 +77,4 @@ topk_index = describe(
 )
 
 
-@topk_index.vjp
-def _topk_index_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
+topk_index.vjp(stops)
