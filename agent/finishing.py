@@ -18,7 +18,7 @@ from agent.report import write_report
 from agent.run import Outcome, Run, completed
 from agent.writing import Written, told, write
 from synthesis.emit import ModelFacts, Patch
-from synthesis.execute import ExecuteError, execute
+from synthesis.execute.job import ExecuteError, execute
 from synthesis.frontends.torch.captured import Captured
 from synthesis.judging import passed_over
 from synthesis.plan import Plan

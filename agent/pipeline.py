@@ -18,7 +18,7 @@ from agent.translation.trust import Bound
 from agent.writing import Written, write
 from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.emit import ModelFacts, loss_obstacle
-from synthesis.execute import collect_facts
+from synthesis.execute.job import collect_facts
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.captured import ModelFacts as CapturedFacts

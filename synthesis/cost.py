@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from synthesis.hardware import Cluster
-from synthesis.kernels import Kernels, Product, kernels
+from synthesis.kernels.found import Kernels, Product, kernels
 from synthesis.kernels.graph import Value
 from synthesis.price.compute import chains, matmul
 from synthesis.price.constants import Machine

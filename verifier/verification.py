@@ -19,14 +19,10 @@ from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
-from verifier.provers.relate import (
-    Fact,
-    Related,
-    Rules,
-    equal_otherwise,
-    relate_peeled,
-    satisfied,
-)
+from verifier.provers.relate.facts import Fact, Related
+from verifier.provers.relate.goal import equal_otherwise, satisfied
+from verifier.provers.relate.peeling import relate_peeled
+from verifier.provers.relate.rules import Rules
 from verifier.provers.scalars.answers import Equal, Undecided
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference

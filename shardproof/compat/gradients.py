@@ -21,7 +21,8 @@ from synthesis.autodiff import grad
 from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import lookup
-from verifier.kernel.program import Builder, IRError
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Output
 from verifier.kernel.program.program import Program as CoreProgram
 from verifier.kernel.program.types import Attr

@@ -12,14 +12,9 @@ from typing import Any
 
 import pytest
 
-from synthesis.frontends.torch import (
-    CaptureError,
-    CaptureRequest,
-    InputSpec,
-    Limits,
-    capture,
-    read_config,
-)
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Limits, read_config
 from tests.frontend.conftest import ROOT
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesis.frontends.torch import CaptureRequest, Limits, capture, process
+from synthesis.frontends.torch import process
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.request import CaptureRequest, Limits
 from tests.frontend.conftest import ROOT
 from tests.frontend.test_bad_models import ended, failure
 

@@ -16,7 +16,7 @@ from agent.llm.dialogue import Malformed, Read
 from agent.llm.hygiene import clean, one_line
 from agent.llm.repairing import repair
 from agent.llm.source import CUT, LONGEST_STRING, prepared
-from synthesis.repair import KINDS
+from synthesis.repair.edits import KINDS
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
 from verifier.ops import REGISTRY

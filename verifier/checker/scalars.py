@@ -20,7 +20,8 @@ from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
 from verifier.domains.rational import NotRationalError, Rational, primes
 from verifier.kernel.contract import ContractError, output_key
-from verifier.provers.scalars import Decision, Equal, decide
+from verifier.provers.scalars.answers import Decision, Equal
+from verifier.provers.scalars.deciding import decide
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import evaluate
 from verifier.refute.sampling import sample

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.rolling import Stretch
+from synthesis.frontends.torch.rolling.roll import Stretch
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Source
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from synthesis.frontends.torch.aten import Emit
+from synthesis.frontends.torch.aten.table import Emit
 from synthesis.frontends.torch.bias_normalize import leading_dims
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.lower import Lowered, Lowering
