@@ -40,11 +40,6 @@ class PeelError(ValueError):
     """A block, or steps of it, that the program does not have."""
 
 
-def written(block: str, step: int, value: str) -> str:
-    """What a value of the body is called where a step is written out, without outer labels."""
-    return f"{block}.{step}.{value}"
-
-
 def peeled(program: Program, peels: Iterable[Peel]) -> Program:
     """The program with steps written out, one peel after the other.
 
@@ -221,7 +216,7 @@ class _Writer:
         for inner in body.nodes:
             outputs: list[str] = []
             for old in inner.outputs:
-                outputs.append(self._name(written(self.label, step, old)))
+                outputs.append(self._name(f"{self.label}.{step}.{old}"))
                 self.types[outputs[-1]] = body.types[old]
             names.update(zip(inner.outputs, outputs, strict=True))
             where = inner.where

@@ -38,10 +38,6 @@ def capacity_mask(b: Builder, mask: str, capacity: int) -> str:
     return b.add("mul", mask, b.add("cast", b.add("lt", before, room), dtype=type.dtype))
 
 
-def _last(b: Builder, x: str) -> int:
-    return len(b.types[x].shape) - 1
-
-
 @composite("... m, m e -> ... e, ... e, ... e", k=REQUIRED, renormalize=True, over_chosen=False)
 def top_k_gate(
     b: Builder, x: str, w: str, k: int, renormalize: bool, over_chosen: bool
@@ -76,7 +72,7 @@ def moe_routes(b: Builder, gates: str, mask: str, capacity: int) -> tuple[str, s
     group; where all `capacity` slots are taken, the expert drops it.
     """
     type = b.types[mask]
-    before = b.add("cumsum", mask, dim=_last(b, mask) - 1, exclusive=True)
+    before = b.add("cumsum", mask, dim=len(b.types[mask].shape) - 2, exclusive=True)
     slots = b.add("one_hot", before, size=capacity, dtype=type.dtype)
     shape = (*type.shape, 1)
     dispatch = b.add("mul", b.add("reshape", mask, shape=shape), slots)
