@@ -17,7 +17,7 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.types import Attr, mesh_dims
 from verifier.ops.bounds import among_or_zero, reduced
-from verifier.ops.facets import Facets, Names, Pulled, Vjp, describe, moves
+from verifier.ops.facets import Names, Pulled, Vjp, describe, moves
 
 
 def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
@@ -67,12 +67,10 @@ def _on_coord(d: Domain, group: Sequence[Array], index: int, **_: Any) -> list[A
 
 all_reduce = describe(
     collectives.all_reduce,
-    Facets(
-        _all_reduce,
-        "Partial to Replicate: reduce the values of a group, everyone gets the result.",
-        adds=True,
-        bounds=reduced,
-    ),
+    _all_reduce,
+    "Partial to Replicate: reduce the values of a group, everyone gets the result.",
+    adds=True,
+    bounds=reduced,
 )
 all_gather = moves(
     collectives.all_gather,
@@ -81,12 +79,10 @@ all_gather = moves(
 )
 reduce_scatter = describe(
     collectives.reduce_scatter,
-    Facets(
-        _reduce_scatter,
-        "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
-        adds=True,
-        bounds=reduced,
-    ),
+    _reduce_scatter,
+    "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
+    adds=True,
+    bounds=reduced,
 )
 shard_slice = moves(
     collectives.shard_slice,

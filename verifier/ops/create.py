@@ -11,7 +11,7 @@ from verifier.kernel.ops import create
 from verifier.kernel.ops.create import strides_of
 from verifier.kernel.program.types import FLOATS
 from verifier.ops.bounds import literal
-from verifier.ops.facets import Facets, describe, stops
+from verifier.ops.facets import describe, stops
 
 
 def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:
@@ -22,13 +22,11 @@ def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Arr
 
 full = describe(
     create.full,
-    Facets(
-        _full,
-        doc="A constant. The same under every layout.",
-        literal="value",
-        bounds=literal,
-        spreads=True,
-    ),
+    _full,
+    doc="A constant. The same under every layout.",
+    literal="value",
+    bounds=literal,
+    spreads=True,
 )
 
 
@@ -41,11 +39,9 @@ def _iota(d: Domain, shape: tuple[int, ...], dim: int, offset: int, dtype: str) 
 
 iota = describe(
     create.iota,
-    Facets(
-        _iota,
-        doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
-        spreads=True,
-    ),
+    _iota,
+    doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
+    spreads=True,
 )
 
 
@@ -68,11 +64,9 @@ def _mask(
 
 dropout_mask = describe(
     create.dropout_mask,
-    Facets(
-        _mask,
-        doc="`1/(1-p)` with probability `1-p`, else 0, by seed, stream and index in the whole "
-        "tensor. A shard takes the strides of the whole, and an offset affine in its coordinates.",
-    ),
+    _mask,
+    doc="`1/(1-p)` with probability `1-p`, else 0, by seed, stream and index in the whole "
+    "tensor. A shard takes the strides of the whole, and an offset affine in its coordinates.",
 )
 
 

@@ -50,7 +50,7 @@ def function(
     aten = (f"{name}.default",) if aten is None else aten
     doc = f"`{name}(x)`, element by element."
     rule = None if slope is None else vjp
-    return describe(op, Facets(meaning, doc, rule, aten, **known))
+    return describe(op, meaning, doc, vjp_rule=rule, aten=aten, **known)
 
 
 HALF = Fraction(1, 2)
@@ -264,13 +264,11 @@ def _reciprocal(d: Domain, x: Array) -> Array:
 
 reciprocal = describe(
     functions.reciprocal,
-    Facets(
-        _reciprocal,
-        "`1/x`.",
-        aten=("reciprocal.default",),
-        analytic=True,
-        bounds=applied(inverse),
-    ),
+    _reciprocal,
+    "`1/x`.",
+    aten=("reciprocal.default",),
+    analytic=True,
+    bounds=applied(inverse),
 )
 
 
@@ -282,13 +280,11 @@ def _pow(d: Domain, x: Array, exponent: Fraction) -> Array:
 
 pow_ = describe(
     functions.pow_,
-    Facets(
-        _pow,
-        "`x ** exponent`, a rational exponent.",
-        analytic=True,
-        literal="exponent",
-        nothing=Fraction(1),
-    ),
+    _pow,
+    "`x ** exponent`, a rational exponent.",
+    analytic=True,
+    literal="exponent",
+    nothing=Fraction(1),
 )
 
 

@@ -22,9 +22,7 @@ def _bounds(a: Bounded) -> Bounds:
 
 
 def _product(op: Op, doc: str) -> Facets:
-    known = Facets(_meaning, doc, bounds=_bounds)
-    known.analytic = known.adds = True
-    return describe(op, known)
+    return describe(op, _meaning, doc, bounds=_bounds, analytic=True, adds=True)
 
 
 mm = _product(linalg.mm, "Matrix product. Splitting `k` leaves a pending sum.")

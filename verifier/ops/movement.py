@@ -15,7 +15,7 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import reduced
 from verifier.ops.collectives import all_reduce, dual
-from verifier.ops.facets import Facets, Names, Pulled, describe, moves
+from verifier.ops.facets import Names, Pulled, describe, moves
 
 Pieces = list[Array | None]
 
@@ -65,11 +65,9 @@ broadcast = moves(
 )
 reduce_to = describe(
     movement.reduce_to,
-    Facets(
-        _reduce,
-        "Partial to the root alone: the reduced value, on one coordinate of a mesh dim.",
-        bounds=reduced,
-    ),
+    _reduce,
+    "Partial to the root alone: the reduced value, on one coordinate of a mesh dim.",
+    bounds=reduced,
 )
 ring_shift = moves(
     movement.ring_shift,

@@ -18,7 +18,7 @@ from verifier.kernel.ops import precision
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import Names, Pulled, describe
 
 
 def rounded(x: Array, format: str) -> Array:
@@ -53,11 +53,9 @@ def _round_to(d: Domain, x: Array, format: str, ste: bool) -> Array:
 
 round_to = describe(
     precision.round_to,
-    Facets(
-        _round_to,
-        doc="The nearest value of a float format; not linear. With `ste` the gradient passes "
-        "straight through (Bengio et al. 2013), without it there is none.",
-    ),
+    _round_to,
+    doc="The nearest value of a float format; not linear. With `ste` the gradient passes "
+    "straight through (Bengio et al. 2013), without it there is none.",
 )
 
 

@@ -11,7 +11,7 @@ from verifier.kernel.ops import rows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import always
-from verifier.ops.facets import Facets, Names, Pulled, describe, stops
+from verifier.ops.facets import Names, Pulled, describe, stops
 
 
 def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
@@ -28,13 +28,11 @@ def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
 
 cumsum = describe(
     rows.cumsum,
-    Facets(
-        _cumsum,
-        doc="Sum of the entries up to each one along `dim`; `exclusive` leaves out the entry "
-        "itself. The dim must be whole.",
-        analytic=True,
-        adds=True,
-    ),
+    _cumsum,
+    doc="Sum of the entries up to each one along `dim`; `exclusive` leaves out the entry "
+    "itself. The dim must be whole.",
+    analytic=True,
+    adds=True,
 )
 
 
@@ -51,12 +49,10 @@ def _topk_mask(d: Domain, x: Array, k: int, dim: int) -> Array:
 
 topk_mask = describe(
     rows.topk_mask,
-    Facets(
-        _topk_mask,
-        doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
-        "be whole. The gradient is zero.",
-        bounds=always(0, 1),
-    ),
+    _topk_mask,
+    doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
+    "be whole. The gradient is zero.",
+    bounds=always(0, 1),
 )
 
 
@@ -69,11 +65,9 @@ def _topk_index(d: Domain, x: Array, k: int, dim: int) -> Array:
 
 topk_index = describe(
     rows.topk_index,
-    Facets(
-        _topk_index,
-        doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "
-        "index. The dim must be whole. There is no gradient.",
-    ),
+    _topk_index,
+    doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "
+    "index. The dim must be whole. There is no gradient.",
 )
 
 
