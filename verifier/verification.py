@@ -12,8 +12,7 @@ from verifier.analysis.garbage import no_collection
 from verifier.certify import certificate
 from verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
 from verifier.escalate import Unrelated, decide_small, refute_large
-from verifier.explain import locate
-from verifier.explain import relations as every_relation
+from verifier.explain import locate, relations as every_relation
 from verifier.kernel.contract import check, output_key
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program

@@ -18,8 +18,7 @@ from synthesis.frontends.torch.ranks.join import gathers_by_dim
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.result import RanksCaptured
 from synthesis.repair.edits import Edit
-from verifier.checker import Rejected
-from verifier.checker import check as replay
+from verifier.checker import Rejected, check as replay
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import MalformedError

@@ -23,8 +23,7 @@ from verifier.kernel.ops import Refused
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Node, Output
-from verifier.kernel.program.program import Program as CoreProgram
+from verifier.kernel.program.program import Node, Output, Program as CoreProgram
 from verifier.kernel.program.residency import region_of
 from verifier.kernel.program.types import Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where, common, ranks_where

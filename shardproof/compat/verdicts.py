@@ -18,8 +18,7 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.placements import split_leading
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Output
-from verifier.kernel.program.program import Program as CoreProgram
+from verifier.kernel.program.program import Output, Program as CoreProgram
 from verifier.kernel.rank_sets import regions
 from verifier.problem import Problem
 from verifier.provers.relate.facts import describe

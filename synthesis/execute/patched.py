@@ -47,8 +47,7 @@ from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.placing import Placing
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.ranks.tables import pieces, renamed
-from synthesis.frontends.torch.ranks.tracing import Order as Trace
-from synthesis.frontends.torch.ranks.tracing import cotangents, follow, known_groups
+from synthesis.frontends.torch.ranks.tracing import Order as Trace, cotangents, follow, known_groups
 from synthesis.frontends.torch.rolling.match import entry_of
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program

@@ -164,7 +164,7 @@ def judge(uid: int, reports: Sequence[Report]) -> Suspect | None:
         return None
     sent = sum(int(r.row["sent"]) for r in reports) & MASK
     held = [r for r in reports if r.flags & GOT]
-    got = [int(r.row["got"]) for r in held]
+    got = reported(held)
     if op in EACH and any(g != sent for g in got):
         return suspect("H")
     if op in TOTAL and sum(got) & MASK != sent:
@@ -174,6 +174,11 @@ def judge(uid: int, reports: Sequence[Report]) -> Suspect | None:
     if op in SUMS and (bad := bad_sums(op, reports)):
         return suspect("T2", bad)
     return None
+
+
+def reported(held: Sequence[Report]) -> list[int]:
+    """The hashes of what these ranks received, as they say themselves."""
+    return [int(r.row["got"]) for r in held]
 
 
 def _minority(reports: Sequence[Report], values: Sequence[int]) -> tuple[int, ...]:

@@ -10,8 +10,7 @@ from verifier.kernel.layout import Layout, whole
 from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.placements import split_leading
 from verifier.kernel.program.program import Node
-from verifier.provers.placement import Operands, Placed
-from verifier.provers.placement import place as placements
+from verifier.provers.placement import Operands, Placed, place as placements
 
 
 def reading(state: State, node: Node, result: Layout | None = None) -> Reading:

@@ -11,8 +11,7 @@ from synthesis.optimum.linear import bound, solve, within
 from synthesis.optimum.space import PICO, Restriction, Space, SpaceError
 from synthesis.roles import Module
 from synthesis.scoring import Search
-from verifier.kernel.layout import Layout
-from verifier.kernel.layout import bound as bound_dims
+from verifier.kernel.layout import Layout, bound as bound_dims
 
 SECONDS = 20.0
 """Of the processor, for a search for a whole solution."""

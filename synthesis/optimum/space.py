@@ -19,8 +19,7 @@ from synthesis.localize import LAZY, VIEWS, regroup_whole, source_layout
 from synthesis.lower import Choices, Placed
 from synthesis.lower.availability import RESHAPING
 from synthesis.lower.emission import place, readings
-from synthesis.lower.layouts import beside, without
-from synthesis.lower.layouts import split as split_over
+from synthesis.lower.layouts import beside, split as split_over, without
 from synthesis.lower.state import Setting, State, scope_state
 from synthesis.optimum.linear import Linear
 from synthesis.redistribute import path, volumes

@@ -13,8 +13,7 @@ from typing import Any
 from synthesis.price.constants import Machine
 from synthesis.price.model import Model
 from synthesis.price.plan import Plan
-from synthesis.price.step import passes as passes_of
-from synthesis.price.step import price, terms
+from synthesis.price.step import passes as passes_of, price, terms
 from synthesis.schedules import Schedule, generate, in_flight, timeline
 
 GENERATED = {"1f1b": "1f1b", "gpipe": "gpipe", "zb-1p": "zero_bubble",

@@ -8,8 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agent.errors import InputError
 from agent.llm.dialogue import Malformed, Read

@@ -7,8 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import FLOATS, Meaning, holds

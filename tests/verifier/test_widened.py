@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values

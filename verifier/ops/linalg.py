@@ -22,7 +22,8 @@ def _bounds(a: Bounded) -> Bounds:
 
 
 def _product(op: Op, doc: str) -> Facets:
-    return describe(op, _meaning, doc, bounds=_bounds, analytic=True, adds=True)
+    aten = (f"{op.name}.default",)
+    return describe(op, _meaning, doc, bounds=_bounds, aten=aten, analytic=True, adds=True)
 
 
 mm = _product(linalg.mm, "Matrix product. Splitting `k` leaves a pending sum.")

@@ -8,8 +8,7 @@ from itertools import product
 
 from verifier.kernel.layout import Atom, Layout
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, coordinates
-from verifier.kernel.program.where import joined as union
+from verifier.kernel.program.where import Where, coordinates, joined as union
 from verifier.provers.relate.facts import MAX_FACTS, Fact
 from verifier.terms import Terms
 
