@@ -110,7 +110,7 @@ def _balance(state: State, node: Node, made: Value) -> None:
     """Take a local count of labels for its share of the whole, as FSDP does."""
     choices, name = state.setting.choices, node.outputs[0]
     dp = choices.dp
-    if dp and choices.local_mean and name in state.counts and made.layout.fold(dp) == "sum":
+    if dp and name in state.counts and made.layout.fold(dp) == "sum":
         rest = (p for p in made.layout.partial if p[0] != dp)
         share = made.factor / state.setting.mesh[dp]
         state.values[name].insert(0, Value(made.name, made.layout.with_partial(rest), share))

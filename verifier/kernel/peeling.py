@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Output, Program
+from verifier.kernel.program.program import Node, Output, Program, unused
 from verifier.kernel.program.types import Attr, TensorType
 from verifier.kernel.program.where import Where, common
 from verifier.kernel.rank_sets import Regions, regions
@@ -143,13 +143,6 @@ class _Writer:
                 out.append((start, stop))
         return out
 
-    def _name(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.types:
-            count += 1
-            name = f"{wanted}.{count}"
-        return name
-
     def _add(
         self, op: str, inputs: Sequence[str], name: str, attrs: dict[str, Attr], where: Where = ()
     ) -> str:
@@ -169,7 +162,7 @@ class _Writer:
         key = (value, start, stop)
         if key not in self.cuts:
             kind = self.types[value]
-            name = self._name(f"{value}.{start}to{stop}")
+            name = unused(f"{value}.{start}to{stop}", self.types, ".")
             self.types[name] = TensorType((stop - start, *kind.shape[1:]), kind.dtype)
             self.cuts[key] = name
             self._add("slice", [value], name, {"dim": 0, "start": start, "stop": stop})
@@ -181,7 +174,7 @@ class _Writer:
         names: list[str] = []
         for k, old in enumerate(node.outputs):
             kind = self.program.types[old]
-            names.append(self._name(f"{old}.{start}to{stop}"))
+            names.append(unused(f"{old}.{start}to{stop}", self.types, "."))
             shape = kind.shape if k < self.carries.stop else (count, *kind.shape[1:])
             self.types[names[-1]] = TensorType(shape, kind.dtype)
         self.nodes.append(
@@ -200,7 +193,7 @@ class _Writer:
         for value in node.inputs[self.xs]:
             cut = self._cut(value, step, stop)
             kind = self.types[cut]
-            name = self._name(f"{value}.{step}")
+            name = unused(f"{value}.{step}", self.types, ".")
             self.types[name] = TensorType(kind.shape[1:], kind.dtype)
             given.append(self._add("reshape", [cut], name, {"shape": kind.shape[1:]}))
         given += node.inputs[self.consts]
@@ -209,14 +202,14 @@ class _Writer:
             names[item.name] = value
             held = self.inside.values[item.name]
             if item.where and held != self.places.values.get(value, held):
-                name = self._name(f"{self.label}.{step}.{item.name}")
+                name = unused(f"{self.label}.{step}.{item.name}", self.types, ".")
                 self.types[name] = item.type
                 names[item.name] = self._add("only", [value], name, {}, held)
         region = () if any(i.where for i in body.inputs) else self._region()
         for inner in body.nodes:
             outputs: list[str] = []
             for old in inner.outputs:
-                outputs.append(self._name(f"{self.label}.{step}.{old}"))
+                outputs.append(unused(f"{self.label}.{step}.{old}", self.types, "."))
                 self.types[outputs[-1]] = body.types[old]
             names.update(zip(inner.outputs, outputs, strict=True))
             where = inner.where
@@ -234,7 +227,7 @@ class _Writer:
         carries = self.carries.stop
         for k in range(carries, len(results)):
             kind = self.types[results[k]]
-            name = self._name(f"{node.outputs[k]}.{step}")
+            name = unused(f"{node.outputs[k]}.{step}", self.types, ".")
             self.types[name] = TensorType((1, *kind.shape), kind.dtype)
             results[k] = self._add("reshape", [results[k]], name, {"shape": (1, *kind.shape)})
         return results
