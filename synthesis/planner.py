@@ -1,7 +1,5 @@
 """From a model to a plan: searches, and writes the winner down as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

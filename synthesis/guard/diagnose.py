@@ -3,8 +3,6 @@
 Members of the call send what they kept of it; every rank reads all answers and says the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

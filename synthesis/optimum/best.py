@@ -1,7 +1,5 @@
 """The cheapest placement of a program within a space, with a bound on all of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """One optimizer step: stages, bubble, exchange of gradients, optimizer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from synthesis.price.compute import HALF, Pass, head, layer, left

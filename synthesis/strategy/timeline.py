@@ -4,8 +4,6 @@ Slots run in the order of the plan's schedule, each as early as what it needs al
 takes what the price gives it (`synthesis/price/step.py`), whose step is a closed form of the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Repeated blocks, by induction over their steps: what the claims about a scan rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from verifier.checker.claims import Claim, Row, same

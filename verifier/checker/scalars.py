@@ -6,8 +6,6 @@ checker. Where both programs are rational functions they are also evaluated at r
 random prime fields: two that are not equal agree there with a probability of degree / 2^60 a field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 

@@ -6,8 +6,6 @@ carries the next one starts from; the ys are joined in the order of the slices. 
 definition of a scan (`verifier/refute/evaluate.py`) read in parts, and holds for every body.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

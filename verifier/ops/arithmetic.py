@@ -1,7 +1,5 @@
 """Sums, products, comparisons, choices and casts: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Collectives: what they compute of the values of one group, in group order; their gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Tensors made from nothing, or from a seed: constants, index ramps and random masks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

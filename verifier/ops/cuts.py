@@ -1,7 +1,5 @@
 """Cuts and joins along one dim: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

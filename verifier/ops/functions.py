@@ -1,8 +1,6 @@
 """Functions of one real number: each on floats, by its definition or as expressions, with its slope
 and what is known of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

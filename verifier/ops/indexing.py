@@ -1,7 +1,5 @@
 """Gathers and scatters by index values: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

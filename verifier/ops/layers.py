@@ -1,7 +1,5 @@
 """Gradients of composite ops that have better ones than their expansion has."""
 
-from __future__ import annotations
-
 from verifier.kernel.composites import layers
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap

@@ -1,7 +1,5 @@
 """Products: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Each takes the values of the ranks of one group, in group order, `None` where a 
 and returns theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ f8e5m2 are those of Micikevicius et al. 2022; e4m3 has no infinity and saturates
 power-of-two scale of the OCP microscaling formats: its ties go up, negative values have none.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

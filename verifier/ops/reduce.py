@@ -1,7 +1,5 @@
 """Reductions over dims: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Gather to a root and scatter from it: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

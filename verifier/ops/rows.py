@@ -1,7 +1,5 @@
 """Running sums along a dim, and the largest entries."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Views and copies: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from verifier.domains.base import Array, Domain

@@ -7,8 +7,6 @@ at their `wait`; an `async` send ends with the program. A `wait` on another stre
 operand makes the stream wait for it. A `send` without a `recv` is received where it is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What of a program matters in time: where ranks meet, and how few of them stand for all."""
 
-from __future__ import annotations
-
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Node, Program

@@ -5,8 +5,6 @@ on before gives the result it gave then, whichever rank, block or micro-batch th
 thousands of ranks do alike is done once; the results are those of `evaluate.simulate`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

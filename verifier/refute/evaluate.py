@@ -3,8 +3,6 @@
 What ranks compute from the very same arrays is computed once. Arrays are never written to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

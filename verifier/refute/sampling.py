@@ -1,7 +1,5 @@
 """Random inputs of programs: what a difference is looked for on."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The table of terms, and the constructors that bring them to normal form."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction

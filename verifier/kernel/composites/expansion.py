@@ -1,7 +1,5 @@
 """Writes composite ops out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ split over ranks. The mask of the k largest is a function of whole rows of score
 zero, and routers learn through the probabilities it masks.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Builds programs: names values, infers types through the op registry, checks as it goes."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Joins facts of one value that hold on different ranks into facts that hold on all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from fractions import Fraction
 from itertools import product

@@ -6,8 +6,6 @@ one-device program is cut alike (`verifier/kernel/peeling.py`), which changes no
 anew. A wrong guess relates nothing; it cannot make two values equal.
 """
 
-from __future__ import annotations
-
 from verifier.analysis.garbage import no_collection
 from verifier.kernel.contract import Contract
 from verifier.kernel.ops.control import scan_parts

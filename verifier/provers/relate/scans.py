@@ -1,7 +1,5 @@
 """Relates repeated blocks by induction over their steps."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Writes programs and contracts again at other extents; types are inferred anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Convolutions, as one product for each place of the kernel, or one for all where patches tile."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
