@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agent import outdir, pipeline, stepping
-from agent import strategy as strategies
+from agent import outdir, pipeline, stepping, strategy as strategies
 from agent.errors import Exit, InputError
 from agent.options import Wanted
 from agent.run import Outcome, Run
@@ -17,8 +16,7 @@ from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.request import CaptureRequest, read_config_file, split_target
 from synthesis.hardware import load
-from synthesis.strategy import choice as choices
-from synthesis.strategy import words
+from synthesis.strategy import choice as choices, words
 from synthesis.strategy.choice import Choice, NoPlanError, Priced
 from synthesis.strategy.shape import Shape, ShapeError, of_config
 from synthesis.strategy.timeline import GENERATED

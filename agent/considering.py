@@ -8,7 +8,7 @@ from agent.errors import Exit
 from agent.run import Outcome, Run
 from synthesis.constraints import NO_WISHES, Wishes, show_bytes
 from synthesis.emit import ModelFacts, loss_obstacle
-from synthesis.execute import collect_facts
+from synthesis.execute.job import collect_facts
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
 from synthesis.judging import Considered, Judge, candidates

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from synthesis.cost import Estimate
 from synthesis.emit import EmitError, Patch
-from synthesis.execute import ExecuteError
+from synthesis.execute.job import ExecuteError
 from synthesis.execute.reading import Reading, read_patch
 from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.errors import CaptureError

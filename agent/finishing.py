@@ -18,11 +18,10 @@ from agent.report import write_report
 from agent.run import Outcome, Run, completed
 from agent.writing import Written, told, write
 from synthesis.emit import ModelFacts, Patch
-from synthesis.execute import ExecuteError, execute
+from synthesis.execute.job import ExecuteError, execute
 from synthesis.frontends.torch.captured import Captured
 from synthesis.judging import passed_over
-from synthesis.plan import Plan
-from synthesis.plan import to_json as plan_json
+from synthesis.plan import Plan, to_json as plan_json
 from synthesis.planner import Synthesis
 from synthesis.strategy.certificate import FILE as STRATEGY
 from verifier.checker import Accepted, Rejected, check

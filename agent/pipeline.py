@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent import events, outdir, summary, verdicts
-from agent import strategy as strategies
+from agent import events, outdir, strategy as strategies, summary, verdicts
 from agent.errors import Exit, InputError
 from agent.finishing import finish
 from agent.options import Wanted
@@ -18,10 +17,9 @@ from agent.translation.trust import Bound
 from agent.writing import Written, write
 from synthesis.constraints import NO_WISHES, Wishes
 from synthesis.emit import ModelFacts, loss_obstacle
-from synthesis.execute import collect_facts
+from synthesis.execute.job import collect_facts
 from synthesis.frontends.torch.capture import capture
-from synthesis.frontends.torch.captured import Captured
-from synthesis.frontends.torch.captured import ModelFacts as CapturedFacts
+from synthesis.frontends.torch.captured import Captured, ModelFacts as CapturedFacts
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec, read_config
 from synthesis.hardware import Cluster
 from synthesis.plan import Plan

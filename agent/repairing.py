@@ -14,8 +14,10 @@ from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.sources import Suggestion, suggestion
 from agent.run import Outcome, Run
 from agent.verdicts import message
-from synthesis.repair import Edit, own_part, rewritten
 from synthesis.repair.diagnosis import verify
+from synthesis.repair.edits import Edit
+from synthesis.repair.frame import own_part
+from synthesis.repair.textual import rewritten
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.text.contract import Stated, compose, load_contract

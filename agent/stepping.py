@@ -12,7 +12,7 @@ from agent.pipeline import captured_in
 from agent.run import Outcome, Run
 from agent.summary import strategy
 from synthesis.emit import loss_obstacle
-from synthesis.execute import collect_facts
+from synthesis.execute.job import collect_facts
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
 from synthesis.planner import Asked, synthesize

@@ -19,8 +19,7 @@ from synthesis.price.constants import Machine
 from synthesis.price.machines import constants_of
 from synthesis.price.reading import PriceError
 from synthesis.scoring import Needs
-from synthesis.strategy import choice as choices
-from synthesis.strategy import words
+from synthesis.strategy import choice as choices, words
 from synthesis.strategy.choice import Choice, Priced
 from synthesis.strategy.shape import CAPTURED, Shape, ShapeError, mismatch, of_config, of_program
 from synthesis.strategy.space import Space

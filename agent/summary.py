@@ -13,7 +13,7 @@ from agent.report import model as m
 from agent.verdicts import message, word
 from synthesis.cost import Estimate
 from synthesis.emit import Patch
-from synthesis.execute import RunResult
+from synthesis.execute.job import RunResult
 from synthesis.frontends.torch.captured import Captured
 from synthesis.hardware import Cluster
 from synthesis.optimum.linear import within

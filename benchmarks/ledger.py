@@ -149,8 +149,7 @@ def bugs(clock: Clock) -> None:
 
 def corpus(clock: Clock) -> None:
     """All of the corpus, and its proofs replayed."""
-    from benchmarks.mutation_testing.corpus import ROOT as FOLDER
-    from benchmarks.mutation_testing.corpus import main
+    from benchmarks.mutation_testing.corpus import ROOT as FOLDER, main
 
     def judged(kind: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as told:

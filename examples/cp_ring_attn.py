@@ -24,7 +24,8 @@ from verifier import (
 )
 from verifier.kernel.contract import Contract
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Mesh, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.verdict import Counterexample, Proof
 
 mesh = DeviceMesh((2,), ("cp",))

@@ -117,14 +117,7 @@ def expand(program: Program, bodies: Bodies | None = None) -> Program:
                     if key not in bodies:
                         bodies[key] = node.body, expand(node.body, bodies)
                     body = bodies[key][1]
-                b.add_node(
-                    node.op,
-                    inputs,
-                    node.attrs,
-                    outputs=node.outputs,
-                    body=body,
-                    timing=node.timing,
-                )
+                b.append(replace(node, inputs=inputs, body=body))
     for out in program.outputs:
         b.output(rename.get(out.value, out.value), out.role, out.path)
     done = b.build()
@@ -135,17 +128,9 @@ def expand(program: Program, bodies: Bodies | None = None) -> Program:
 def _recorded(b: Builder, node: Node, way: _Way) -> Node:
     """Append a node; a scan also returns the carries that each step starts from."""
     if node.body is None:
-        b.add_node(
-            node.op,
-            node.inputs,
-            node.attrs,
-            outputs=node.outputs,
-            source=node.source,
-            where=node.where,
-            timing=node.timing,
-        )
+        b.append(node)
         return node
-    carry = _count(node, "carry")
+    carry = node.number("carry")
     starts = tuple(Output(i.name, "ys", f"start.{i.name}") for i in node.body.inputs[:carry])
     if (key := id(node.body)) not in way.recorded:
         outs = (*node.body.outputs, *starts)
@@ -154,22 +139,8 @@ def _recorded(b: Builder, node: Node, way: _Way) -> Node:
     kept = tuple(b.fresh("start") for _ in starts)
     outputs = (*node.outputs, *kept)
     full = Node(node.op, node.inputs, outputs, node.attrs, node.source, body, node.where)
-    b.add_node(
-        full.op,
-        full.inputs,
-        full.attrs,
-        outputs=full.outputs,
-        source=full.source,
-        body=body,
-        where=full.where,
-    )
+    b.append(full)
     return full
-
-
-def _count(node: Node, key: str) -> int:
-    value = node.attrs[key]
-    assert isinstance(value, int)
-    return value
 
 
 def _accumulate(b: Builder, cts: Cotangents, value: str, ct: str) -> None:
@@ -241,9 +212,8 @@ def _pull_scan(
     way: _Way,
 ) -> list[str | None]:
     """The cotangents of a scan's operands, by a scan that runs the other way."""
-    body = node.body
-    assert body is not None
-    carry, length = _count(node, "carry"), node.attrs["length"]
+    body = node.block
+    carry, length = node.number("carry"), node.attrs["length"]
     ys = len(node.outputs) - 2 * carry
     c, x, k = scan_parts(node.attrs, len(node.inputs))
     starts = node.outputs[carry + ys :]
@@ -287,7 +257,7 @@ def _pull_scan(
 
 def _pulled_body(node: Node, body: Program, way: _Way) -> Program:
     """One step of the scan that runs the other way."""
-    carry = _count(node, "carry")
+    carry = node.number("carry")
     ys = len(node.outputs) - 2 * carry
     c, x, k = scan_parts(node.attrs, len(node.inputs))
     float_carries = [i for i, t in enumerate(body.inputs[c]) if t.type.is_float]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from synthesis.hardware import Cluster
-from synthesis.kernels import Kernels, Product, kernels
+from synthesis.kernels.found import Kernels, Product, kernels
 from synthesis.kernels.graph import Value
 from synthesis.price.compute import chains, matmul
 from synthesis.price.constants import Machine
@@ -188,8 +188,7 @@ def walk(
     """Every node with how often one step runs it, and the scan that holds it."""
     for node in program.nodes:
         if node.body is not None:
-            length = node.attrs["length"]
-            assert isinstance(length, int)
+            length = node.number("length")
             yield from walk(node.body, times * length, node.outputs[0])
         else:
             yield program, node, times, scope

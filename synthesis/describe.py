@@ -201,8 +201,7 @@ def _sizes(pair: Pair, dp: str | None) -> tuple[tuple[int, ...], tuple[int, ...]
     if pair.one.op == "slice":
         if ".split(" not in pair.one.source.text:
             return None
-        dim = pair.one.attrs["dim"]
-        assert isinstance(dim, int)
+        dim = pair.one.number("dim")
         whole, local = _without_dp(pair.result.dims[dim], dp)
         return ((whole,), (local,)) if whole != local else None
     rows = [_without_dp(d, dp) for d in pair.result.dims]

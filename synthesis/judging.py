@@ -124,16 +124,12 @@ def candidates(judge: Judge, count: int = 5) -> tuple[Considered, ...]:
             Considered(
                 refusal.origin,
                 refusal.point,
-                judged(refusal),
+                Judgement(refusal.kind, refusal.reason),
                 why=f"{WORDS[refusal.kind]}: {refusal.reason}",
                 differs=differences(found.best.point, refusal.point),
             )
         )
     return tuple(rows)
-
-
-def judged(refusal: Refusal) -> Judgement:
-    return Judgement(refusal.kind, refusal.reason)
 
 
 def _row(judge: Judge, candidate: Candidate) -> Considered:

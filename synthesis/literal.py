@@ -139,17 +139,14 @@ class _Scope:
             self._local(node)
         else:
             inputs = [self.whole(v) for v in node.inputs]
-            self.builder.add_node(
-                node.op, inputs, node.attrs, outputs=node.outputs, source=node.source
-            )
+            self.builder.append(replace(node, inputs=tuple(inputs)))
 
     def _ours(self, node: Node) -> bool:
         """A node of the module, or a view of its weight."""
         return node.source.module == self.setting.module.path
 
     def _scan(self, node: Node) -> None:
-        body = node.body
-        assert body is not None
+        body = node.block
         names = {
             item.name: self.origin[v]
             for item, v in zip(body.inputs, node.inputs, strict=True)
@@ -157,13 +154,11 @@ class _Scope:
         }
         written = self.setting.written(body, names)
         stacked = scan_parts(node.attrs, len(node.inputs))[1]
-        inputs = [
+        inputs = tuple(
             v if at in range(stacked.start, stacked.stop) or v in self.origin else self.whole(v)
             for at, v in enumerate(node.inputs)
-        ]
-        self.builder.add_node(
-            "scan", inputs, node.attrs, outputs=node.outputs, source=node.source, body=written
         )
+        self.builder.append(replace(node, inputs=inputs, body=written))
 
     def whole(self, name: str) -> str:
         """A value as the rest of the program reads it: gathered where it is split."""
@@ -212,13 +207,8 @@ class _Scope:
             attrs = next(localize(node, layouts, Reading(whole_shape)), attrs)
         elif node.op == "mul_scalar" and node.inputs[0] in self.summed:
             attrs["value"] = cast("int | Fraction", attrs["value"]) * self.setting.size
-        made = self.builder.add_node(
-            node.op,
-            [name for name, _ in entered],
-            attrs,
-            outputs=node.outputs,
-            source=node.source,
-        )
+        inputs = tuple(name for name, _ in entered)
+        made = self.builder.append(replace(node, inputs=inputs, attrs=attrs))
         for name in made:
             self.local[name] = self._read(node, layouts, name)
         if node.op == "sum" and layouts and layouts[0].sharded:

@@ -1,19 +1,17 @@
 """From a model to a plan: searches, and writes the winner down as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.assign import PlanError, Point
-from synthesis.constraints import WishError, Wishes, show_bytes
-from synthesis.cost import Estimate, Use, estimate, prices
-from synthesis.describe import KINDS, describe
+from synthesis.assign import PlanError as PlanError, Point
+from synthesis.constraints import WishError as WishError, Wishes as Wishes, show_bytes
+from synthesis.cost import Estimate, Use as Use, estimate, prices
+from synthesis.describe import KINDS, describe as describe
 from synthesis.emit.styles import supported
 from synthesis.lower import Lowered
 from synthesis.plan import Plan
 from synthesis.roles import Module
-from synthesis.scoring import Asked
+from synthesis.scoring import Asked as Asked
 from synthesis.search import Found, Search, search
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
@@ -104,15 +102,3 @@ def _base(module: Module) -> str:
     if module.use == "linear":
         return "Conv1D" if module.out_dim == 1 else "Linear"
     return "Embedding" if module.use == "embedding" else module.kind
-
-
-__all__ = [
-    "Asked",
-    "PlanError",
-    "Synthesis",
-    "Use",
-    "WishError",
-    "Wishes",
-    "describe",
-    "synthesize",
-]

@@ -45,8 +45,7 @@ def _merge(program: Program, given: Mapping[str, str]) -> tuple[Program, Names]:
 
 def _merge_scan(node: Node, inputs: tuple[str, ...], names: Names) -> Node:
     """One scan with equal operands merged in its body; equal results are added to `names`."""
-    body = node.body
-    assert body is not None
+    body = node.block
     carry, *others = scan_parts(node.attrs, len(inputs))
     same: Names = {}
     for part in others:
@@ -81,8 +80,7 @@ def _prune(program: Program, needed: frozenset[str]) -> Program:
 
 
 def _prune_scan(node: Node, wanted: set[str]) -> Node:
-    body = node.body
-    assert body is not None
+    body = node.block
     carry, stacked, _ = scan_parts(node.attrs, len(node.inputs))
     carries = carry.stop
     returned: list[tuple[str, Output]] = [

@@ -42,8 +42,7 @@ def _bias_heads(program: Program, node: Node, readers: dict[str, list[Node]]) ->
             return 0
         if moved.op == "permute":
             last = len(program.types[value].shape) - 1
-            dims = moved.attrs["dims"]
-            assert isinstance(dims, tuple)
+            dims = moved.numbers("dims")
             return columns if dims[-1] != last and dims.index(last) == len(dims) - 3 else 0
         value = moved.outputs[0]
     return 0
@@ -105,8 +104,7 @@ def _visit(
             continue
         if node.op == "permute" and node.inputs[0] in origin:
             name, dims = origin[node.inputs[0]]
-            order = node.attrs["dims"]
-            assert isinstance(order, tuple)
+            order = node.numbers("dims")
             origin[node.outputs[0]] = (name, tuple(dims[int(d)] for d in order))
         elif (node.op == "cast" or _deep(program, node)) and node.inputs[0] in origin:
             origin[node.outputs[0]] = origin[node.inputs[0]]
@@ -207,8 +205,7 @@ def _selected(program: Program, node: Node, readers: dict[str, list[Node]]) -> i
         moved = next((u for u in users if u.op == "permute"), None)
         if moved is None:
             return None
-        dims_moved = moved.attrs["dims"]
-        assert isinstance(dims_moved, tuple)
+        dims_moved = moved.numbers("dims")
         order = tuple(order[int(d)] for d in dims_moved)
         value = moved.outputs[0]
     return None

@@ -33,12 +33,13 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Mesh, Program
-from verifier.kernel.program.types import TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
-from verifier.provers.scalars import Decision, Equal, Undecided
-from verifier.provers.scalars import decide as compare
+from verifier.provers.scalars.answers import Decision, Equal, Undecided
 from verifier.provers.scalars.cases import cases
+from verifier.provers.scalars.deciding import decide as compare
 from verifier.refute.compare import run_both
 from verifier.refute.scatter import piece
 from verifier.refute.search import refute

@@ -20,7 +20,7 @@ from verifier.terms import Ref
 from verifier.text.digest import digest
 
 if TYPE_CHECKING:
-    from verifier.provers.relate import Fact, Related
+    from verifier.provers.relate.facts import Fact, Related
     from verifier.provers.sequential import Sequential
 
 

@@ -13,15 +13,18 @@ from verifier.explain import place
 from verifier.kernel.contract import Contract
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, initial, relate, relate_peeled, satisfied
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.peeling import relate_peeled
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference
 from verifier.refute.search import refute
 from verifier.verdict import Proof, Unknown
 
 if TYPE_CHECKING:
-    from verifier.provers.scalars import Undecided
-    from verifier.refute.scale_down import SmallDifference
+    from verifier.provers.scalars.answers import Undecided
+    from verifier.refute.scale_down.refuting import SmallDifference
 
 Compared = Callable[[bool], "Proof | Unknown | Undecided"]
 """What comes of comparing all elements, large constants taken for masks or not."""
@@ -62,7 +65,7 @@ class Unrelated:
 def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Difference | str:
     """Every element of every output as an expression of the inputs, at the extents at hand; what is
     not shown to be equal is run on numbers."""
-    from verifier.provers.scalars import Undecided
+    from verifier.provers.scalars.answers import Undecided
 
     p, why = given.problem, ""
     if p.contract.balanced:
@@ -81,8 +84,9 @@ def decide_small(given: Unrelated, compared: Compared) -> Proof | Unknown | Diff
 
 def refute_large(given: Unrelated) -> Difference | str:
     """The programs at small extents, run on numbers."""
-    from verifier.refute.scale_down import Declined, refute_resized
+    from verifier.refute.scale_down.refuting import refute_resized
     from verifier.refute.scale_down.substitution import proved_otherwise, shows_too
+    from verifier.refute.scale_down.system import Declined
 
     p = given.problem
     other = proved_otherwise(p.sequential, p.distributed, p.contract, given.holds)
@@ -118,7 +122,7 @@ def as_witnessed(found: SmallDifference) -> Difference:
 
 def smallest(problem: Problem, found: Difference) -> str:
     """The difference where it shows on the smallest mesh and at the smallest extents, in words."""
-    from verifier.refute.scale_down import shrink
+    from verifier.refute.scale_down.refuting import shrink
 
     small = shrink(problem, found)
     if small is None:

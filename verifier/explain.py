@@ -7,7 +7,7 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import regions
-from verifier.provers.relate import Break, Fact, Related, describe
+from verifier.provers.relate.facts import Break, Fact, Related, describe
 from verifier.provers.sequential import Sequential
 from verifier.verdict import Location, Relation
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verifier.kernel.program.types import NOWHERE, Source
-from verifier.proof import Proof, Relation
+from verifier.proof import Proof as Proof, Relation as Relation
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,3 @@ class Unknown:
 
 
 Verdict = Proof | Counterexample | Unknown
-
-__all__ = [
-    "Counterexample",
-    "Location",
-    "Proof",
-    "Relation",
-    "Trace",
-    "Unknown",
-    "Verdict",
-    "Witness",
-]

@@ -12,21 +12,16 @@ from verifier.analysis.garbage import no_collection
 from verifier.certify import certificate
 from verifier.checker import Prepared, Rejected, prepare, prove, prove_by_elements
 from verifier.escalate import Unrelated, decide_small, refute_large
-from verifier.explain import locate
-from verifier.explain import relations as every_relation
+from verifier.explain import locate, relations as every_relation
 from verifier.kernel.contract import check, output_key
 from verifier.kernel.peeling import Peel
 from verifier.kernel.program.program import Program
 from verifier.order.legality import illegal, ordered
 from verifier.problem import Problem
-from verifier.provers.relate import (
-    Fact,
-    Related,
-    Rules,
-    equal_otherwise,
-    relate_peeled,
-    satisfied,
-)
+from verifier.provers.relate.facts import Fact, Related
+from verifier.provers.relate.goal import equal_otherwise, satisfied
+from verifier.provers.relate.peeling import relate_peeled
+from verifier.provers.relate.rules import Rules
 from verifier.provers.scalars.answers import Equal, Undecided
 from verifier.provers.sequential import Sequential
 from verifier.refute.compare import Difference

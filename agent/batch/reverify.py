@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from agent import outdir
-from agent import reverify as recheck
+from agent import outdir, reverify as recheck
 from agent.batch.folder import KIND
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run

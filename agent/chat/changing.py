@@ -100,8 +100,7 @@ def _root(session: Session) -> Path:
 def _plan_directory(session: Session) -> tuple[Path, Path, str]:
     """An out-directory of the plan, proved, checked and tried on local processes, the root of its
     paths, and what it rests on."""
-    from agent import outdir
-    from agent import reverify as recheck
+    from agent import outdir, reverify as recheck
 
     session.desk.patch()
     planned, settings = session.state.planned, session.state.settings

@@ -6,7 +6,7 @@ import numpy as np
 
 from agent import verdicts
 from agent.chat.workspace import Pair
-from verifier.domains import Floats
+from verifier.domains.floats import Floats
 from verifier.kernel.contract import output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.program import Node

@@ -18,8 +18,16 @@ from agent.errors import InputError
 from agent.options import read_mesh
 from agent.run import Outcome, Run
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks import RanksCaptured, RanksRequest, capture_ranks, read_lines
-from synthesis.frontends.torch.ranks.request import EVAL, INFERENCE, MODES, SAID, TRAIN
+from synthesis.frontends.torch.ranks.request import (
+    EVAL,
+    INFERENCE,
+    MODES,
+    SAID,
+    TRAIN,
+    RanksRequest,
+)
+from synthesis.frontends.torch.ranks.result import RanksCaptured, capture_ranks
+from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec, read_config
 from verifier.kernel.program.types import Mesh
 from verifier.text.parser import to_text

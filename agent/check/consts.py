@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from agent.errors import InputError
-from synthesis.frontends.torch.ranks import RanksCaptured
+from synthesis.frontends.torch.ranks.result import RanksCaptured
 
 
 def same_tables(captured: RanksCaptured) -> Mapping[str, str]:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.errors import InputError
-from synthesis.frontends.torch.ranks import LayoutLine, RanksCaptured, layout_for
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.result import RanksCaptured
+from synthesis.frontends.torch.ranks.stated import LayoutLine, layout_for
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements

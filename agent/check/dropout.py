@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from agent.check.contract import Statements, splits
 from agent.errors import InputError
-from synthesis.frontends.torch.ranks import RanksCaptured, layout_for
+from synthesis.frontends.torch.ranks.result import RanksCaptured
+from synthesis.frontends.torch.ranks.stated import layout_for
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.types import Mesh, Source
 from verifier.verdict import Location, Unknown

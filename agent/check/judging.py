@@ -11,14 +11,14 @@ from agent.errors import InputError
 from agent.loop.sources import node_of
 from agent.repairing import told
 from synthesis.frontends.rank_programs import Ingested, judged, read_ranks
-from synthesis.frontends.torch.ranks import RanksCaptured, in_time
+from synthesis.frontends.torch.ranks import in_time
 from synthesis.frontends.torch.ranks.bounds import outside
 from synthesis.frontends.torch.ranks.buckets import one_by_one
 from synthesis.frontends.torch.ranks.join import gathers_by_dim
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
-from synthesis.repair import Edit
-from verifier.checker import Rejected
-from verifier.checker import check as replay
+from synthesis.frontends.torch.ranks.result import RanksCaptured
+from synthesis.repair.edits import Edit
+from verifier.checker import Rejected, check as replay
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import MalformedError

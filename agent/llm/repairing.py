@@ -14,7 +14,7 @@ from agent.llm.hygiene import clean, one_line
 from agent.llm.replies import Repair, ReplyError, read, schema
 from agent.llm.source import bare, boundary, excerpt
 from prompts import render
-from synthesis.repair import KINDS, Edit, apply
+from synthesis.repair.edits import KINDS, Edit, apply
 from verifier.kernel.contract import output_key
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.attrs import KINDS as ATTRS

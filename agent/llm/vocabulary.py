@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import cast
 
-from synthesis.repair import KINDS
+from synthesis.repair.edits import KINDS
 from verifier.kernel.ops import REQUIRED, Op
 from verifier.ops import REGISTRY, facets
 

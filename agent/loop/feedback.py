@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from agent.verdicts import located, message
-from synthesis.repair import KINDS, Edit
+from synthesis.repair.edits import KINDS, Edit
 from verifier.text.printing import show_attr
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict
 

@@ -18,8 +18,8 @@ from agent.loop.feedback import Level, told
 from agent.loop.memory import Memory
 from agent.loop.question import Candidate, Question
 from agent.verdicts import word
-from synthesis import repair as enumerated
-from synthesis.repair import Edit
+from synthesis.repair import search as enumerated
+from synthesis.repair.edits import Edit
 from synthesis.repair.search import Clock, Repaired, Tally
 from verifier.kernel.program.errors import IRError
 

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from synthesis.repair import Edit, apply, contract_values, keeps
 from synthesis.repair.diagnosis import verify
-from synthesis.repair.edits import without_dead
+from synthesis.repair.edits import Edit, apply, without_dead
+from synthesis.repair.frame import contract_values, keeps
 from synthesis.repair.prefix import NOTHING, Held, Prefixes
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, ContractError

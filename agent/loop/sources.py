@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from synthesis.repair import Edit
+from synthesis.repair.edits import Edit
 from verifier.kernel.contract import output_key
 from verifier.kernel.program.program import Node, Program
 from verifier.kernel.program.types import Attr, Source

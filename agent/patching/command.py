@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from agent import events
-from agent import reverify as recheck
+from agent import events, reverify as recheck
 from agent.errors import Exit, InputError
 from agent.patching import tree
 from agent.patching.facts import Applied, Preview

@@ -7,8 +7,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from agent.report import facts
-from agent.report import text as write
+from agent.report import facts, text as write
 from agent.report.model import ModuleRow, Parameter, Report
 
 MOST_BYTES = 60_000

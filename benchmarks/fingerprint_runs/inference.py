@@ -22,8 +22,7 @@ from synthesis.guard.fingerprint.collectives import (
 )
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.exact import ordered_sum, sum_canary
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import MASK, key as make_key
 from synthesis.guard.fingerprint.movement import colors, fingerprint
 from synthesis.guard.fingerprint.outcome import Verdict, combined
 from synthesis.guard.fingerprint.partition import GAY_SEED, DistributedContext, TensorPartition

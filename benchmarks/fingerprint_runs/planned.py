@@ -13,8 +13,7 @@ from benchmarks.fingerprint_runs.inference import Run, added, checked_faults, no
 from benchmarks.fingerprint_runs.machine import Machine, Simulated, start
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.exact import one_nan
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import MASK, key as make_key
 from synthesis.guard.fingerprint.movement import fingerprint
 from synthesis.guard.fingerprint.outcome import Verdict
 from synthesis.guard.fingerprint.partition import GAY_SEED

@@ -24,7 +24,9 @@ from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 from verifier.smt.answers import Answers
 from verifier.verdict import Counterexample, Proof, Unknown

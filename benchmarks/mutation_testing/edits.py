@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count as counted
-from itertools import islice
+from itertools import count as counted, islice
 
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError

@@ -15,8 +15,7 @@ from agent.errors import LimitError
 from agent.options import read_mesh
 from agent.run import Run, interruptible
 from agent.translate import as_ours
-from synthesis import hardware
-from synthesis import plan as plans
+from synthesis import hardware, plan as plans
 from synthesis.emit import EmitError, Patch, emit
 from synthesis.emit.patch import apply_diff, write_old
 from synthesis.frontends.torch.request import CaptureRequest

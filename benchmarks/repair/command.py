@@ -13,8 +13,7 @@ from agent import events
 from agent.errors import Exit, InputError
 from agent.loop import Level, Settings
 from agent.repairing import asking
-from agent.run import Outcome as Ended
-from agent.run import Run
+from agent.run import Outcome as Ended, Run
 from benchmarks.machine import described
 from benchmarks.repair.outcome import Outcome, keep, kept, repaired, summary, tactics
 from benchmarks.repair.programs import PARTS, size, wrong

@@ -24,7 +24,7 @@ from shardproof.compat.verdicts import (
     timed,
 )
 from verifier.kernel.layout import Layout
-from verifier.kernel.program import IRError
+from verifier.kernel.program.errors import IRError
 from verifier.verdict import Proof
 
 Expected = Mapping[str, ShardingSpec | Sequence[Placement]]

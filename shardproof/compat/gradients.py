@@ -21,9 +21,9 @@ from synthesis.autodiff import grad
 from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import lookup
-from verifier.kernel.program import Builder, IRError
-from verifier.kernel.program.program import Output
-from verifier.kernel.program.program import Program as CoreProgram
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Output, Program as CoreProgram
 from verifier.kernel.program.types import Attr
 from verifier.verdict import Proof
 

@@ -20,15 +20,17 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused
-from verifier.kernel.program import Builder, IRError, TensorType
-from verifier.kernel.program import Program as CoreProgram
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Node, Output
+from verifier.kernel.program.program import Node, Output, Program as CoreProgram
 from verifier.kernel.program.residency import region_of
-from verifier.kernel.program.types import Source
+from verifier.kernel.program.types import Source, TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where, common, ranks_where
 from verifier.kernel.rank_sets import Regions
-from verifier.provers.relate import Break, Fact, Related, Rules, describe, relate
+from verifier.provers.relate.facts import Break, Fact, Related, describe
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import Sequential, as_terms
 from verifier.terms import Ref
 

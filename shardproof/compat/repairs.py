@@ -13,7 +13,7 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.tensor import TensorState
 from shardproof.compat.verdicts import VerifyResult, ask, inputs_of, layout_asked, mesh_of
 from verifier.kernel.layout import bound
-from verifier.kernel.program import IRError
+from verifier.kernel.program.errors import IRError
 from verifier.verdict import Proof
 
 

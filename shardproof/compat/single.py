@@ -12,7 +12,9 @@ from shardproof.compat.program import IROp, Program
 from shardproof.compat.sharding import Partial, Replicate, ShardingSpec
 from shardproof.compat.tensor import FLOAT_NAMES, TensorState
 from verifier.kernel.inline import inline
-from verifier.kernel.program import Builder, IRError, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import TensorType
 
 
 @dataclass

@@ -16,13 +16,12 @@ from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import Contract, ContractError
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import split_leading
-from verifier.kernel.program import IRError
+from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import members
-from verifier.kernel.program.program import Output
-from verifier.kernel.program.program import Program as CoreProgram
+from verifier.kernel.program.program import Output, Program as CoreProgram
 from verifier.kernel.rank_sets import regions
 from verifier.problem import Problem
-from verifier.provers.relate import describe
+from verifier.provers.relate.facts import describe
 from verifier.text.wellformed import well_formed
 from verifier.verdict import Counterexample, Location, Proof, Unknown, Verdict, Witness
 

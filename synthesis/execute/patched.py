@@ -46,9 +46,8 @@ from synthesis.frontends.torch.ranks.lowering import lower_rank
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.placing import Placing
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
-from synthesis.frontends.torch.ranks.tables import pieces, renamed
-from synthesis.frontends.torch.ranks.tracing import Order as Trace
-from synthesis.frontends.torch.ranks.tracing import cotangents, follow, known_groups
+from synthesis.frontends.torch.ranks.tables import pieces
+from synthesis.frontends.torch.ranks.tracing import Order as Trace, cotangents, follow, known_groups
 from synthesis.frontends.torch.rolling.match import entry_of
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program
@@ -253,7 +252,7 @@ def _marked(program: Program, backward: frozenset[str]) -> Program:
     """The program with values of the backward named as such: what comes after the first is one."""
     known = next((i for i, n in enumerate(program.nodes) if set(n.outputs) & backward), None)
     nodes = program.nodes[known:] if known is not None else ()
-    return renamed(program, {v: f"{BACKWARD}{v}" for n in nodes for v in n.outputs})
+    return program.renamed({v: f"{BACKWARD}{v}" for n in nodes for v in n.outputs})
 
 
 def _depth(order: Order) -> depths.Depth | None:

@@ -176,9 +176,7 @@ def _asked(program: Program, sequential: Program, plan: Plan) -> Program:
             names[item.name] = b.add("mul_scalar", item.name, value=Fraction(plan.dp_size))
     for node in program.nodes:
         inputs = tuple(names.get(v, v) for v in node.inputs)
-        b.add_node(
-            node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=node.body
-        )
+        b.append(replace(node, inputs=inputs))
     for out in program.outputs:
         if (out.role, out.path) in asked:
             value = names.get(out.value, out.value)

@@ -3,8 +3,6 @@
 Members of the call send what they kept of it; every rank reads all answers and says the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -258,12 +256,8 @@ def _sum(s: Suspect, found: Mapping[int, Answer]) -> Verdict:
     bad: list[tuple[Answer, int, np.ndarray[Any, Any]]] = []
     offset = 0
     for part, first in enumerate(order[0].tensors["terms"]):
-        terms = [a.tensors["terms"][part] for a in order]
         for a in held:
-            mine = terms
-            if s.op == "reduce_scatter":
-                mine = [t.reshape(len(order), -1)[a.data["me"]] for t in terms]
-            wrong = _wrong_elements(mine, a.tensors["sums"][part], how)
+            wrong = _wrong_elements(_terms(s, order, a, part), a.tensors["sums"][part], how)
             if len(wrong):
                 bad.append((a, part, wrong + offset))
         offset += first.numel()
@@ -311,12 +305,17 @@ def _replicas(s: Suspect, held: list[Answer]) -> Verdict:
     )  # fmt: skip
 
 
-def _shares(s: Suspect, order: list[Answer], a: Answer, part: int) -> np.ndarray[Any, Any]:
-    """What each member gave to the sum that rank `a` holds [members, elements]."""
+def _terms(s: Suspect, order: list[Answer], a: Answer, part: int) -> list[torch.Tensor]:
+    """What each member gave to the sum that rank `a` holds."""
     terms = [b.tensors["terms"][part] for b in order]
     if s.op == "reduce_scatter":
         terms = [t.reshape(len(order), -1)[a.data["me"]] for t in terms]
-    return np.stack([_floats(t) for t in terms])
+    return terms
+
+
+def _shares(s: Suspect, order: list[Answer], a: Answer, part: int) -> np.ndarray[Any, Any]:
+    """The same as numbers [members, elements]."""
+    return np.stack([_floats(t) for t in _terms(s, order, a, part)])
 
 
 def _room(x: np.ndarray[Any, Any], y: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -1,8 +1,6 @@
 """T3 on a real group: sums in the order of the ranks by moves that are hashed, and the backend's
 own sum on inputs that leave it nothing to round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

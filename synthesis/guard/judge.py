@@ -3,8 +3,6 @@
 Every rank gets the reports of all ranks and judges them alike, so all come to one verdict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Sees every c10d call of this process, counts it, and looks at those that are drawn."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

@@ -5,7 +5,3 @@ scores (FlashAttention, arXiv 2205.14135), experts are one grouped product that 
 elementwise ops and reductions between products are one chain, and a value that a chain of backward
 can compute from kept ones is not kept.
 """
-
-from synthesis.kernels.found import Kernels, Product, kernels
-
-__all__ = ["Kernels", "Product", "kernels"]

@@ -54,8 +54,7 @@ def scopes(program: Program, name: str = "", times: int = 1) -> Iterator[Scope]:
     yield Scope(name, program, times, program.producers())
     for node in program.nodes:
         if node.body is not None:
-            length = node.attrs["length"]
-            assert isinstance(length, int)
+            length = node.number("length")
             yield from scopes(node.body, node.outputs[0], times * length)
 
 

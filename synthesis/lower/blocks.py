@@ -110,7 +110,7 @@ def _balance(state: State, node: Node, made: Value) -> None:
     """Take a local count of labels for its share of the whole, as FSDP does."""
     choices, name = state.setting.choices, node.outputs[0]
     dp = choices.dp
-    if dp and choices.local_mean and name in state.counts and made.layout.fold(dp) == "sum":
+    if dp and name in state.counts and made.layout.fold(dp) == "sum":
         rest = (p for p in made.layout.partial if p[0] != dp)
         share = made.factor / state.setting.mesh[dp]
         state.values[name].insert(0, Value(made.name, made.layout.with_partial(rest), share))
@@ -119,8 +119,7 @@ def _balance(state: State, node: Node, made: Value) -> None:
 
 def _scan(state: State, node: Node) -> None:
     parts = scan_parts(node.attrs, len(node.inputs))
-    carried, length = node.inputs[parts[0]], node.attrs["length"]
-    assert isinstance(length, int)
+    carried, length = node.inputs[parts[0]], node.number("length")
     entries = [_entry(state, node, k) for k in range(len(node.inputs))]
     xs = [
         _stacked(state, v, length, entry)
@@ -146,10 +145,8 @@ def _scan(state: State, node: Node) -> None:
         ]
     else:
         raise LoweringError(node, "the layouts of the carries do not settle")
-    names = [v.name for v in (*starts, *xs, *consts)]
-    outputs = state.builder.add_node(
-        "scan", names, node.attrs, outputs=node.outputs, source=node.source, body=body.program
-    )
+    names = tuple(v.name for v in (*starts, *xs, *consts))
+    outputs = state.builder.append(replace(node, inputs=names, body=body.program))
     for k, (name, value) in enumerate(zip(outputs, body.results, strict=True)):
         layout = value.layout
         if k >= len(carried):
@@ -194,8 +191,7 @@ def _body(
     xs: Sequence[Value],
     consts: Sequence[Value],
 ) -> Body:
-    body = node.body
-    assert body is not None
+    body = node.block
     inner = scope_state(state.setting, body, node.outputs[0])
     inner.gradients = sources(
         body,

@@ -10,16 +10,14 @@ from verifier.kernel.layout import Layout, whole
 from verifier.kernel.ops import Refused, lookup
 from verifier.kernel.placements import split_leading
 from verifier.kernel.program.program import Node
-from verifier.provers.placement import Operands, Placed
-from verifier.provers.placement import place as placements
+from verifier.provers.placement import Operands, Placed, place as placements
 
 
 def reading(state: State, node: Node, result: Layout | None = None) -> Reading:
     """What the local counterpart of a node has to mean."""
     rows: Layout | None = None
     if node.op in ("index_add", "put_along"):
-        size = node.attrs["size"]
-        assert isinstance(size, int)
+        size = node.number("size")
         rows = state.setting.rows.get((node.op, size))
     return Reading(state.program.types[node.outputs[0]].shape, result, rows)
 
@@ -29,8 +27,7 @@ def readings(state: State, node: Node) -> list[Reading]:
     tp = state.setting.choices.tp
     if node.op not in ("index_add", "put_along") or not tp:
         return [reading(state, node)]
-    size = node.attrs["size"]
-    assert isinstance(size, int)
+    size = node.number("size")
     shape = state.program.types[node.outputs[0]].shape
     rows = split_leading(whole(size), state.setting.mesh[tp], tp)
     return [Reading(shape), *([Reading(shape, None, Layout((rows,)))] if rows else [])]

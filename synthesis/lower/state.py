@@ -50,8 +50,6 @@ class Choices:
     """Layout of the residual stream on tp: `R` or `S(1)`."""
     tp: str | None = None
     dp: str | None = None
-    local_mean: bool = True
-    """Data parallel ranks divide by their own count of labels and average, as FSDP does."""
     leaves: frozenset[str] = frozenset()
     """Modules that own parameters: a sum pending in one is taken before its result leaves."""
     whole: frozenset[str] = frozenset()

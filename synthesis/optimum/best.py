@@ -1,7 +1,5 @@
 """The cheapest placement of a program within a space, with a bound on all of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,8 +9,7 @@ from synthesis.optimum.linear import bound, solve, within
 from synthesis.optimum.space import PICO, Restriction, Space, SpaceError
 from synthesis.roles import Module
 from synthesis.scoring import Search
-from verifier.kernel.layout import Layout
-from verifier.kernel.layout import bound as bound_dims
+from verifier.kernel.layout import Layout, bound as bound_dims
 
 SECONDS = 20.0
 """Of the processor, for a search for a whole solution."""

@@ -1,7 +1,5 @@
 """Integer programs over choices, solved by HiGHS, and bounds on them that trust no solver."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -19,8 +19,7 @@ from synthesis.localize import LAZY, VIEWS, regroup_whole, source_layout
 from synthesis.lower import Choices, Placed
 from synthesis.lower.availability import RESHAPING
 from synthesis.lower.emission import place, readings
-from synthesis.lower.layouts import beside, without
-from synthesis.lower.layouts import split as split_over
+from synthesis.lower.layouts import beside, split as split_over, without
 from synthesis.lower.state import Setting, State, scope_state
 from synthesis.optimum.linear import Linear
 from synthesis.redistribute import path, volumes
@@ -46,8 +45,7 @@ class SpaceError(Exception):
 def _seam(node: Node, layout: Layout) -> tuple[object, ...]:
     """What the layouts of all operands of a concat have in common, whatever their extents along its
     dim: no rule joins others."""
-    at = node.attrs["dim"]
-    assert isinstance(at, int)
+    at = node.number("dim")
     along = layout.dims[at]
     return *layout.dims[:at], along if bound(along) else None, *layout.dims[at + 1 :]
 
@@ -116,7 +114,10 @@ class Space:
             v
             for n in state.program.nodes
             if n.body is not None
-            for v in (*n.inputs[scan_parts(n.attrs, len(n.inputs))[1]], *n.outputs[_carries(n) :])
+            for v in (
+                *n.inputs[scan_parts(n.attrs, len(n.inputs))[1]],
+                *n.outputs[n.number("carry") :],
+            )
         }
         self._build()
 
@@ -267,12 +268,6 @@ class Space:
         return Placed(nodes, inputs)
 
 
-def _carries(node: Node) -> int:
-    count = node.attrs["carry"]
-    assert isinstance(count, int)
-    return count
-
-
 class _Scope:
     """The program or a body: what its values are made in, and what they are moved to."""
 
@@ -419,8 +414,7 @@ class _Scope:
             if node.op == "reshape":
                 made = regroup_whole(inner, shape)
             elif node.op == "permute":
-                dims = node.attrs["dims"]
-                assert isinstance(dims, tuple)
+                dims = node.numbers("dims")
                 made = Layout(tuple(inner.dims[int(d)] for d in dims), inner.partial)
             else:
                 extra = len(shape) - len(inner.dims)
@@ -541,8 +535,7 @@ class _Scope:
     def _scan(self, node: Node, body: Program) -> None:
         space, linear = self.space, self.space.linear
         carried, stacked, _ = scan_parts(node.attrs, len(node.inputs))
-        length = node.attrs["length"]
-        assert isinstance(length, int)
+        length = node.number("length")
         inner = _Scope(space, body, self.times * length, node.outputs[0])
         for k, (item, name) in enumerate(zip(body.inputs, node.inputs, strict=True)):
             is_stacked = stacked.start <= k < stacked.stop

@@ -1,7 +1,5 @@
 """Seconds of one layer and of the head for one micro-batch: kernels as they are fused."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from synthesis.price.constants import Machine

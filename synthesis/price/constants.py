@@ -1,7 +1,5 @@
 """Constants of the price that are fitted to measurements, and the machines they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Machines by name: shipped ones, those that a table describes in words, and what runs on them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Bytes of the fullest rank, by kind."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 from synthesis.price.compute import HALF, fused, sequence_ranks

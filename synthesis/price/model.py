@@ -1,7 +1,5 @@
 """Shapes of transformers, and how many parameters each part has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

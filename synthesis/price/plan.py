@@ -1,7 +1,5 @@
 """Parallel training configurations: degrees, schedule, sharding, what is kept and what is not."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Entries of JSON tables as numbers and words, with errors that name them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

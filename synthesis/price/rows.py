@@ -1,7 +1,5 @@
 """Rows of JSON that describe a model, hardware and a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import cast
 

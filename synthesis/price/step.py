@@ -1,7 +1,5 @@
 """One optimizer step: stages, bubble, exchange of gradients, optimizer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from synthesis.price.compute import HALF, Pass, head, layer, left
@@ -156,11 +154,6 @@ def _stall(machine: Machine, plan: Plan) -> float:
     return 0.0
 
 
-def _groups(plan: Plan) -> Group:
-    """Ranks that hold the same parameters but for what ZeRO splits."""
-    return Group(plan.dp * plan.cp, plan.tp)
-
-
 def _gradients(machine: Machine, model: Model, plan: Plan, slot: float) -> tuple[float, float]:
     """Seconds of the exchange of gradients and parameters once a step: exposed, hidden.
 
@@ -172,7 +165,7 @@ def _gradients(machine: Machine, model: Model, plan: Plan, slot: float) -> tuple
     c = machine.constants
     shared, routed = stage_parameters(model, plan, last=False)
     pieces = c.buckets * stage_layers(model, plan)
-    whole = _groups(plan)
+    whole = Group(plan.dp * plan.cp, plan.tp)
     apart = Group(max(1, plan.dp * plan.cp * plan.tp // plan.ep), plan.ep)
 
     def all_of(size: float, *, gather: bool) -> float:

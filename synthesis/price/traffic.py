@@ -1,7 +1,5 @@
 """Seconds of collectives: by algorithm, by where their ranks are, by the links they share."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

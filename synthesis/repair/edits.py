@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from verifier.kernel.contract import output_key
 from verifier.kernel.ops import infer_types, lookup
 from verifier.kernel.program.errors import IRError
-from verifier.kernel.program.program import IN_ORDER, Node, Output, Program
+from verifier.kernel.program.program import IN_ORDER, Node, Output, Program, unused
 from verifier.kernel.program.types import NOWHERE, Attr
 from verifier.kernel.program.where import EVERYWHERE, Where, show
 
@@ -96,15 +96,6 @@ def _at(program: Program, value: str) -> int:
     raise IRError(f"{program.name}: no node defines %{value}")
 
 
-def fresh(program: Program, hint: str) -> str:
-    """A name that the program does not use, told from `hint`."""
-    name, count = hint, 1
-    while name in program.types:
-        count += 1
-        name = f"{hint}{count}"
-    return name
-
-
 def _redirect(
     program: Program,
     nodes: Sequence[Node],
@@ -136,7 +127,7 @@ def _after(program: Program, edit: Edit) -> Edited:
 
     `operands` are what the op reads, by default the value alone.
     """
-    name = fresh(program, f"{edit.value}_{edit.op}")
+    name = unused(f"{edit.value}_{edit.op}", program.types)
     operands = edit.operands or (edit.value,)
     nodes = list(program.nodes)
     made = {v: i for i, n in enumerate(nodes) for v in n.outputs}
@@ -270,7 +261,7 @@ def _commute(program: Program, edit: Edit) -> Edited:
     `%m = g(a); %n = f(m, b)` becomes `%m' = f(a, b); %n = g(m')`.
     """
     at = _at(program, edit.value)
-    node, name = program.nodes[at], fresh(program, f"{edit.value}_early")
+    node, name = program.nodes[at], unused(f"{edit.value}_early", program.types)
     made = program.producers()
     if len(node.inputs) == 1:
         before = made.get(node.inputs[0])

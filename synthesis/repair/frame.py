@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from verifier.kernel.contract import output_key
-from verifier.kernel.program.program import Node, Output, Program
+from verifier.kernel.program.program import Node, Output, Program, unused
 
 PREFIXES = ("given.", "taken.")
 """How the values are named that the programs of a contract make (`verifier.text.contract`)."""
@@ -143,8 +143,4 @@ def _own_outputs(
 def _unused(name: str, taken: set[str]) -> str:
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)
-    found, count = name, 1
-    while found in taken:
-        count += 1
-        found = f"{name}{count}"
-    return found
+    return unused(name, taken)

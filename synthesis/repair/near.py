@@ -103,7 +103,7 @@ def _values(
         case "dims":
             rank = len(shape)
             chosen = permutations if node.op == "permute" else combinations
-            yield from chosen(range(rank), len(declared_dims(node)))
+            yield from chosen(range(rank), len(node.numbers("dims")))
         case "offset" | "q_offset" | "k_offset":
             yield from offsets(now, program, node)
         case "value" | "scale" | "exponent" | "eps" if isinstance(now, int | Fraction):
@@ -117,12 +117,6 @@ def _values(
             yield from range(3)
         case _:
             return
-
-
-def declared_dims(node: Node) -> tuple[int, ...]:
-    dims = node.attrs["dims"]
-    assert isinstance(dims, tuple)
-    return tuple(int(d) for d in dims)
 
 
 def _pairs(node: Node, declared: dict[str, Attr], shape: tuple[int, ...]) -> Iterator[Edit]:

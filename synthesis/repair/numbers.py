@@ -244,8 +244,7 @@ def first_step(
 ) -> list[dict[str, Array]] | None:
     """What the body of a scan is given in its first step, on every rank; None where unknown."""
     carry, xs, const = scan_parts(node.attrs, len(node.inputs))
-    length = node.attrs["length"]
-    assert isinstance(length, int)
+    length = node.number("length")
     step = length - 1 if node.attrs.get("reverse") else 0
     out: list[dict[str, Array]] = []
     for local in ranks:

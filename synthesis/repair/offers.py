@@ -15,7 +15,10 @@ from verifier.kernel.live import leading_to
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Attr
-from verifier.provers.relate import Fact, Related, Rules, initial, relate, satisfied
+from verifier.provers.relate.facts import Fact, Related
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import Sequential
 
 LIMIT = 60

@@ -13,7 +13,10 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
-from verifier.provers.relate import Related, Rules, initial, relate, satisfied
+from verifier.provers.relate.facts import Related
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import Sequential, as_terms
 from verifier.text.wellformed import shared, well_formed
 

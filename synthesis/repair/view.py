@@ -231,8 +231,8 @@ def root(numbers: Numbers, one: Device, state: State, before: View | None = None
 
 def block(outer: View, node: Node) -> View | None:
     """The view of the body of a scan in its first step, beside the block it most looks like."""
-    assert node.body is not None
-    given = first_step(node, node.body, outer.state.ranks)
+    body = node.block
+    given = first_step(node, body, outer.state.ranks)
     if given is None:
         return None
     theirs = _counterpart(outer, node)
@@ -249,9 +249,9 @@ def block(outer: View, node: Node) -> View | None:
         one = Device(theirs.body, plain, whole, Index(whole, outer.machine.mesh))
         outer.device.blocks[id(theirs)] = one
     machine = outer.machine
-    state = machine.run(node.body, machine.start(node.body, given))
+    state = machine.run(body, machine.start(body, given))
     claims = claims_of(one, state)
-    wrong = {o.value for o in node.body.outputs}
+    wrong = {o.value for o in body.outputs}
     return View((*outer.scope, node.outputs[0]), one, machine, state, claims, wrong)
 
 

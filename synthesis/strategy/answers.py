@@ -3,8 +3,6 @@
 A row that states no degrees takes the fastest that fits of all that have what it does state.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast

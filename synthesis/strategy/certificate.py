@@ -3,8 +3,6 @@
 `synthesis.strategy.check` reads it, and shares no code with what made it but the price.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -2,8 +2,6 @@
 again what was opened, bounds again what was not. It shares the price with the search, and no code.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping

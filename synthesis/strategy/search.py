@@ -4,8 +4,6 @@ A region's bound is what its plans cost at least: nothing computed again, no bub
 gradients; then with the cheapest of these exchanges; then the price of its best plan that fits.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field

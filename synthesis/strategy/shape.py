@@ -1,7 +1,5 @@
 """The shape of a model for its price: from the fields of a config, or from a captured program."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Ranks are placed with tp innermost, then cp, dp and pp; experts lie along consecutive ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

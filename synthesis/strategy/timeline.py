@@ -4,8 +4,6 @@ Slots run in the order of the plan's schedule, each as early as what it needs al
 takes what the price gives it (`synthesis/price/step.py`), whose step is a closed form of the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +11,7 @@ from typing import Any
 from synthesis.price.constants import Machine
 from synthesis.price.model import Model
 from synthesis.price.plan import Plan
-from synthesis.price.step import passes as passes_of
-from synthesis.price.step import price, terms
+from synthesis.price.step import passes as passes_of, price, terms
 from synthesis.schedules import Schedule, generate, in_flight, timeline
 
 GENERATED = {"1f1b": "1f1b", "gpipe": "gpipe", "zb-1p": "zero_bubble",

@@ -1,7 +1,5 @@
 """Plans and prices in plain words."""
 
-from __future__ import annotations
-
 from synthesis.price.plan import Plan
 
 STEP_ERROR, MEMORY_ERROR = 0.35, 0.44

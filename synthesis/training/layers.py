@@ -39,7 +39,7 @@ def layers(program: Program, stages: int) -> Layers:
             used otherwise than by its layers.
     """
     forward = [n for n in _scans(program) if not n.attrs.get("reverse") and _params(program, n)]
-    total = sum(map(_length, forward))
+    total = sum(n.number("length") for n in forward)
     if total < stages:
         raise TrainingError(f"{total} repeated layers cannot be cut into {stages} stages")
     blocks: dict[str, tuple[Run, ...]] = {}
@@ -47,8 +47,8 @@ def layers(program: Program, stages: int) -> Layers:
     made: dict[str, tuple[Run, ...]] = {}
     first = 0
     for node in forward:
-        runs = tuple(_runs(first, _length(node), total, stages))
-        first += _length(node)
+        runs = tuple(_runs(first, node.number("length"), total, stages))
+        first += node.number("length")
         blocks[node.outputs[0]] = runs
         made |= dict.fromkeys(node.outputs, runs)
         for name in _params(program, node):
@@ -59,7 +59,7 @@ def layers(program: Program, stages: int) -> Layers:
             continue
         _, xs, _ = scan_parts(node.attrs, len(node.inputs))
         found = {r for v in node.inputs[xs] if (r := params.get(v) or made.get(v)) is not None}
-        if len(found) > 1 or any(r[-1].stop != _length(node) for r in found):
+        if len(found) > 1 or any(r[-1].stop != node.number("length") for r in found):
             raise TrainingError(f"the block %{node.outputs[0]} reads from blocks that are cut")
         for runs in found:
             blocks[node.outputs[0]] = runs
@@ -86,9 +86,3 @@ def _params(program: Program, node: Node) -> list[str]:
     _, xs, _ = scan_parts(node.attrs, len(node.inputs))
     roles = {i.name: i.role for i in program.inputs}
     return [v for v in node.inputs[xs] if roles.get(v) == "param"]
-
-
-def _length(node: Node) -> int:
-    length = node.attrs["length"]
-    assert isinstance(length, int)
-    return length

@@ -74,10 +74,7 @@ def _apart(program: Program, cut: Layers) -> Program:
     for name, parts in joins.items():
         b.add_node("concat", parts, {"dim": 0}, outputs=[name])
     for node in program.nodes:
-        b.add_node(
-            node.op, node.inputs, node.attrs, outputs=node.outputs, source=node.source,
-            body=node.body, where=node.where, timing=node.timing,
-        )  # fmt: skip
+        b.append(node)
     for out in program.outputs:
         runs = runs_of.get(out.path, ()) if out.role == "grad" else ()
         if not _pieces(runs):
@@ -113,9 +110,7 @@ def _looked_through(program: Program) -> Program:
                 at += extent
             joined[node.outputs[0]] = parts
         if node.op == "slice" and node.attrs.get("dim") == 0 and node.attrs.get("step", 1) == 1:
-            start, stop = node.attrs["start"], node.attrs["stop"]
-            assert isinstance(start, int)
-            assert isinstance(stop, int)
+            start, stop = node.number("start"), node.number("stop")
             found = joined.get(node.inputs[0], {}).get((start, stop))
             if found is not None:
                 names[node.outputs[0]] = found

@@ -12,7 +12,9 @@ from benchmarks.mutation_testing.mutants import RULES, mutations
 from benchmarks.mutation_testing.truth import draw, equal
 from benchmarks.mutation_testing.zoo import bases
 from synthesis.autodiff import grad
-from verifier.kernel.program import Builder, IRError, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import TensorType
 from verifier.refute.evaluate import evaluate
 
 BASES = bases()

@@ -13,9 +13,9 @@ import pytest
 from agent.check import judging
 from agent.check.contract import Statements
 from agent.check.judging import Checked
-from synthesis.frontends.torch.ranks import RanksRequest, read_lines
-from synthesis.frontends.torch.ranks.request import TRAIN
+from synthesis.frontends.torch.ranks.request import TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import Side, load
+from synthesis.frontends.torch.ranks.stated import read_lines
 from synthesis.frontends.torch.request import InputSpec
 from verifier.kernel.program.types import NO_MESH, Mesh
 from verifier.verdict import Counterexample, Proof

@@ -183,7 +183,7 @@ def test_traced_as_it_runs(case, name):
 def traced(asked):
     """The program of the ranks together."""
     from synthesis.frontends.rank_programs import read_ranks
-    from synthesis.frontends.torch.ranks import RanksRequest
+    from synthesis.frontends.torch.ranks.request import RanksRequest
     from synthesis.frontends.torch.ranks.session import save_ranks
 
     out = asked.folder / "traced"

@@ -14,7 +14,7 @@ from agent.check.contract import Statements, placement
 from agent.check.judging import Checked
 from agent.cli import app
 from synthesis.frontends.torch.errors import CaptureError
-from synthesis.frontends.torch.ranks import RanksRequest
+from synthesis.frontends.torch.ranks.request import RanksRequest
 from synthesis.frontends.torch.ranks.result import load
 from synthesis.frontends.torch.ranks.session import save_ranks
 from verifier.kernel.program.types import Mesh

@@ -8,7 +8,9 @@ from fractions import Fraction
 from verifier.kernel.contract import Balanced, Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
 from verifier.problem import Problem
 from verifier.verdict import Proof
 from verifier.verification import verify

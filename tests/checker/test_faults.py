@@ -12,8 +12,7 @@ from benchmarks.verifier_faults.campaign import enlarged, muted
 from benchmarks.verifier_faults.edits import made
 from benchmarks.verifier_faults.programs import problem
 from benchmarks.verifier_faults.rules import FAULTS as RULES
-from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE
-from benchmarks.verifier_faults.structure import Fault as Structural
+from benchmarks.verifier_faults.structure import FAULTS as STRUCTURE, Fault as Structural
 from verifier.checker import Rejected, check
 from verifier.smt.answers import Answers
 from verifier.verdict import Proof, Unknown

@@ -40,7 +40,8 @@ from verifier.order.verify import verify_time
 from verifier.order.violation import Trace
 from verifier.order.witness import pack, witness
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, relate_peeled
+from verifier.provers.relate.peeling import relate_peeled
+from verifier.provers.relate.rules import Rules
 from verifier.text.wellformed import shared, well_formed
 from verifier.verdict import Proof
 from verifier.verification import verify

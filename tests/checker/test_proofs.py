@@ -18,7 +18,7 @@ from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.problem import Problem
-from verifier.provers.scalars import Equal
+from verifier.provers.scalars.answers import Equal
 from verifier.text.parser import parse_text
 from verifier.verdict import Proof, Unknown
 from verifier.verification import verify

@@ -24,8 +24,10 @@ from verifier.checker.certificate import seal
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
 from verifier.kernel.layout import Layout
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import MalformedError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
 from verifier.text.digest import digest
 from verifier.text.jsontext import parse

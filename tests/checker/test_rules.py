@@ -16,7 +16,7 @@ from verifier.checker.step import Step
 from verifier.domains.floats import Floats
 from verifier.kernel.instance import Piece
 from verifier.kernel.layout import Atom, Layout, normal
-from verifier.kernel.program import ShapeError
+from verifier.kernel.program.errors import ShapeError
 from verifier.kernel.program.registry import infer_types
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.ops import REGISTRY

@@ -12,7 +12,8 @@ from agent import events, outdir, stepping
 from agent.errors import Exit
 from agent.reverify import examined
 from agent.run import Run
-from synthesis.frontends.torch import Captured, CaptureRequest, ModelFacts
+from synthesis.frontends.torch.captured import Captured, ModelFacts
+from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import load
 from synthesis.plan import Plan, to_json
 from synthesis.repair.diagnosis import verify

@@ -35,7 +35,8 @@ from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Input, Program
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, relate_peeled
+from verifier.provers.relate.peeling import relate_peeled
+from verifier.provers.relate.rules import Rules
 from verifier.text.jsonio import dumps
 from verifier.verdict import Proof
 

@@ -9,7 +9,8 @@ from fractions import Fraction
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Program
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Affine, Mesh, TensorType
 
 HALF = Fraction(1, 2)

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import verifier.kernel  # noqa: F401  ops declare the forms of functions
 from tests.domains.identities import IDENTITIES, Identity, Scalars

@@ -12,7 +12,7 @@ import pytest
 
 from synthesis.emit import Patch, emit
 from synthesis.emit.patch import patch as make_patch
-from synthesis.execute import ExecuteError, collect_facts, execute
+from synthesis.execute.job import ExecuteError, collect_facts, execute
 from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from synthesis.plan import ModulePlan, Plan
 from verifier.kernel.program.types import Mesh

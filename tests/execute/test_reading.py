@@ -21,7 +21,7 @@ from agent.run import Run
 from synthesis import hardware
 from synthesis.emit import EmitError, Patch, emit
 from synthesis.emit.patch import patch as make_patch
-from synthesis.execute import collect_facts
+from synthesis.execute.job import collect_facts
 from synthesis.execute.reading import OUTSIDE, Reading, added_up, read_patch
 from synthesis.frontends.torch.capture import capture
 from synthesis.frontends.torch.captured import Captured

@@ -18,8 +18,8 @@ from synthesis.guard.fingerprint import (
     collectives,
     movement,
     outcome,
+    verify_exo_inference as infer,
 )
-from synthesis.guard.fingerprint import verify_exo_inference as infer
 from synthesis.guard.fingerprint.exo import ExoVerifier
 from synthesis.guard.fingerprint.outcome import Verdict
 from synthesis.guard.fingerprint.partition import TensorPartition

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmarks.fault_kinds import Fault, FaultInjector
 from benchmarks.fingerprint_runs.inference import verify_distributed_inference

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from synthesis.frontends.torch import Captured, CaptureRequest, Group, InputSpec, members
+from synthesis.frontends.torch.captured import Captured
 from synthesis.frontends.torch.inputs import find_inputs
 from synthesis.frontends.torch.process import Job, run_job, workspace
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec
+from synthesis.frontends.torch.rolling.paths import Group, members
 from synthesis.frontends.torch.session import prepare
 from synthesis.frontends.torch.target import TORCH_DTYPES, find
 from synthesis.frontends.torch.trace import named_outputs

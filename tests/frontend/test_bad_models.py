@@ -12,14 +12,9 @@ from typing import Any
 
 import pytest
 
-from synthesis.frontends.torch import (
-    CaptureError,
-    CaptureRequest,
-    InputSpec,
-    Limits,
-    capture,
-    read_config,
-)
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec, Limits, read_config
 from tests.frontend.conftest import ROOT
 
 pytestmark = pytest.mark.torch
@@ -119,7 +114,11 @@ def test_ctrl_c_ends_the_worker(user_model, tmp_path):
     mark = tmp_path / "pid"
     top = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))"
     target = user_model("while True: time.sleep(1)", top)
-    code = f"from synthesis.frontends.torch import *; capture(CaptureRequest({target!r}))"
+    code = (
+        "from synthesis.frontends.torch.capture import capture\n"
+        "from synthesis.frontends.torch.request import CaptureRequest\n"
+        f"capture(CaptureRequest({target!r}))"
+    )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:

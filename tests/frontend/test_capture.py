@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch import CaptureError, CaptureRequest, InputSpec, capture
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest, InputSpec
 from tests.frontend.conftest import ROOT, SMALL
 from tests.frontend.reference import reference
 from verifier.refute.evaluate import evaluate

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.frontends.torch import CaptureError, CaptureRequest, capture
+from synthesis.frontends.torch.capture import capture
+from synthesis.frontends.torch.errors import CaptureError
+from synthesis.frontends.torch.request import CaptureRequest
 from tests.frontend.test_capture import agrees
 
 pytestmark = pytest.mark.torch

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synthesis.frontends.torch.rolling import Group, NotRolledError, Stretch, members, roll
+from synthesis.frontends.torch.rolling.paths import Group, members
+from synthesis.frontends.torch.rolling.roll import NotRolledError, Stretch, roll
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.types import Source, TensorType
 from verifier.refute.evaluate import evaluate

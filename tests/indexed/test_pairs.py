@@ -7,7 +7,9 @@ import pytest
 
 from tests.indexed.pairs import PAIRS, WRONG, S, Write
 from verifier.domains.floats import Floats
-from verifier.kernel.program import Builder, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import TensorType
 from verifier.provers.canonical import Keys
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from benchmarks.steps.examples import preconditions
 from tests.training.steps import step_of
@@ -18,7 +17,8 @@ from verifier.domains.base import Array, Domain
 from verifier.domains.field import Field
 from verifier.domains.floats import Floats
 from verifier.kernel.inline import inline
-from verifier.kernel.program import IRError, Program
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.refute import dedup as memoized
 from verifier.refute.compare import run_both

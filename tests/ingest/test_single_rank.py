@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from synthesis.frontends.rank_programs import rank_texts, read_ranks, verify_ranks
 from synthesis.frontends.rank_programs.form import header

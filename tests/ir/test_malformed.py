@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from verifier.kernel.program import IRError
+from verifier.kernel.program.errors import IRError
 from verifier.text.files import load
 from verifier.text.jsonio import dumps, loads
 from verifier.text.parser import parse_text, to_text

@@ -9,7 +9,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 
 from tests.ir.strategies import programs
-from verifier.kernel.program import Affine, Builder, Mesh, Program, Source, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Affine, Mesh, Source, TensorType
 from verifier.text.digest import digest
 from verifier.text.files import load
 from verifier.text.jsonio import dumps, loads

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from benchmarks.program_schema import PUBLISHED, published, schema
 from tests.ir.strategies import programs
-from verifier.kernel.program import Program
 from verifier.kernel.program.attrs import KINDS
+from verifier.kernel.program.program import Program
 from verifier.ops import REGISTRY
 from verifier.text.digest import to_json
 

@@ -10,11 +10,13 @@ import pytest
 
 from tests.laws.laws import check, survey
 from tests.laws.samples import Case, cases, forms
-from verifier.domains import Field, Floats
+from verifier.domains.field import Field
+from verifier.domains.floats import Floats
 from verifier.kernel.layout import Layout
 from verifier.kernel.ops import Refused
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Affine, IRError, Mesh
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import Affine, Mesh
 from verifier.ops import REGISTRY
 from verifier.provers.placement import Operands, Placed, place
 

@@ -7,7 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from verifier.kernel.program import Builder, IRError, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import TensorType
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate
 

@@ -18,8 +18,8 @@ from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.domains.functions import FUNCTIONS
 from verifier.kernel.layout import FOLDS
-from verifier.kernel.program import Affine, Mesh
 from verifier.kernel.program.registry import Op
+from verifier.kernel.program.types import Affine, Mesh
 from verifier.ops import REGISTRY, facets
 from verifier.ops.bounds import Bounded
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from tests.laws.samples import forms
-from verifier.domains import Field, Floats
 from verifier.domains.base import Array, Domain
+from verifier.domains.field import Field
+from verifier.domains.floats import Floats
 from verifier.kernel.inline import inline
-from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
 from verifier.kernel.program.registry import Op
+from verifier.kernel.program.types import Affine, Mesh, TensorType
 from verifier.ops import REGISTRY, facets
 from verifier.refute.evaluate import evaluate
 

@@ -8,15 +8,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from agent.errors import InputError
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.hygiene import clean, one_line
 from agent.llm.repairing import repair
 from agent.llm.source import CUT, LONGEST_STRING, prepared
-from synthesis.repair import KINDS
+from synthesis.repair.edits import KINDS
 from tests.llm import tasks
 from tests.llm.scripted import Scripted
 from verifier.ops import REGISTRY

@@ -14,7 +14,7 @@ import pytest
 from agent.llm import vocabulary
 from prompts import PromptError, load, names, render
 from synthesis.assign import options
-from synthesis.repair import KINDS
+from synthesis.repair.edits import KINDS
 from synthesis.roles import Module, Param
 from synthesis.tactics import TACTICS
 from verifier.ops import REGISTRY

@@ -13,7 +13,9 @@ from verifier.checker import Accepted, check
 from verifier.domains.base import Array
 from verifier.kernel.contract import Contract
 from verifier.kernel.inline import inline
-from verifier.kernel.program import Attr, Builder, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Attr, TensorType
 from verifier.problem import Problem
 from verifier.refute.evaluate import evaluate
 from verifier.smt import solver as smt

@@ -15,8 +15,9 @@ from tests.ops.running import run
 from verifier.domains.base import Array
 from verifier.kernel.composites.formats import FORMATS
 from verifier.kernel.inline import inline
-from verifier.kernel.program import Attr, Builder, TensorType
 from verifier.kernel.program import attrs as kinds
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Attr, TensorType
 from verifier.ops.precision import rounded as round_to
 from verifier.refute.evaluate import evaluate
 

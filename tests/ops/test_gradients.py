@@ -10,7 +10,9 @@ from tests.laws.samples import forms
 from tests.ops.running import program
 from verifier.domains.base import Array
 from verifier.kernel.inline import inline
-from verifier.kernel.program import IRError, Mesh, Program
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh
 from verifier.ops import REGISTRY
 from verifier.refute.evaluate import evaluate
 

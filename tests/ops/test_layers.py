@@ -11,7 +11,9 @@ from tests.ops.running import judged
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Affine, Attr, Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Affine, Attr, Mesh, TensorType
 from verifier.verdict import Proof, Unknown
 
 TP = Mesh.of(tp=2)

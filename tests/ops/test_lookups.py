@@ -10,7 +10,8 @@ import pytest
 from synthesis.autodiff import grad
 from tests.ops.running import run
 from tests.ops.test_verdicts import Pair, laid
-from verifier.kernel.program import Affine, Builder, Mesh, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Affine, Mesh, TensorType
 from verifier.refute.evaluate import evaluate
 from verifier.verdict import Proof
 

@@ -10,7 +10,9 @@ from tests.ops.running import judged
 from verifier.kernel.contract import Contract
 from verifier.kernel.ops import Refused
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.rank_sets import regions
 from verifier.refute.evaluate import simulate
 from verifier.verdict import Proof

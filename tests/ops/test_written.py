@@ -7,7 +7,8 @@ from itertools import islice
 import pytest
 
 from tests.laws.samples import forms
-from verifier.kernel.program import Builder, Mesh, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.ops import REGISTRY
 from verifier.text.digest import to_json
 from verifier.text.jsonio import from_json

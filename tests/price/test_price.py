@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from synthesis.hardware import load, shipped
 from synthesis.price.constants import BOUNDS, Constants, Machine, overlay

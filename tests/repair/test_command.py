@@ -18,9 +18,10 @@ from agent.repairing import command, patch
 from agent.run import Outcome, Run, conduct
 from benchmarks.mutation_testing.cases import read_case
 from benchmarks.mutation_testing.corpus import ROOT
-from synthesis.repair import Edit, contract_values, repair
 from synthesis.repair.diagnosis import verify
-from synthesis.repair.search import NotRepaired, Repaired
+from synthesis.repair.edits import Edit
+from synthesis.repair.frame import contract_values
+from synthesis.repair.search import NotRepaired, Repaired, repair
 from tests.llm.scripted import Scripted
 from tests.repair.files import pair, write
 from verifier.kernel.program.program import Program

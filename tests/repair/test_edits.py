@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.repair import KINDS, Edit, apply
+from synthesis.repair.edits import KINDS, Edit, apply
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program
 from verifier.text.parser import parse_text, to_text

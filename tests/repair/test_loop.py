@@ -15,10 +15,9 @@ from agent.loop import Level, Mended, NotMended, Question, Settings, mend
 from agent.loop.feedback import told
 from agent.loop.loop import ROUNDS_IN_CONTEXT
 from agent.loop.question import Candidate
-from synthesis.repair import Edit
-from synthesis.repair import repair as enumerated
 from synthesis.repair.diagnosis import verify
-from synthesis.repair.search import NotRepaired
+from synthesis.repair.edits import Edit
+from synthesis.repair.search import NotRepaired, repair as enumerated
 from tests.llm.scripted import Scripted
 from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem

@@ -9,8 +9,8 @@ from benchmarks.mutation_testing.corpus import ROOT
 from benchmarks.mutation_testing.mutants import mutations
 from benchmarks.mutation_testing.truth import equal
 from benchmarks.mutation_testing.zoo import bases
-from synthesis.repair import NotRepaired, Repaired, repair
 from synthesis.repair.diagnosis import verify
+from synthesis.repair.search import NotRepaired, Repaired, repair
 from verifier.checker import Accepted, check
 from verifier.kernel.inline import inline
 from verifier.kernel.program.errors import IRError

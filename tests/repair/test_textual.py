@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks.mutation_testing.corpus import cases
 from benchmarks.mutation_testing.mutants import mutations
-from synthesis.repair import Edit, apply, rewritten, written
-from synthesis.repair.edits import without_dead
-from synthesis.repair.textual import unsourced
+from synthesis.repair.edits import Edit, apply, without_dead
+from synthesis.repair.textual import rewritten, unsourced, written
 from verifier.kernel.program.program import Program
 from verifier.text.parser import parse_text
 

@@ -14,7 +14,7 @@ from agent.report.model import (
     Reproduce,
     TimeEstimate,
 )
-from synthesis.execute import Difference
+from synthesis.execute.job import Difference
 from synthesis.plan import PassedOver
 from tests.report import llama
 

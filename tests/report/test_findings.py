@@ -10,7 +10,7 @@ from agent.report.html import render_html
 from agent.report.markdown import render_markdown
 from agent.report.model import Report
 from agent.summary import model_use, patch_standing, refuter
-from synthesis.execute import RunResult
+from synthesis.execute.job import RunResult
 from tests.checker.pairs import proof
 from verifier.refute.search import MAX_ELEMENTS
 from verifier.verdict import Counterexample, Trace, Unknown, Verdict

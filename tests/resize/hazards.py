@@ -8,7 +8,9 @@ from fractions import Fraction
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Atom, Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Affine, Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Affine, Mesh, TensorType
 
 Case = tuple[Program, Program, Contract]
 TP = Mesh.of(tp=8)

@@ -6,8 +6,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
 from verifier.problem import Problem
-from verifier.refute.scale_down import Resized, resize
-from verifier.refute.scale_down.resized import smaller_mesh
+from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
 from verifier.refute.search import refute
 from verifier.text.parser import parse_text
 

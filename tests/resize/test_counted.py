@@ -7,8 +7,8 @@ import pytest
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.problem import Problem
-from verifier.refute.scale_down import SmallDifference, refute_resized
 from verifier.refute.scale_down.mesh_constants import entries
+from verifier.refute.scale_down.refuting import SmallDifference, refute_resized
 from verifier.text.parser import parse_text
 
 WHOLE = Layout.replicate((64, 8))

@@ -13,10 +13,12 @@ from benchmarks.mutation_testing.mutants import mutations
 from synthesis.planner import Asked, synthesize
 from tests.synthesis import decoder as toy
 from verifier.kernel.contract import Contract
-from verifier.kernel.program import Affine, Mesh, Program
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Affine, Mesh
 from verifier.problem import Problem
-from verifier.refute.scale_down import Declined, Resized, SmallDifference, refute_resized, resize
-from verifier.refute.scale_down.refuting import Relates
+from verifier.refute.scale_down.refuting import Relates, SmallDifference, refute_resized
+from verifier.refute.scale_down.resized import Resized, resize
+from verifier.refute.scale_down.system import Declined
 from verifier.refute.search import refute, too_large
 
 Case = tuple[Program, Program, Contract]

@@ -9,7 +9,7 @@ from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Atom, Layout, whole
 from verifier.kernel.placements import from_placements
 from verifier.problem import Problem
-from verifier.refute.scale_down import Resized, resize
+from verifier.refute.scale_down.resized import Resized, resize
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof
 

@@ -8,8 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from benchmarks.mutation_testing import zoo
 from benchmarks.mutation_testing.author import Base
@@ -21,17 +20,14 @@ from tests.verifier.random_programs import grow
 from tests.verifier.test_random_verdicts import asked, edited
 from verifier.kernel.contract import Contract, ContractError, check
 from verifier.kernel.layout import Layout
-from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
-from verifier.refute.scale_down import (
-    Declined,
-    Resized,
-    SmallDifference,
-    refute_resized,
-    resize,
-    shrink,
-)
-from verifier.refute.scale_down.resized import smaller_mesh
+from verifier.refute.scale_down.refuting import SmallDifference, refute_resized, shrink
+from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
+from verifier.refute.scale_down.system import Declined
 from verifier.refute.search import refute, too_large
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from synthesis.schedules import GENERATORS, Schedule, Slot, check_schedule, generate
 from tests.schedules.simulator import faults

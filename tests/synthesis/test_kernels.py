@@ -8,7 +8,7 @@ import pytest
 
 from synthesis.autodiff import grad
 from synthesis.cost import estimate, prices
-from synthesis.kernels import kernels
+from synthesis.kernels.found import kernels
 from synthesis.share import share
 from tests.synthesis import decoder
 from verifier.kernel.inline import inline

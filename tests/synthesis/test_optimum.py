@@ -27,8 +27,7 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.program import Node
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
-from verifier.provers.placement import Operands
-from verifier.provers.placement import place as placements
+from verifier.provers.placement import Operands, place as placements
 from verifier.verdict import Proof
 
 MESHES = (Mesh.of(tp=2), Mesh.of(dp=2, tp=2))

@@ -18,8 +18,7 @@ from agent.translation.rounds import Report
 from agent.translation.trial import Trial
 from agent.translation.trust import BackwardDiffers, Bound, DisplayOnly
 from synthesis import hardware
-from synthesis.planner import Asked as Wanted
-from synthesis.planner import PlanError, synthesize
+from synthesis.planner import Asked as Wanted, PlanError, synthesize
 from synthesis.repair.diagnosis import verify
 from tests.llm.scripted import Scripted
 from verifier.checker import Accepted, check

@@ -9,10 +9,10 @@ import numpy as np
 from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.ops import lookup
-from verifier.kernel.program import Mesh
 from verifier.kernel.program.groups import members
+from verifier.kernel.program.types import Mesh
 from verifier.ops import facets
-from verifier.provers.relate import Fact
+from verifier.provers.relate.facts import Fact
 from verifier.refute.scatter import copies, gather, piece
 from verifier.terms import Ref, Terms
 

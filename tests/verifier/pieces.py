@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 
 NONE, TP = Mesh(), Mesh.of(tp=2)
 Build = Callable[..., str]

@@ -12,8 +12,11 @@ from verifier.domains.base import Array
 from verifier.domains.floats import Floats
 from verifier.kernel.contract import Contract
 from verifier.kernel.ops import Refused
-from verifier.kernel.program import Affine, Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
 from verifier.kernel.program.residency import region_of
+from verifier.kernel.program.types import Affine, Mesh, TensorType
 from verifier.kernel.program.where import joined as union
 from verifier.refute.scatter import scatter
 

@@ -11,9 +11,10 @@ from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, Rejected, check
 from verifier.checker.certificate import seal
 from verifier.kernel.contract import ContractError
-from verifier.kernel.program import IRError
+from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem
-from verifier.provers.scalars import Undecided, decide
+from verifier.provers.scalars.answers import Undecided
+from verifier.provers.scalars.deciding import decide
 from verifier.text.contract import compose, read_contract
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Verdict

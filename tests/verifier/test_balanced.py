@@ -5,8 +5,12 @@ import pytest
 from verifier.kernel.contract import Balanced, Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
-from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 
 

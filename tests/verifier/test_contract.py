@@ -10,7 +10,8 @@ from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import TP, pair, program, typed, whole
 from verifier.kernel.contract import Contract, ContractError
 from verifier.kernel.layout import Atom, Layout
-from verifier.kernel.program import Builder, Mesh
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
 
 LAID = Layout.replicate((2,))

@@ -10,7 +10,9 @@ from synthesis.repair.diagnosis import verify
 from verifier.kernel.contract import ContractError
 from verifier.kernel.program.errors import IRError
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, relate_peeled, satisfied
+from verifier.provers.relate.goal import satisfied
+from verifier.provers.relate.peeling import relate_peeled
+from verifier.provers.relate.rules import Rules
 from verifier.terms import ONE, Ref, Terms
 from verifier.text.contract import read_contract
 from verifier.text.parser import parse_text

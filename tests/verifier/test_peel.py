@@ -7,8 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from benchmarks.steps.examples import preconditions
 from benchmarks.steps.model import TINY, Degrees
@@ -22,7 +21,7 @@ from verifier.domains.field import Field, P
 from verifier.kernel.contract import Contract
 from verifier.kernel.peeling import Peel, PeelError, peeled
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Program
+from verifier.kernel.program.program import Program
 from verifier.kernel.rank_sets import regions
 from verifier.problem import Problem
 from verifier.refute.evaluate import simulate

@@ -18,7 +18,7 @@ from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.refute.premises import Premises
 from verifier.refute.sampling import sample
-from verifier.refute.scale_down import SmallDifference, refute_resized
+from verifier.refute.scale_down.refuting import SmallDifference, refute_resized
 from verifier.refute.search import Tried, nowhere_defined, refute
 from verifier.text.parser import parse_text
 from verifier.verdict import Counterexample, Proof, Unknown

@@ -7,8 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import FLOATS, Meaning, holds
@@ -16,11 +15,17 @@ from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Attr, Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Attr, Mesh, TensorType
 from verifier.kernel.program.where import Where
 from verifier.kernel.rank_sets import regions
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, describe, initial, relate
+from verifier.provers.relate.facts import describe
+from verifier.provers.relate.goal import initial
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import scatter

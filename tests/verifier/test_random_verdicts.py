@@ -5,8 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import FLOATS, close
@@ -15,9 +14,14 @@ from verifier import verification as module
 from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
-from verifier.kernel.program import Builder, IRError, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, initial, relate
+from verifier.provers.relate.goal import initial
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import copies, gather

@@ -12,7 +12,7 @@ from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import pair, typed
 from verifier.domains.field import apart
 from verifier.domains.floats import Floats
-from verifier.kernel.program import Builder
+from verifier.kernel.program.builder import Builder
 from verifier.problem import Problem
 from verifier.refute.sampling import index_bounds, sample
 from verifier.refute.search import refute

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from synthesis.repair.diagnosis import verify
 from tests.verifier.meaning import Meaning, holds
@@ -15,10 +14,13 @@ from verifier.checker import Accepted, check
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout, whole
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Program, TensorType
-from verifier.kernel.program.types import NO_MESH, Mesh
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, initial, relate
+from verifier.provers.relate.goal import initial
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import simulate
 from verifier.verdict import Counterexample, Proof

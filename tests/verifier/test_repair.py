@@ -4,13 +4,17 @@ from fractions import Fraction
 
 import pytest
 
-from synthesis.repair import Edit, apply
 from synthesis.repair.diagnosis import verify
+from synthesis.repair.edits import Edit, apply
 from verifier.kernel.contract import Contract
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
-from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 from verifier.verdict import Counterexample, Proof
 

@@ -15,7 +15,7 @@ from verifier.checker.parts import part
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
-from verifier.provers.relate import Fact
+from verifier.provers.relate.facts import Fact
 from verifier.provers.relate.relayout import addends, home
 from verifier.refute.scatter import piece
 from verifier.terms import Ref, Terms

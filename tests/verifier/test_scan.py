@@ -10,7 +10,9 @@ from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import TP, typed, whole
 from verifier import verification as module
 from verifier.kernel.contract import Contract
-from verifier.kernel.program import Attr, Builder, Mesh, Program
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Attr, Mesh
 from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof, Verdict
 

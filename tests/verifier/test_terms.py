@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 
 from tests.verifier.pieces import program, typed
-from verifier.kernel.program import Builder, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import TensorType
 from verifier.provers.sequential import as_terms
 from verifier.terms import Ref, Terms
 

@@ -9,7 +9,8 @@ import pytest
 
 from synthesis.repair.diagnosis import verify
 from tests.verifier.pieces import TP, Build, pair, program, typed, whole
-from verifier.kernel.program import Affine, Attr, IRError, TensorType
+from verifier.kernel.program.errors import IRError
+from verifier.kernel.program.types import Affine, Attr, TensorType
 from verifier.problem import Problem
 from verifier.verdict import Counterexample, Proof
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.verifier.meaning import FLOATS, Meaning, holds
 from tests.verifier.random_programs import MESHES, Author, grow, inputs, pieces, values
@@ -14,10 +13,12 @@ from verifier.domains.base import Array
 from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, TensorType
-from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.kernel.program.where import ranks_where
-from verifier.provers.relate import Rules, initial, relate, satisfied
+from verifier.provers.relate.goal import initial, satisfied
+from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.walk import relate
 from verifier.provers.sequential import as_terms
 from verifier.refute.evaluate import simulate
 from verifier.refute.scatter import gather

@@ -86,8 +86,7 @@ def _scan(
     What a step makes of a carry is needed where the next step needs it, and at the last step where
     the result is.
     """
-    body, carries = node.body, scan_parts(node.attrs, len(node.inputs))[0].stop
-    assert body is not None
+    body, carries = node.block, scan_parts(node.attrs, len(node.inputs))[0].stop
     kept = list(outer)
     while True:
         before = list(kept)

@@ -1,6 +1,7 @@
 """Replaces ops of a program, one pattern at a time, by equal ones."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from verifier.kernel.live import live
@@ -68,9 +69,7 @@ def rewrite(program: Program, patterns: Mapping[str, Pattern]) -> Program:
     names: dict[str, str] = {}
     for node in program.nodes:
         inputs = tuple(names.get(v, v) for v in node.inputs)
-        r.b.add_node(
-            node.op, inputs, node.attrs, outputs=node.outputs, source=node.source, body=node.body
-        )
+        r.b.append(replace(node, inputs=inputs))
         pattern = patterns.get(node.op)
         if pattern is not None:
             with r.b.at(node.source):

@@ -15,17 +15,11 @@ field of a declaration is written for this room, `checked`, and no rule of place
 and the signs in them are shared, and read traits: `tests/laws/test_traits.py` tries these.
 """
 
-from verifier.checker.prepared import Prepared, prepare
-from verifier.checker.proofs import prove, prove_by_elements
-from verifier.checker.replay import Accepted, Rejected, Result, check
-
-__all__ = [
-    "Accepted",
-    "Prepared",
-    "Rejected",
-    "Result",
-    "check",
-    "prepare",
-    "prove",
-    "prove_by_elements",
-]
+from verifier.checker.prepared import Prepared as Prepared, prepare as prepare
+from verifier.checker.proofs import prove as prove, prove_by_elements as prove_by_elements
+from verifier.checker.replay import (
+    Accepted as Accepted,
+    Rejected as Rejected,
+    Result as Result,
+    check as check,
+)

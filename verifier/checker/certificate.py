@@ -2,8 +2,6 @@
 docs/certificate.md says what one holds.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

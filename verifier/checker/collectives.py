@@ -1,7 +1,5 @@
 """What must hold of collectives: the value stays, up to an exact factor; the layout moves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from fractions import Fraction

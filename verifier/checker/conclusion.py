@@ -1,7 +1,5 @@
 """What a single step of a certificate comes to, for whoever asks about it apart from programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from verifier.checker.claims import Claim, Row, fits, need

@@ -1,7 +1,5 @@
 """Repeated blocks, by induction over their steps: what the claims about a scan rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from verifier.checker.claims import Claim, Row, same
@@ -28,8 +26,7 @@ def _scaled(ref: Ref, factor: Ref) -> Ref:
 
 def _slot(scan: Scan, ref: Ref) -> int | None:
     """Which input of the one-device block `ref` is a multiple of."""
-    assert scan.node.body is not None
-    names = [i.name for i in scan.node.body.inputs]
+    names = [i.name for i in scan.node.block.inputs]
     return next((p for p, n in enumerate(names) if scan.inner.values[n].id == ref.id), None)
 
 
@@ -70,8 +67,7 @@ def kept(scan: Scan, claim: Claim, results: Sequence[Claim]) -> bool:
     """A claim about a carry, assumed before a step, holds after it."""
     slot = _slot(scan, claim.ref)
     assert slot is not None
-    assert scan.node.body is not None
-    target = scan.inner.values[scan.node.body.outputs[slot].value]
+    target = scan.inner.values[scan.node.block.outputs[slot].value]
     want = _scaled(target, claim.ref)
     return any(
         r.layout == claim.layout
@@ -83,10 +79,7 @@ def kept(scan: Scan, claim: Claim, results: Sequence[Claim]) -> bool:
 
 def follows(one: Sequential, scan: Scan, node: Node, carry: bool, claims: Sequence[Claim]) -> Shown:
     """A claim about a result of the scan, from claims about the carry or the stacked slices."""
-    length = node.attrs["length"]
-    assert isinstance(length, int)
-    assert scan.node.body is not None
-    body = scan.node.body
+    length, body = node.number("length"), scan.node.block
     carries = scan_parts(scan.node.attrs, len(scan.operands))[0].stop
 
     def shown(row: Row, ref: Ref) -> bool:

@@ -1,7 +1,5 @@
 """What must hold of claims joined from several ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """What must hold of values that change ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any

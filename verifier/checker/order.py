@@ -8,8 +8,6 @@ one look at each edge, at each step of a path and at each access. What a read se
 handles are waited for, is judged here by rules of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import accumulate, islice
 

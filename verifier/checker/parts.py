@@ -1,7 +1,5 @@
 """What must hold of a claim about one coordinate, about shares, and about cuts inside blocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction

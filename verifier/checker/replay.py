@@ -25,8 +25,7 @@ from verifier.checker.joins import JOINS, join
 from verifier.checker.prepared import Prepared, prepare
 from verifier.checker.rules import real
 from verifier.checker.steps import Steps
-from verifier.kernel.contract import Contract, ContractError, output_key
-from verifier.kernel.contract import check as check_contract
+from verifier.kernel.contract import Contract, ContractError, check as check_contract, output_key
 from verifier.kernel.instance import JOINED
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
@@ -544,8 +543,7 @@ class _Walk:
         places: Regions,
     ) -> None:
         """By induction over the steps: claims about carries hold at the start and are kept."""
-        body, label = node.body, node.outputs[0]
-        assert body is not None
+        body, label = node.block, node.outputs[0]
         known.update((name, []) for name in node.outputs)
         if label not in at["bodies"]:
             if any(self._rows(at, name) for name in node.outputs):

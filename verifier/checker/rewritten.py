@@ -1,7 +1,5 @@
 """What the one-device program of a certificate is rewritten to, as it says."""
 
-from __future__ import annotations
-
 from verifier.checker.replay import BrokenError
 from verifier.checker.rules import real
 from verifier.kernel.inline import inline

@@ -1,7 +1,5 @@
 """What must hold of a gather to one rank and of a scatter from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules for ops on whole rows and for random masks."""
 
-from __future__ import annotations
-
 from verifier.checker.claims import need
 from verifier.checker.step import Made, Step, others, same_partial, sums
 from verifier.kernel.layout import Dim, bound, global_extent

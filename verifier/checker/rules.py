@@ -5,8 +5,6 @@ up. It looks at no term: what it says of a step holds for all operands. Written 
 of layouts, apart from the ops' own rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from verifier.checker import collectives, rows, views

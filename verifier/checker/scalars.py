@@ -6,8 +6,6 @@ checker. Where both programs are rational functions they are also evaluated at r
 random prime fields: two that are not equal agree there with a probability of degree / 2^60 a field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,7 +18,8 @@ from verifier.domains.algebra import Budget
 from verifier.domains.base import Array
 from verifier.domains.rational import NotRationalError, Rational, primes
 from verifier.kernel.contract import ContractError, output_key
-from verifier.provers.scalars import Decision, Equal, decide
+from verifier.provers.scalars.answers import Decision, Equal
+from verifier.provers.scalars.deciding import decide
 from verifier.provers.scalars.outputs import all_ranks, pairs
 from verifier.refute.evaluate import evaluate
 from verifier.refute.sampling import sample

@@ -1,7 +1,5 @@
 """One application of an op on a rank, and what several rules ask of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The rules that a certificate rests on, each distinct application looked at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

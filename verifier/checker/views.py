@@ -1,7 +1,5 @@
 """What must hold of ops that only move elements: both sides are one map of indices."""
 
-from __future__ import annotations
-
 from verifier.checker.claims import need
 from verifier.checker.step import Made, Step, others, same_partial, sums
 from verifier.kernel.layout import Atom, Dim, bound, global_extent, local_extent, normal

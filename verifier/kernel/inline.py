@@ -1,7 +1,5 @@
 """Replaces composite ops by their primitives."""
 
-from __future__ import annotations
-
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.program import Program
 

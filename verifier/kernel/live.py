@@ -1,7 +1,5 @@
 """The nodes of a program that something depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from verifier.kernel.program.program import Node, Program

@@ -6,15 +6,13 @@ carries the next one starts from; the ys are joined in the order of the slices. 
 definition of a scan (`verifier/refute/evaluate.py`) read in parts, and holds for every body.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from verifier.kernel.ops import lookup
 from verifier.kernel.ops.control import scan_parts
-from verifier.kernel.program.program import Node, Output, Program
+from verifier.kernel.program.program import Node, Output, Program, unused
 from verifier.kernel.program.types import Attr, TensorType
 from verifier.kernel.program.where import Where, common
 from verifier.kernel.rank_sets import Regions, regions
@@ -40,11 +38,6 @@ class PeelError(ValueError):
     """A block, or steps of it, that the program does not have."""
 
 
-def written(block: str, step: int, value: str) -> str:
-    """What a value of the body is called where a step is written out, without outer labels."""
-    return f"{block}.{step}.{value}"
-
-
 def peeled(program: Program, peels: Iterable[Peel]) -> Program:
     """The program with steps written out, one peel after the other.
 
@@ -64,8 +57,7 @@ def _peeled(
     places = places or regions(program)
     index, node = _scan(program, path[0])
     if len(path) > 1:
-        assert node.body is not None
-        body = _peeled(node.body, path[1:], kept, places.inside(node))
+        body = _peeled(node.block, path[1:], kept, places.inside(node))
         nodes = list(program.nodes)
         nodes[index] = replace(node, body=body)
         return replace(program, nodes=tuple(nodes))
@@ -79,12 +71,6 @@ def _scan(program: Program, label: str) -> tuple[int, Node]:
     raise PeelError(f"{program.name} has no repeated block %{label}")
 
 
-def _length(node: Node) -> int:
-    length = node.attrs["length"]
-    assert isinstance(length, int)
-    return length
-
-
 class _Writer:
     """Puts the runs of one scan in its place."""
 
@@ -93,9 +79,8 @@ class _Writer:
     ) -> None:
         self.program, self.index = program, index
         self.node = node = program.nodes[index]
-        assert node.body is not None
-        self.body, self.label = node.body, node.outputs[0]
-        self.length = _length(node)
+        self.body, self.label = node.block, node.outputs[0]
+        self.length = node.number("length")
         ends = [0, *(end for interval in kept for end in interval), self.length]
         rising = all(a <= b for a, b in pairwise(ends))
         if not rising or any(a == b for a, b in kept):
@@ -156,13 +141,6 @@ class _Writer:
                 out.append((start, stop))
         return out
 
-    def _name(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.types:
-            count += 1
-            name = f"{wanted}.{count}"
-        return name
-
     def _add(
         self, op: str, inputs: Sequence[str], name: str, attrs: dict[str, Attr], where: Where = ()
     ) -> str:
@@ -182,7 +160,7 @@ class _Writer:
         key = (value, start, stop)
         if key not in self.cuts:
             kind = self.types[value]
-            name = self._name(f"{value}.{start}to{stop}")
+            name = unused(f"{value}.{start}to{stop}", self.types, ".")
             self.types[name] = TensorType((stop - start, *kind.shape[1:]), kind.dtype)
             self.cuts[key] = name
             self._add("slice", [value], name, {"dim": 0, "start": start, "stop": stop})
@@ -194,7 +172,7 @@ class _Writer:
         names: list[str] = []
         for k, old in enumerate(node.outputs):
             kind = self.program.types[old]
-            names.append(self._name(f"{old}.{start}to{stop}"))
+            names.append(unused(f"{old}.{start}to{stop}", self.types, "."))
             shape = kind.shape if k < self.carries.stop else (count, *kind.shape[1:])
             self.types[names[-1]] = TensorType(shape, kind.dtype)
         self.nodes.append(
@@ -213,7 +191,7 @@ class _Writer:
         for value in node.inputs[self.xs]:
             cut = self._cut(value, step, stop)
             kind = self.types[cut]
-            name = self._name(f"{value}.{step}")
+            name = unused(f"{value}.{step}", self.types, ".")
             self.types[name] = TensorType(kind.shape[1:], kind.dtype)
             given.append(self._add("reshape", [cut], name, {"shape": kind.shape[1:]}))
         given += node.inputs[self.consts]
@@ -222,14 +200,14 @@ class _Writer:
             names[item.name] = value
             held = self.inside.values[item.name]
             if item.where and held != self.places.values.get(value, held):
-                name = self._name(f"{self.label}.{step}.{item.name}")
+                name = unused(f"{self.label}.{step}.{item.name}", self.types, ".")
                 self.types[name] = item.type
                 names[item.name] = self._add("only", [value], name, {}, held)
         region = () if any(i.where for i in body.inputs) else self._region()
         for inner in body.nodes:
             outputs: list[str] = []
             for old in inner.outputs:
-                outputs.append(self._name(written(self.label, step, old)))
+                outputs.append(unused(f"{self.label}.{step}.{old}", self.types, "."))
                 self.types[outputs[-1]] = body.types[old]
             names.update(zip(inner.outputs, outputs, strict=True))
             where = inner.where
@@ -247,7 +225,7 @@ class _Writer:
         carries = self.carries.stop
         for k in range(carries, len(results)):
             kind = self.types[results[k]]
-            name = self._name(f"{node.outputs[k]}.{step}")
+            name = unused(f"{node.outputs[k]}.{step}", self.types, ".")
             self.types[name] = TensorType((1, *kind.shape), kind.dtype)
             results[k] = self._add("reshape", [results[k]], name, {"shape": (1, *kind.shape)})
         return results

@@ -1,7 +1,5 @@
 """Layouts from placements, in PyTorch's words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -32,12 +32,12 @@ class Regions:
 
     def inside(self, node: Node) -> Regions:
         """The ranks of the values in the body of a scan."""
-        assert node.body is not None
+        body = node.block
         if node.outputs[0] in self.bodies:
             return self.bodies[node.outputs[0]]
-        if id(node.body) not in self.plain:
-            self.plain[id(node.body)] = regions(node.body)
-        return self.plain[id(node.body)]
+        if id(body) not in self.plain:
+            self.plain[id(body)] = regions(body)
+        return self.plain[id(body)]
 
     def faults(self) -> list[Misplaced]:
         """All nodes that cannot run, those of bodies included."""
@@ -81,8 +81,7 @@ def _scan(
     out: Regions,
 ) -> None:
     """The ranks of a repeated block: where its inputs say `on(...)`, each on ranks of its own."""
-    body = node.body
-    assert body is not None
+    body = node.block
     apart = any(item.where for item in body.inputs)
     wheres = [EVERYWHERE if apart else out.values[v] for v in node.inputs]
     region = node.where
@@ -103,8 +102,7 @@ def _scan(
                 f"%{item.name} is read on {show(mine) or 'all'}, %{value} lives on {show(given)}"
             )
             out.wrong.append(Misplaced(node, reason))
-    carries = node.attrs["carry"]
-    assert isinstance(carries, int)
+    carries = node.number("carry")
     for k, name in enumerate(node.outputs):
         made = inner.values[body.outputs[k].value]
         if k < carries:

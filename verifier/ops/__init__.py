@@ -7,9 +7,7 @@ here, which does both. The checker loads this room for a program that has such a
 from importlib import import_module
 from pkgutil import iter_modules
 
-from verifier.kernel import composites as composites
-from verifier.kernel import movements as movements
-from verifier.kernel import ops as ops
+from verifier.kernel import composites as composites, movements as movements, ops as ops
 from verifier.kernel.program.registry import REGISTRY
 from verifier.ops.facets import Facets, compares, describe, facets
 

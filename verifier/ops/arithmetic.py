@@ -1,7 +1,5 @@
 """Sums, products, comparisons, choices and casts: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -26,6 +24,9 @@ from verifier.ops.bounds import (
     times,
 )
 from verifier.ops.facets import Facets, Names, Pulled, describe
+
+Two = Callable[[Domain, Array, Array], Array]
+"""A meaning of two operands."""
 
 
 def _neg(d: Domain, x: Array) -> Array:
@@ -76,13 +77,16 @@ def _product(a: Bounded) -> Bounds:
     return times(*a.args)
 
 
-def _most(pick: Callable[..., float]) -> Callable[[Bounded], Bounds]:
-    return lambda a: (pick(*(low for low, _ in a.args)), pick(*(high for _, high in a.args)))
+def _pair(op: Op, meaning: Two, sign: str, bounds: Callable[[Bounded], Bounds]) -> Facets:
+    return describe(op, meaning, f"`a {sign} b`.", analytic=True, bounds=bounds)
 
 
-def _two(meaning: Callable[[Domain, Array, Array], Array]) -> Callable[..., Array]:
-    """A meaning of two operands."""
-    return meaning
+def _extreme(op: Op, meaning: Two, name: str, pick: Callable[..., float]) -> Facets:
+    def bounds(a: Bounded) -> Bounds:
+        return pick(*(low for low, _ in a.args)), pick(*(high for _, high in a.args))
+
+    known = {"aten": (f"{op.name}.default",), "folds": frozenset({name}), "picks": "pair"}
+    return describe(op, meaning, f"`{name}(a, b)`.", bounds=bounds, **known)
 
 
 def _where(d: Domain, c: Array, a: Array, b: Array) -> Array:
@@ -91,85 +95,45 @@ def _where(d: Domain, c: Array, a: Array, b: Array) -> Array:
 
 neg = describe(
     arithmetic.neg,
-    Facets(
-        _neg,
-        "`-x`.",
-        aten=("neg.default",),
-        analytic=True,
-        bounds=applied(minus),
-    ),
+    _neg,
+    "`-x`.",
+    aten=("neg.default",),
+    analytic=True,
+    bounds=applied(minus),
 )
 mul_scalar = describe(
     arithmetic.mul_scalar,
-    Facets(
-        _mul_scalar,
-        "`value * x`, an exact rational.",
-        analytic=True,
-        literal="value",
-        nothing=Fraction(1),
-        bounds=_scaled_bounds,
-    ),
+    _mul_scalar,
+    "`value * x`, an exact rational.",
+    analytic=True,
+    literal="value",
+    nothing=Fraction(1),
+    bounds=_scaled_bounds,
 )
 add_scalar = describe(
     arithmetic.add_scalar,
-    Facets(
-        _add_scalar,
-        "`x + value`.",
-        rises=(0,),
-        analytic=True,
-        literal="value",
-        nothing=Fraction(0),
-        bounds=_shifted_bounds,
-    ),
+    _add_scalar,
+    "`x + value`.",
+    rises=(0,),
+    analytic=True,
+    literal="value",
+    nothing=Fraction(0),
+    bounds=_shifted_bounds,
 )
 cast = describe(
     arithmetic.cast,
-    Facets(
-        _cast,
-        "Change of dtype: the identity over the reals, toward zero from floats to integers, "
-        "modulo 256 to u8.",
-        folds=frozenset({"max", "min"}),
-        bounds=lambda a: a.args[0] if a.real else ANY,
-    ),
+    _cast,
+    "Change of dtype: the identity over the reals, toward zero from floats to integers, "
+    "modulo 256 to u8.",
+    folds=frozenset({"max", "min"}),
+    bounds=lambda a: a.args[0] if a.real else ANY,
 )
-add = describe(
-    arithmetic.add,
-    Facets(_two(lambda d, a, b: d.add(a, b)), "`a + b`.", analytic=True, bounds=applied(plus)),
-)
-sub = describe(
-    arithmetic.sub,
-    Facets(_two(lambda d, a, b: d.sub(a, b)), "`a - b`.", analytic=True, bounds=applied(_less)),
-)
-mul = describe(
-    arithmetic.mul,
-    Facets(_two(lambda d, a, b: d.mul(a, b)), "`a * b`.", analytic=True, bounds=_product),
-)
-div = describe(
-    arithmetic.div,
-    Facets(_two(lambda d, a, b: d.div(a, b)), "`a / b`.", analytic=True, bounds=applied(_over)),
-)
-maximum = describe(
-    arithmetic.maximum,
-    Facets(
-        _two(lambda d, a, b: d.maximum(a, b)),
-        "`max(a, b)`.",
-        aten=("maximum.default",),
-        folds=frozenset({"max"}),
-        picks="pair",
-        bounds=_most(max),
-    ),
-)
-minimum = describe(
-    arithmetic.minimum,
-    Facets(
-        _two(lambda d, a, b: d.minimum(a, b)),
-        "`min(a, b)`.",
-        aten=("minimum.default",),
-        folds=frozenset({"min"}),
-        picks="pair",
-        bounds=_most(min),
-    ),
-)
+add = _pair(arithmetic.add, lambda d, a, b: d.add(a, b), "+", applied(plus))
+sub = _pair(arithmetic.sub, lambda d, a, b: d.sub(a, b), "-", applied(_less))
+mul = _pair(arithmetic.mul, lambda d, a, b: d.mul(a, b), "*", _product)
+div = _pair(arithmetic.div, lambda d, a, b: d.div(a, b), "/", applied(_over))
+maximum = _extreme(arithmetic.maximum, lambda d, a, b: d.maximum(a, b), "max", max)
+minimum = _extreme(arithmetic.minimum, lambda d, a, b: d.minimum(a, b), "min", min)
 RISES = {"lt": (1,), "le": (1,), "gt": (0,), "ge": (0,)}
 """What a comparison rises in."""
 
@@ -178,30 +142,25 @@ def _compare(op: Op) -> Facets:
     def meaning(d: Domain, a: Array, b: Array) -> Array:
         return d.compare(op.name, a, b)
 
-    known = Facets(meaning, f"`a {op.name} b`.", rises=RISES.get(op.name, ()))
-    known.truth, known.picks, known.bounds = True, "pair", always(0, 1)
-    return describe(op, known)
+    rises, doc = RISES.get(op.name, ()), f"`a {op.name} b`."
+    return describe(op, meaning, doc, rises=rises, truth=True, picks="pair", bounds=always(0, 1))
 
 
 def _logic(op: Op) -> Facets:
     def meaning(d: Domain, *operands: Array) -> Array:
         return d.logical(op.name.removeprefix("logical_"), *operands)
 
-    known = Facets(meaning, aten=(f"{op.name}.default",))
-    known.truth, known.bounds = True, always(0, 1)
-    return describe(op, known)
+    return describe(op, meaning, aten=(f"{op.name}.default",), truth=True, bounds=always(0, 1))
 
 
 COMPARISONS = [*map(_compare, arithmetic.COMPARISONS)]
 LOGIC = [*map(_logic, arithmetic.LOGIC)]
 where = describe(
     arithmetic.where,
-    Facets(
-        _where,
-        "`a` where the condition holds, else `b`. Linear in `a` and `b` together.",
-        picks="entry",
-        bounds=lambda a: hull(*a.args[1:]),
-    ),
+    _where,
+    "`a` where the condition holds, else `b`. Linear in `a` and `b` together.",
+    picks="entry",
+    bounds=lambda a: hull(*a.args[1:]),
 )
 
 

@@ -1,7 +1,5 @@
 """Between what the entries of results lie, from bounds of the operands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

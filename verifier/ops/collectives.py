@@ -1,7 +1,5 @@
 """Collectives: what they compute of the values of one group, in group order; their gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -16,8 +14,8 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.types import Attr, mesh_dims
-from verifier.ops.bounds import among, among_or_zero, reduced
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.bounds import among_or_zero, reduced
+from verifier.ops.facets import Names, Pulled, Vjp, describe, moves
 
 
 def _reduced(d: Domain, parts: Sequence[Array], how: str) -> Array:
@@ -67,65 +65,43 @@ def _on_coord(d: Domain, group: Sequence[Array], index: int, **_: Any) -> list[A
 
 all_reduce = describe(
     collectives.all_reduce,
-    Facets(
-        _all_reduce,
-        "Partial to Replicate: reduce the values of a group, everyone gets the result.",
-        adds=True,
-        bounds=reduced,
-    ),
+    _all_reduce,
+    "Partial to Replicate: reduce the values of a group, everyone gets the result.",
+    adds=True,
+    bounds=reduced,
 )
-all_gather = describe(
+all_gather = moves(
     collectives.all_gather,
-    Facets(
-        _all_gather,
-        "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
-        analytic=True,
-        bounds=among,
-    ),
+    _all_gather,
+    "Shard to Replicate: join the pieces of a group along `dim`, in rank order.",
 )
 reduce_scatter = describe(
     collectives.reduce_scatter,
-    Facets(
-        _reduce_scatter,
-        "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
-        adds=True,
-        bounds=reduced,
-    ),
+    _reduce_scatter,
+    "Partial to Shard: reduce, then each rank keeps its chunk along `dim`.",
+    adds=True,
+    bounds=reduced,
 )
-shard_slice = describe(
+shard_slice = moves(
     collectives.shard_slice,
-    Facets(
-        _shard_slice,
-        "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
-        analytic=True,
-        bounds=among,
-    ),
+    _shard_slice,
+    "Replicate to Shard: each rank keeps its chunk along `dim`; nothing is sent.",
 )
-all_to_all = describe(
+all_to_all = moves(
     collectives.all_to_all,
-    Facets(
-        _all_to_all,
-        "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
-        "chunks join in the order of their senders.",
-        analytic=True,
-        bounds=among,
-    ),
+    _all_to_all,
+    "Shard of `concat_dim` to Shard of `split_dim`. Along one dim, chunk i goes to rank i, and "
+    "chunks join in the order of their senders.",
 )
-on_coord = describe(
+on_coord = moves(
     collectives.on_coord,
-    Facets(
-        _on_coord,
-        "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
-        analytic=True,
-        bounds=among_or_zero,
-    ),
+    _on_coord,
+    "Replicate to Partial: the value on one coordinate of a mesh dim, zeros on the others.",
+    bounds=among_or_zero,
 )
 
 
-Vjp = Callable[..., list[str | None]]
-
-
-def _dual(name: str, rename: dict[str, str], **fixed: Attr) -> Vjp:
+def dual(name: str, rename: dict[str, str], **fixed: Attr) -> Vjp:
     """The cotangent of a collective is another collective over the same mesh dims."""
 
     def rule(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
@@ -145,8 +121,8 @@ def _averaged(b: Builder, ct: str, attrs: AttrMap) -> str:
 
 
 all_reduce.vjp(lambda b, ins, outs, cts, attrs: [_averaged(b, cts[0], attrs)])
-all_gather.vjp(_dual("reduce_scatter", {"dim": "dim"}, reduce="sum"))
-reduce_scatter.vjp(_dual("all_gather", {"dim": "dim"}))
-shard_slice.vjp(_dual("all_gather", {"dim": "dim"}))
-all_to_all.vjp(_dual("all_to_all", {"split_dim": "concat_dim", "concat_dim": "split_dim"}))
-on_coord.vjp(_dual("on_coord", {"index": "index"}))
+all_gather.vjp(dual("reduce_scatter", {"dim": "dim"}, reduce="sum"))
+reduce_scatter.vjp(dual("all_gather", {"dim": "dim"}))
+shard_slice.vjp(dual("all_gather", {"dim": "dim"}))
+all_to_all.vjp(dual("all_to_all", {"split_dim": "concat_dim", "concat_dim": "split_dim"}))
+on_coord.vjp(dual("on_coord", {"index": "index"}))

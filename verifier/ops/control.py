@@ -1,6 +1,6 @@
 """Repeated blocks."""
 
 from verifier.kernel.ops.control import scan
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import describe
 
-describe(scan, Facets(doc="A block repeated `length` times.", analytic=True))
+describe(scan, doc="A block repeated `length` times.", analytic=True)

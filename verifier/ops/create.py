@@ -1,7 +1,5 @@
 """Tensors made from nothing, or from a seed: constants, index ramps and random masks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -9,11 +7,9 @@ import numpy as np
 from verifier.domains.base import Array, Domain
 from verifier.kernel.ops import create
 from verifier.kernel.ops.create import strides_of
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.types import FLOATS
 from verifier.ops.bounds import literal
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import describe, stops
 
 
 def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Array:
@@ -24,13 +20,11 @@ def _full(d: Domain, shape: tuple[int, ...], value: Fraction, dtype: str) -> Arr
 
 full = describe(
     create.full,
-    Facets(
-        _full,
-        doc="A constant. The same under every layout.",
-        literal="value",
-        bounds=literal,
-        spreads=True,
-    ),
+    _full,
+    doc="A constant. The same under every layout.",
+    literal="value",
+    bounds=literal,
+    spreads=True,
 )
 
 
@@ -43,11 +37,9 @@ def _iota(d: Domain, shape: tuple[int, ...], dim: int, offset: int, dtype: str) 
 
 iota = describe(
     create.iota,
-    Facets(
-        _iota,
-        doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
-        spreads=True,
-    ),
+    _iota,
+    doc="`offset + index along dim`. On a shard the offset is affine in the coordinate.",
+    spreads=True,
 )
 
 
@@ -70,14 +62,10 @@ def _mask(
 
 dropout_mask = describe(
     create.dropout_mask,
-    Facets(
-        _mask,
-        doc="`1/(1-p)` with probability `1-p`, else 0, by seed, stream and index in the whole "
-        "tensor. A shard takes the strides of the whole, and an offset affine in its coordinates.",
-    ),
+    _mask,
+    doc="`1/(1-p)` with probability `1-p`, else 0, by seed, stream and index in the whole "
+    "tensor. A shard takes the strides of the whole, and an offset affine in its coordinates.",
 )
 
 
-@dropout_mask.vjp
-def _mask_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
+dropout_mask.vjp(stops)

@@ -1,7 +1,5 @@
 """Cuts and joins along one dim: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -11,8 +9,7 @@ from verifier.kernel.ops import cuts
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import among_or_zero
-from verifier.ops.facets import Names, Pulled
-from verifier.ops.views import moves
+from verifier.ops.facets import Names, Pulled, moves
 
 
 def _slice(d: Domain, x: Array, dim: int, start: int, stop: int, step: int) -> Array:
@@ -93,6 +90,4 @@ def _pad_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) ->
     return [b.add("slice", cts[0], dim=dim, start=lo, stop=lo + n, step=1)]
 
 
-@flip.vjp
-def _flip_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("flip", cts[0], dim=attrs["dim"])]
+flip.vjp(lambda b, ins, outs, cts, attrs: [b.add("flip", cts[0], dim=attrs["dim"])])

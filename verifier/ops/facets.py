@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import REGISTRY, AttrMap, Op, lookup
-from verifier.ops.bounds import Bounded, Bounds
+from verifier.ops.bounds import Bounded, Bounds, among
 
 if TYPE_CHECKING:
     from verifier.kernel.program.builder import Builder
@@ -79,25 +79,49 @@ class Facets:
         return rule
 
 
+def stops(*_: object) -> Pulled:
+    """The vjp of an op that no cotangent passes."""
+    return [None]
+
+
 NO_FACETS = Facets()
 DESCRIBED: dict[str, Facets] = {}
 
 
-def describe(op: Op, known: Facets) -> Facets:
-    """Say of an op what the kernel does not ask. Raises IRError where that was said before."""
+def describe(
+    op: Op,
+    meaning: Callable[..., Any] = _written_out,
+    doc: str = "",
+    *,
+    bounds: Callable[[Bounded], Bounds] | None = None,
+    **known: Any,
+) -> Facets:
+    """Say of an op what the kernel does not ask; `known` are other fields of `Facets`. Raises
+    IRError where that was said before."""
     if op.name in DESCRIBED:
         raise IRError(f"op {op.name} is described twice")
-    if not known.doc and op.expand is not None:
-        known.doc = (op.expand.__doc__ or "").strip()
-    DESCRIBED[op.name] = known
-    return known
+    if not doc and op.expand is not None:
+        doc = (op.expand.__doc__ or "").strip()
+    DESCRIBED[op.name] = found = Facets(meaning, doc, bounds=bounds, **known)
+    return found
+
+
+def moves(
+    op: Op,
+    meaning: Callable[..., Any],
+    doc: str,
+    bounds: Callable[[Bounded], Bounds] = among,
+    **known: Any,
+) -> Facets:
+    """Describe an op that moves the entries of its operands."""
+    return describe(op, meaning, doc, bounds=bounds, analytic=True, **known)
 
 
 def facets(name: str) -> Facets:
     """What is known of an op; nothing of what is none, as terms that no op is."""
     found = DESCRIBED.get(name)
     if found is None:
-        return NO_FACETS if name not in REGISTRY else describe(lookup(name), Facets())
+        return NO_FACETS if name not in REGISTRY else describe(lookup(name))
     return found
 
 

@@ -1,8 +1,6 @@
 """Functions of one real number: each on floats, by its definition or as expressions, with its slope
 and what is known of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -50,7 +48,7 @@ def function(
     aten = (f"{name}.default",) if aten is None else aten
     doc = f"`{name}(x)`, element by element."
     rule = None if slope is None else vjp
-    return describe(op, Facets(meaning, doc, rule, aten, **known))
+    return describe(op, meaning, doc, vjp_rule=rule, aten=aten, **known)
 
 
 HALF = Fraction(1, 2)
@@ -264,13 +262,11 @@ def _reciprocal(d: Domain, x: Array) -> Array:
 
 reciprocal = describe(
     functions.reciprocal,
-    Facets(
-        _reciprocal,
-        "`1/x`.",
-        aten=("reciprocal.default",),
-        analytic=True,
-        bounds=applied(inverse),
-    ),
+    _reciprocal,
+    "`1/x`.",
+    aten=("reciprocal.default",),
+    analytic=True,
+    bounds=applied(inverse),
 )
 
 
@@ -282,13 +278,11 @@ def _pow(d: Domain, x: Array, exponent: Fraction) -> Array:
 
 pow_ = describe(
     functions.pow_,
-    Facets(
-        _pow,
-        "`x ** exponent`, a rational exponent.",
-        analytic=True,
-        literal="exponent",
-        nothing=Fraction(1),
-    ),
+    _pow,
+    "`x ** exponent`, a rational exponent.",
+    analytic=True,
+    literal="exponent",
+    nothing=Fraction(1),
 )
 
 
@@ -299,6 +293,8 @@ def _pow_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) ->
     return [b.add("mul", cts[0], slope)]
 
 
-@reciprocal.vjp
-def _reciprocal_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("neg", b.add("mul", cts[0], b.add("mul", outs[0], outs[0])))]
+reciprocal.vjp(
+    lambda b, ins, outs, cts, attrs: [
+        b.add("neg", b.add("mul", cts[0], b.add("mul", outs[0], outs[0])))
+    ]
+)

@@ -1,7 +1,5 @@
 """Gathers and scatters by index values: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +9,7 @@ from verifier.kernel.ops import indexing
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import among_or_zero
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import Names, Pulled, describe
 
 
 def _zeros(d: Domain, shape: tuple[int, ...], like: Array) -> Array:
@@ -37,11 +35,9 @@ def _take(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array:
 
 take = describe(
     indexing.take,
-    Facets(
-        _take,
-        doc="Rows of `x` along `dim` at an index (embedding). Rows outside the window are zero.",
-        bounds=among_or_zero,
-    ),
+    _take,
+    doc="Rows of `x` along `dim` at an index (embedding). Rows outside the window are zero.",
+    bounds=among_or_zero,
 )
 
 
@@ -58,11 +54,9 @@ def _index_add(d: Domain, g: Array, idx: Array, size: int, offset: int) -> Array
 
 index_add = describe(
     indexing.index_add,
-    Facets(
-        _index_add,
-        doc="Add each row of values into the row that its index names: the adjoint of `take`.",
-        adds=True,
-    ),
+    _index_add,
+    doc="Add each row of values into the row that its index names: the adjoint of `take`.",
+    adds=True,
 )
 
 
@@ -77,11 +71,9 @@ def _take_along(d: Domain, x: Array, idx: Array, dim: int, offset: int) -> Array
 
 take_along = describe(
     indexing.take_along,
-    Facets(
-        _take_along,
-        doc="The entry of each line along `dim` that an index names (gather).",
-        bounds=among_or_zero,
-    ),
+    _take_along,
+    doc="The entry of each line along `dim` that an index names (gather).",
+    bounds=among_or_zero,
 )
 
 
@@ -99,10 +91,8 @@ def _put_along(d: Domain, g: Array, idx: Array, dim: int, size: int, offset: int
 
 put_along = describe(
     indexing.put_along,
-    Facets(
-        _put_along,
-        doc="Zeros, with each value added where its index says: the adjoint of `take_along`.",
-    ),
+    _put_along,
+    doc="Zeros, with each value added where its index says: the adjoint of `take_along`.",
 )
 
 
@@ -131,12 +121,9 @@ def _index_add_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrM
 
 @take_along.vjp
 def _take_along_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    dim: int = attrs["dim"]
-    size = b.types[ins[0]].shape[dim]
-    return [
-        b.add("put_along", cts[0], ins[1], size=size, dim=attrs["dim"], offset=attrs["offset"]),
-        None,
-    ]
+    dim, offset = attrs["dim"], attrs["offset"]
+    size = b.types[ins[0]].shape[int(dim)]
+    return [b.add("put_along", cts[0], ins[1], size=size, dim=dim, offset=offset), None]
 
 
 @put_along.vjp

@@ -1,11 +1,9 @@
 """Gradients of composite ops that have better ones than their expansion has."""
 
-from __future__ import annotations
-
 from verifier.kernel.composites import layers
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Facets, Names, Pulled, Vjp, describe
+from verifier.ops.facets import Names, Pulled, Vjp, describe, stops
 
 
 def _from_output(backward: str) -> Vjp:
@@ -17,13 +15,11 @@ def _from_output(backward: str) -> Vjp:
     return rule
 
 
-detach = describe(layers.detach, Facets())
+detach = describe(layers.detach)
 
 
-@detach.vjp
-def _nothing_passes(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
+detach.vjp(stops)
 
 
-describe(layers.softmax, Facets()).vjp(_from_output("softmax_backward"))
-describe(layers.log_softmax, Facets()).vjp(_from_output("log_softmax_backward"))
+describe(layers.softmax).vjp(_from_output("softmax_backward"))
+describe(layers.log_softmax).vjp(_from_output("log_softmax_backward"))

@@ -1,7 +1,5 @@
 """Products: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +20,8 @@ def _bounds(a: Bounded) -> Bounds:
 
 
 def _product(op: Op, doc: str) -> Facets:
-    known = Facets(_meaning, doc, bounds=_bounds)
-    known.analytic = known.adds = True
-    return describe(op, known)
+    aten = (f"{op.name}.default",)
+    return describe(op, _meaning, doc, bounds=_bounds, aten=aten, analytic=True, adds=True)
 
 
 mm = _product(linalg.mm, "Matrix product. Splitting `k` leaves a pending sum.")

@@ -4,20 +4,16 @@ Each takes the values of the ranks of one group, in group order, `None` where a 
 and returns theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from verifier.domains.base import Array, Domain
 from verifier.kernel.movements import movement
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
-from verifier.ops.bounds import among, reduced
-from verifier.ops.collectives import all_reduce
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.bounds import reduced
+from verifier.ops.collectives import all_reduce, dual
+from verifier.ops.facets import Names, Pulled, describe, moves
 
 Pieces = list[Array | None]
 
@@ -47,104 +43,51 @@ def _keep(d: Domain, *pieces: Array) -> Array:
     return pieces[0]
 
 
-send = describe(
+send = moves(
     movement.send,
-    Facets(
-        _send,
-        "The value of coordinate `src`, on its way to coordinate `dst` of a mesh dim.",
-        analytic=True,
-        bounds=among,
-        source="src",
-    ),
+    _send,
+    "The value of coordinate `src`, on its way to coordinate `dst` of a mesh dim.",
+    source="src",
 )
-recv = describe(
+recv = moves(
     movement.recv,
-    Facets(
-        _recv,
-        "The value that `send` put on its way, on coordinate `dst`.",
-        analytic=True,
-        bounds=among,
-        source="dst",
-    ),
+    _recv,
+    "The value that `send` put on its way, on coordinate `dst`.",
+    source="dst",
 )
-broadcast = describe(
+broadcast = moves(
     movement.broadcast,
-    Facets(
-        _broadcast,
-        "The value of one coordinate of a mesh dim, on all of them.",
-        analytic=True,
-        bounds=among,
-        source="index",
-    ),
+    _broadcast,
+    "The value of one coordinate of a mesh dim, on all of them.",
+    source="index",
 )
 reduce_to = describe(
     movement.reduce_to,
-    Facets(
-        _reduce,
-        "Partial to the root alone: the reduced value, on one coordinate of a mesh dim.",
-        bounds=reduced,
-    ),
+    _reduce,
+    "Partial to the root alone: the reduced value, on one coordinate of a mesh dim.",
+    bounds=reduced,
 )
-ring_shift = describe(
+ring_shift = moves(
     movement.ring_shift,
-    Facets(
-        _ring,
-        "Every rank gets the value of the coordinate `shift` before its own, around the ring; of "
-        "one after it where `shift` is negative.",
-        analytic=True,
-        bounds=among,
-    ),
+    _ring,
+    "Every rank gets the value of the coordinate `shift` before its own, around the ring; of "
+    "one after it where `shift` is negative.",
 )
-merge = describe(
+merge = moves(
     movement.merge,
-    Facets(
-        _keep,
-        "One value from pieces that live on different ranks.",
-        analytic=True,
-        bounds=among,
-    ),
+    _keep,
+    "One value from pieces that live on different ranks.",
 )
-only = describe(
+only = moves(
     movement.only,
-    Facets(
-        _keep,
-        "The same value; with `on(...)`, on fewer ranks.",
-        analytic=True,
-        bounds=among,
-    ),
+    _keep,
+    "The same value; with `on(...)`, on fewer ranks.",
 )
-wait = describe(
+wait = moves(
     movement.wait,
-    Facets(
-        _keep,
-        "The same value, once the `async` op that makes it is done.",
-        analytic=True,
-        bounds=among,
-    ),
+    _keep,
+    "The same value, once the `async` op that makes it is done.",
 )
-
-
-def _returned(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    peers = {"mesh_dim": attrs["mesh_dim"], "src": attrs["dst"], "dst": attrs["src"]}
-    return [b.add("recv", cts[0], **peers)]
-
-
-def _sent_back(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    peers = {"mesh_dim": attrs["mesh_dim"], "src": attrs["dst"], "dst": attrs["src"]}
-    return [b.add("send", cts[0], **peers)]
-
-
-def _summed_at_root(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("reduce_to", cts[0], mesh_dim=attrs["mesh_dim"], index=attrs["index"])]
-
-
-def _spread(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    if attrs["reduce"] not in ("sum", "avg"):
-        raise IRError(f"a {attrs['reduce']} over {attrs['mesh_dim']} has no vjp")
-    ct = cts[0]
-    if attrs["reduce"] == "avg":
-        ct = b.add("mul_scalar", ct, value=Fraction(1, b.mesh[attrs["mesh_dim"]]))
-    return [b.add("broadcast", ct, mesh_dim=attrs["mesh_dim"], index=attrs["index"])]
 
 
 def _turned_back(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
@@ -162,15 +105,11 @@ def _to_each(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) ->
     return out
 
 
-def _as_it_is(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [cts[0]]
-
-
-send.vjp(_returned)
-recv.vjp(_sent_back)
-broadcast.vjp(_summed_at_root)
-reduce_to.vjp(_spread)
+send.vjp(dual("recv", {"src": "dst", "dst": "src"}))
+recv.vjp(dual("send", {"src": "dst", "dst": "src"}))
+broadcast.vjp(dual("reduce_to", {"index": "index"}))
+reduce_to.vjp(dual("broadcast", {"index": "index"}))
 ring_shift.vjp(_turned_back)
 merge.vjp(_to_each)
-only.vjp(_as_it_is)
-wait.vjp(_as_it_is)
+only.vjp(lambda b, ins, outs, cts, attrs: [cts[0]])
+wait.vjp(lambda b, ins, outs, cts, attrs: [cts[0]])

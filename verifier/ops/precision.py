@@ -5,8 +5,6 @@ f8e5m2 are those of Micikevicius et al. 2022; e4m3 has no infinity and saturates
 power-of-two scale of the OCP microscaling formats: its ties go up, negative values have none.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -18,7 +16,7 @@ from verifier.kernel.ops import precision
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import AttrMap
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import Names, Pulled, describe
 
 
 def rounded(x: Array, format: str) -> Array:
@@ -53,11 +51,9 @@ def _round_to(d: Domain, x: Array, format: str, ste: bool) -> Array:
 
 round_to = describe(
     precision.round_to,
-    Facets(
-        _round_to,
-        doc="The nearest value of a float format; not linear. With `ste` the gradient passes "
-        "straight through (Bengio et al. 2013), without it there is none.",
-    ),
+    _round_to,
+    doc="The nearest value of a float format; not linear. With `ste` the gradient passes "
+    "straight through (Bengio et al. 2013), without it there is none.",
 )
 
 

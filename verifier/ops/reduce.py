@@ -1,10 +1,8 @@
 """Reductions over dims: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +24,7 @@ def _sum_bounds(a: Bounded) -> Bounds:
 
 
 def reduction(
-    op: Op, meaning: Callable[[Domain, Array, tuple[int, ...]], Array], known: Facets
+    op: Op, meaning: Callable[[Domain, Array, tuple[int, ...]], Array], doc: str, **known: Any
 ) -> Facets:
     """Describe a reduction, by what it computes over dims that are named, each at least once."""
 
@@ -35,29 +33,25 @@ def reduction(
         out = out.astype(np.int64) if is_index(x) else out
         return out.reshape(kept(x.shape, dims)) if keepdim else out
 
-    return describe(op, replace(known, meaning=whole))
+    return describe(op, whole, doc, **known)
 
 
 sum_ = reduction(
     reduce.sum_,
     lambda d, x, dims: np.asarray(x.sum(axis=dims)) if is_index(x) else d.sum(x, dims),
-    Facets(
-        doc="Sum over `dims`. A split dim leaves a pending sum.",
-        fold="sum",
-        analytic=True,
-        adds=True,
-        bounds=_sum_bounds,
-    ),
+    "Sum over `dims`. A split dim leaves a pending sum.",
+    fold="sum",
+    analytic=True,
+    adds=True,
+    bounds=_sum_bounds,
 )
 amax = reduction(
     reduce.amax,
     lambda d, x, dims: d.amax(x, dims),
-    Facets(
-        doc="Maximum over `dims`. A split dim leaves a pending max.",
-        fold="max",
-        picks="entry",
-        bounds=among,
-    ),
+    "Maximum over `dims`. A split dim leaves a pending max.",
+    fold="max",
+    picks="entry",
+    bounds=among,
 )
 
 

@@ -1,7 +1,5 @@
 """Gather to a root and scatter from it: what they compute, and their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +7,8 @@ import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.kernel.movements import rooted
-from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap
-from verifier.ops.bounds import among
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.collectives import dual
+from verifier.ops.facets import moves
 
 Pieces = list[Array | None]
 
@@ -26,34 +22,19 @@ def _scatter(d: Domain, group: Sequence[Array], dim: int, index: int, **_: Any) 
     return list(np.split(group[index], len(group), axis=dim))
 
 
-gather = describe(
+gather = moves(
     rooted.gather,
-    Facets(
-        _gather,
-        "Shard to the root alone: the pieces of a group joined along `dim`, on one coordinate "
-        "of a mesh dim.",
-        analytic=True,
-        bounds=among,
-    ),
+    _gather,
+    "Shard to the root alone: the pieces of a group joined along `dim`, on one coordinate "
+    "of a mesh dim.",
 )
-scatter = describe(
+scatter = moves(
     rooted.scatter,
-    Facets(
-        _scatter,
-        "From the root to Shard: each rank of a group gets its chunk along `dim` of the value "
-        "on one coordinate of a mesh dim.",
-        analytic=True,
-        bounds=among,
-        source="index",
-    ),
+    _scatter,
+    "From the root to Shard: each rank of a group gets its chunk along `dim` of the value "
+    "on one coordinate of a mesh dim.",
+    source="index",
 )
 
-
-@gather.vjp
-def _gather_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("scatter", cts[0], **attrs)]
-
-
-@scatter.vjp
-def _scatter_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("gather", cts[0], **attrs)]
+gather.vjp(dual("scatter", {"dim": "dim", "index": "index"}))
+scatter.vjp(dual("gather", {"dim": "dim", "index": "index"}))

@@ -1,7 +1,5 @@
 """Running sums along a dim, and the largest entries."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +9,7 @@ from verifier.kernel.ops import rows
 from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.ops.bounds import always
-from verifier.ops.facets import Facets, Names, Pulled, describe
+from verifier.ops.facets import Names, Pulled, describe, stops
 
 
 def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
@@ -28,13 +26,11 @@ def _cumsum(d: Domain, x: Array, dim: int, exclusive: bool) -> Array:
 
 cumsum = describe(
     rows.cumsum,
-    Facets(
-        _cumsum,
-        doc="Sum of the entries up to each one along `dim`; `exclusive` leaves out the entry "
-        "itself. The dim must be whole.",
-        analytic=True,
-        adds=True,
-    ),
+    _cumsum,
+    doc="Sum of the entries up to each one along `dim`; `exclusive` leaves out the entry "
+    "itself. The dim must be whole.",
+    analytic=True,
+    adds=True,
 )
 
 
@@ -45,40 +41,24 @@ def _cumsum_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap)
     return [b.add("flip", back, dim=dim)]
 
 
-def _topk_mask(d: Domain, x: Array, k: int, dim: int) -> Array:
-    return d.topk_mask(x, k, dim)
-
-
 topk_mask = describe(
     rows.topk_mask,
-    Facets(
-        _topk_mask,
-        doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
-        "be whole. The gradient is zero.",
-        bounds=always(0, 1),
-    ),
+    lambda d, x, k, dim: d.topk_mask(x, k, dim),
+    doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
+    "be whole. The gradient is zero.",
+    bounds=always(0, 1),
 )
 
 
-@topk_mask.vjp
-def _topk_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
-
-
-def _topk_index(d: Domain, x: Array, k: int, dim: int) -> Array:
-    return d.topk_index(x, k, dim)
+topk_mask.vjp(stops)
 
 
 topk_index = describe(
     rows.topk_index,
-    Facets(
-        _topk_index,
-        doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "
-        "index. The dim must be whole. There is no gradient.",
-    ),
+    lambda d, x, k, dim: d.topk_index(x, k, dim),
+    doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "
+    "index. The dim must be whole. There is no gradient.",
 )
 
 
-@topk_index.vjp
-def _topk_index_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [None]
+topk_index.vjp(stops)

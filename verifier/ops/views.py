@@ -1,30 +1,13 @@
 """Views and copies: what they compute, and their gradients."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from verifier.domains.base import Array, Domain
 from verifier.kernel.ops import views
 from verifier.kernel.program.builder import Builder
-from verifier.kernel.program.registry import AttrMap, Op
+from verifier.kernel.program.registry import AttrMap
 from verifier.ops.arithmetic import reduce_to
-from verifier.ops.bounds import Bounded, Bounds, among
-from verifier.ops.facets import Facets, Names, Pulled, describe
-
-
-def moves(
-    op: Op,
-    meaning: Callable[..., Any],
-    doc: str,
-    bounds: Callable[[Bounded], Bounds] = among,
-    spreads: bool = False,
-) -> Facets:
-    """Describe an op that moves the entries of its operands."""
-    return describe(op, Facets(meaning, doc, analytic=True, bounds=bounds, spreads=spreads))
+from verifier.ops.facets import Names, Pulled, moves
 
 
 def _reshape(d: Domain, x: Array, shape: tuple[int, ...]) -> Array:
@@ -53,11 +36,9 @@ expand = moves(
     "Repeat dims of extent 1 (and new leading dims) up to a shape.",
     spreads=True,
 )
-
-
-@reshape.vjp
-def _reshape_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [b.add("reshape", cts[0], shape=b.types[ins[0]].shape)]
+reshape.vjp(
+    lambda b, ins, outs, cts, attrs: [b.add("reshape", cts[0], shape=b.types[ins[0]].shape)]
+)
 
 
 @permute.vjp
@@ -66,6 +47,4 @@ def _permute_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap
     return [b.add("permute", cts[0], dims=tuple(dims.index(i) for i in range(len(dims))))]
 
 
-@expand.vjp
-def _expand_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap) -> Pulled:
-    return [reduce_to(b, cts[0], ins[0])]
+expand.vjp(lambda b, ins, outs, cts, attrs: [reduce_to(b, cts[0], ins[0])])

@@ -1,7 +1,5 @@
 """Builds event programs in Python, and holds programs from any source to the rules of the form."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

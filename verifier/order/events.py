@@ -6,8 +6,6 @@ handle is asynchronous: it begins no earlier than its place in its stream and en
 before a `Wait` for the handle ends. Buffers belong to a rank unless the program shares them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ at their `wait`; an `async` send ends with the program. A `wait` on another stre
 operand makes the stream wait for it. A `send` without a `recv` is received where it is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -45,7 +43,6 @@ from verifier.order.meetings import (
     enough,
     is_local,
     is_quiet,
-    length_of,
     meeting_coordinates,
 )
 
@@ -310,8 +307,7 @@ class _Rank:
 
     def _scan(self, node: Node, places: Regions) -> None:
         """Step after step; carries go on, slices and results are read and written as a whole."""
-        body = node.body
-        assert body is not None
+        body = node.block
         attrs = lookup(node.op).with_defaults(node.attrs)
         carries, _, _ = scan_parts(attrs, len(node.inputs))
         inside = places.inside(node)
@@ -322,7 +318,7 @@ class _Rank:
         state = given[carries]
         rest = given[carries.stop :]
         made: list[list[Access | None]] = []
-        for _ in range(length_of(node)):
+        for _ in range(node.number("length")):
             passed = zip(body.inputs, [*state, *rest], strict=True)
             self.held = {item.name: access for item, access in passed if access is not None}
             self._nodes(body, inside)

@@ -8,8 +8,6 @@ deadlock is judged by. One queue: a rank runs its collectives one after another 
 Provers and checker both start from this graph: it is defined here, and searched elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -10,8 +10,7 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import Program, in_order
 from verifier.kernel.program.types import NOWHERE
-from verifier.kernel.program.where import EVERYWHERE, within
-from verifier.kernel.program.where import show as ranks
+from verifier.kernel.program.where import EVERYWHERE, show as ranks, within
 from verifier.kernel.rank_sets import regions
 from verifier.verdict import Counterexample, Location, Trace, Unknown
 

@@ -3,8 +3,6 @@
 There are no wildcards, so the matching is the same in every execution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What of a program matters in time: where ranks meet, and how few of them stand for all."""
 
-from __future__ import annotations
-
 from verifier.kernel.ops import lookup
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.program import IN_ORDER, Node, Program
@@ -119,7 +117,7 @@ class Meetings:
         def events_of(node: Node) -> int:
             if node.body is None or self.is_plain(node.body):
                 return 1
-            return length_of(node) * (count(node.body) + 1)
+            return node.number("length") * (count(node.body) + 1)
 
         events = count(program) * self.mesh.size
         if events > LIMIT:
@@ -152,9 +150,3 @@ def meets(node: Node, mesh: Mesh) -> bool:
     if lookup(node.op).kind not in MOVING or is_local(node):
         return False
     return not lookup(node.op).traits.meets or any(mesh[name] > 1 for name in dims_of(node))
-
-
-def length_of(node: Node) -> int:
-    length = lookup(node.op).with_defaults(node.attrs)["length"]
-    assert isinstance(length, int)
-    return length

@@ -5,8 +5,6 @@ in a stream (the end of an asynchronous event) is asked about through what comes
 one vector per step, and a lookup per query.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The programs that a program with conditions can be: one for each way they turn out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Who touches which entries of which buffer, and which touches have to be ordered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

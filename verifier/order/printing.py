@@ -1,7 +1,5 @@
 """Events in the text form that `verifier.order.text` reads."""
 
-from __future__ import annotations
-
 from verifier.order.events import (
     MAIN,
     Access,

@@ -1,7 +1,5 @@
 """Topological orders of a graph of steps."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 

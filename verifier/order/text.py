@@ -23,8 +23,6 @@ A peer is a rank, `rank+1`, `rank-1` or `rank+1%4`. Others: `wait HANDLE`, `reco
 `#` starts a comment, `@ file:line` says where the event comes from.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Sequence

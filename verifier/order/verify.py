@@ -1,7 +1,5 @@
 """Whether a program of events can hang or see wrong values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from verifier.order.checks import CHECKS

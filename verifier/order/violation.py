@@ -1,7 +1,5 @@
 """What a check answers: where an order goes wrong, with an execution that shows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from verifier.order.events import TimeProgram

@@ -6,8 +6,6 @@ not by being on one stream, the edges that lead from one to the other. Both are 
 which what repeats is said once: ranks that do the same, layers, micro-batches.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush

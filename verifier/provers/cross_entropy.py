@@ -13,8 +13,6 @@ where the caller is ready to assume so; then v holds everywhere. A lookup outsid
 gives 0, see `verifier.kernel.ops.indexing`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.analysis.rewrite import Pattern, Rewriting, rewrite

@@ -73,9 +73,9 @@ def as_terms(
     for node in program.nodes:
         args = [values[v] for v in node.inputs]
         if node.op == "scan":
-            assert node.body is not None
-            inner = bodies.get(id(node.body)) or as_terms(node.body, type(terms)(), bodies, need)
-            bodies[id(node.body)] = inner
+            body = node.block
+            inner = bodies.get(id(body)) or as_terms(body, type(terms)(), bodies, need)
+            bodies[id(body)] = inner
             key = ("scan", len(scans), tuple(sorted(node.attrs.items())))
             scan = Scan(node, args, key, inner)
             scans.append(scan)

@@ -1,7 +1,5 @@
 """Runs both programs on the same inputs, and says where they differ by more than rounding."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence

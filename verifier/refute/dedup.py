@@ -5,8 +5,6 @@ on before gives the result it gave then, whichever rank, block or micro-batch th
 thousands of ranks do alike is done once; the results are those of `evaluate.simulate`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -286,8 +284,7 @@ class _Run:
         return out
 
     def _scan(self, node: Node, values: dict[str, Ids], places: Regions) -> None:
-        body = node.body
-        assert body is not None
+        body = node.block
         given = [values[v] for v in node.inputs]
         attrs = tuple(sorted(node.attrs.items()))
         inside = self.inside(node, places)
@@ -299,9 +296,7 @@ class _Run:
         values |= zip(node.outputs, made, strict=True)
 
     def _steps(self, node: Node, body: Program, given: list[Ids], inside: Regions) -> list[Ids]:
-        arrays, length, carries = self.arrays, node.attrs["length"], node.attrs["carry"]
-        assert isinstance(length, int)
-        assert isinstance(carries, int)
+        arrays, length, carries = self.arrays, node.number("length"), node.number("carry")
         xs = range(len(given))[scan_parts(node.attrs, len(given))[1]]
         entering: list[Ids] = []
         for item, ids in zip(body.inputs, given, strict=True):

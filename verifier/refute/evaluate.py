@@ -3,8 +3,6 @@
 What ranks compute from the very same arrays is computed once. Arrays are never written to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -233,11 +231,8 @@ class _Maker:
         return run
 
     def _scan(self, node: Node, places: Regions | None) -> Run:
-        body = node.body
-        assert body is not None
-        length, carries = node.attrs["length"], node.attrs["carry"]
-        assert isinstance(length, int)
-        assert isinstance(carries, int)
+        body = node.block
+        length, carries = node.number("length"), node.number("carry")
         xs = range(len(node.inputs))[scan_parts(node.attrs, len(node.inputs))[1]]
         inside = places.inside(node) if places else None
         enter: list[tuple[int, str, str, tuple[int, ...]]] = []
@@ -329,8 +324,7 @@ def elements(program: Program, copies: int = 1, bodies: dict[int, int] | None = 
     total = sum(t.size for t in program.types.values())
     for node in program.nodes:
         if node.body is not None:
-            length = node.attrs["length"]
-            assert isinstance(length, int)
+            length = node.number("length")
             if id(node.body) not in bodies:
                 bodies[id(node.body)] = elements(node.body, bodies=bodies)
             total += length * bodies[id(node.body)]

@@ -4,8 +4,6 @@ A sum over the batch has equal parts along a mesh dim where it is the same sum w
 all ranks are given. Programs that differ on other inputs only are not refuted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Random inputs of programs: what a difference is looked for on."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -56,8 +54,7 @@ def index_bounds(program: Program) -> dict[str, int]:
 
 def _extent(program: Program, node: Node) -> int:
     if "size" in node.attrs:
-        size = node.attrs["size"]
-        assert isinstance(size, int)
+        size = node.number("size")
         return size
     dim = node.attrs.get("dim", 0)
     assert isinstance(dim, int)

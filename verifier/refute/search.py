@@ -82,8 +82,7 @@ def held_elements(program: Program) -> int:
         total = sum(t.size * ranks(places.values[v]) for v, t in inner.types.items())
         for node in inner.nodes:
             if node.body is not None:
-                length = node.attrs["length"]
-                assert isinstance(length, int)
+                length = node.number("length")
                 inside = places.inside(node)
                 key = id(node.body), id(inside)
                 if key not in counted:

@@ -5,8 +5,6 @@ form of an instance has the instance itself among its sizes, or it is none. Coor
 names are kept in their order; those between them are one.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Which term an op is on whole operands. An op that is not named here is a term of itself."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.program.registry import ONE

@@ -4,8 +4,6 @@ A rank that computes `log(x) - log(x)` computes nothing where x is negative: it 
 may have no value is never dropped from a term, whatever factor it is left with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 from fractions import Fraction
 from typing import Literal

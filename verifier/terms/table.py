@@ -1,7 +1,5 @@
 """The table of terms, and the constructors that bring them to normal form."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from fractions import Fraction
@@ -99,7 +97,7 @@ class Terms:
             return build(self, list(args), attrs, dtypes)
         known = lookup(op)
         if known.kind == "map":
-            return self.mapped(op, list(args), _key(attrs))
+            return self.mapped(op, list(args), tuple(sorted(attrs.items())))
         if known.kind == "reduce":
             return self.reduce(op, args[0], tuple(attrs["dims"]), attrs["keepdim"])
         if known.kind not in ("rows", "view", "index"):
@@ -270,7 +268,3 @@ class Terms:
         else:
             out = self.intern(op, [ref], (real,), inner)
         return self.reshape(out, kept if keepdim else bare)
-
-
-def _key(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(sorted(attrs.items()))

@@ -1,7 +1,5 @@
 """A table of terms that remembers what it was asked for, and what it gave."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

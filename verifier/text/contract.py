@@ -408,26 +408,9 @@ def _ranks(line: _Line, mesh: Mesh) -> Where:
     return ranks_where(mesh, chosen)
 
 
-def _renamed(program: Program, prefix: str, keep: dict[str, str]) -> Program:
+def _renamed(program: Program, prefix: str, keep: Mapping[str, str]) -> Program:
     """The program with its values named apart, but for those that `keep` names."""
-
-    def name(value: str) -> str:
-        return keep.get(value, f"{prefix}{value}")
-
-    return replace(
-        program,
-        inputs=tuple(replace(i, name=name(i.name)) for i in program.inputs),
-        nodes=tuple(
-            replace(
-                n,
-                inputs=tuple(map(name, n.inputs)),
-                outputs=tuple(map(name, n.outputs)),
-            )
-            for n in program.nodes
-        ),
-        outputs=tuple(replace(o, value=name(o.value)) for o in program.outputs),
-        types={name(v): t for v, t in program.types.items()},
-    )
+    return program.renamed({v: f"{prefix}{v}" for v in program.types} | dict(keep))
 
 
 def _before(given: Program, program: Program) -> Program:
@@ -445,7 +428,7 @@ def _before(given: Program, program: Program) -> Program:
     made = {o.path: o.value for o in first.outputs}
     taken = {i.name for i in given.inputs}
     clash = {n: f"own.{n}" for n in taken if n in program.types and n not in theirs}
-    second = _renamed(program, "", {**clash, **made})
+    second = program.renamed({**clash, **made})
     rest = [i for i in second.inputs if i.name not in made.values() and i.name not in taken]
     for item in given.inputs:
         after = theirs.get(item.name)

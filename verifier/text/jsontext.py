@@ -1,7 +1,5 @@
 """Reads untrusted JSON, strictly."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NoReturn
 

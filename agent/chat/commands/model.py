@@ -64,8 +64,7 @@ def prompt(session: Session, words: Words) -> Outcome:
     """
     if not words.raw:
         raise InputError("for which input?", where="/prompt", expected="words, or a command")
-    from agent.chat import conversation as talk
-    from agent.chat import registry
+    from agent.chat import conversation as talk, registry
 
     try:
         with session.asking(Asker(Peek())):

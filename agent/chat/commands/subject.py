@@ -50,7 +50,7 @@ def _model(session: Session, words: Words) -> Outcome:
     from agent.chat import translating
     from agent.chat.workspace import packed
     from synthesis.emit.facts import ModelFacts
-    from synthesis.execute import collect_facts
+    from synthesis.execute.job import collect_facts
     from synthesis.frontends.torch.captured import dump
     from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
     from synthesis.frontends.torch.request import split_target

@@ -1,7 +1,6 @@
 """`/verify`, `/explain`, `/cex` and `/repair`: what was decided, and why."""
 
-from agent import events
-from agent import verdicts as shown
+from agent import events, verdicts as shown
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
 from agent.chat.state import Judged

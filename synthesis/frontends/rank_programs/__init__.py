@@ -1,17 +1,14 @@
 """Concrete programs of thousands of ranks, read as one program and verified."""
 
-from synthesis.frontends.rank_programs.findings import Finding, Ingested, RankClass
-from synthesis.frontends.rank_programs.read import read_ranks
-from synthesis.frontends.rank_programs.verify import RanksVerdict, judged, verify_ranks
-from synthesis.frontends.rank_programs.write import rank_texts
-
-__all__ = [
-    "Finding",
-    "Ingested",
-    "RankClass",
-    "RanksVerdict",
-    "judged",
-    "rank_texts",
-    "read_ranks",
-    "verify_ranks",
-]
+from synthesis.frontends.rank_programs.findings import (
+    Finding as Finding,
+    Ingested as Ingested,
+    RankClass as RankClass,
+)
+from synthesis.frontends.rank_programs.read import read_ranks as read_ranks
+from synthesis.frontends.rank_programs.verify import (
+    RanksVerdict as RanksVerdict,
+    judged as judged,
+    verify_ranks as verify_ranks,
+)
+from synthesis.frontends.rank_programs.write import rank_texts as rank_texts

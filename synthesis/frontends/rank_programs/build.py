@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from synthesis.frontends.rank_programs.groups import Regions
 from synthesis.frontends.rank_programs.repeated import in_order
 from synthesis.frontends.rank_programs.whole import Piece, United, Whole
-from verifier.kernel.program.program import Input, Node, Output, Program
+from verifier.kernel.program.program import Input, Node, Output, Program, unused
 from verifier.kernel.program.types import TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where, joined, moved
 
@@ -55,11 +55,7 @@ class _Writer:
         return self.bodies[where]
 
     def fresh(self, hint: str) -> str:
-        name, count = hint, 1
-        while name in self.types:
-            count += 1
-            name = f"{hint}.v{count}"
-        return name
+        return unused(hint, self.types, ".v")
 
     def emit(
         self,
@@ -180,8 +176,7 @@ class _Writer:
 
     def _block(self, node: Node, inner: Whole, box: Where) -> Node:
         """A repeated block that is not the same on all the ranks that run it."""
-        body = node.body
-        assert body is not None
+        body = node.block
         writer = _Writer(inner, self.regions, self.members(box))
         for item in body.inputs:
             _, value, _ = inner.inputs[item.name]

@@ -1,7 +1,5 @@
 """Where rank programs are kept: a folder, zip or tar of files, or one stream, plain or gzip."""
 
-from __future__ import annotations
-
 import gzip
 import tarfile
 import zipfile

@@ -29,8 +29,7 @@ def bodies(programs: Sequence[ClassProgram], steps: Sequence[Step]) -> list[Clas
 def _body(owner: ClassProgram, step: Step) -> ClassProgram:
     node = step.node
     assert node is not None
-    assert node.body is not None
-    body = node.body
+    body = node.block
     out = ClassProgram(owner.owner, body, file=owner.file, first=owner.first)
     at = step.line + 1 + len(body.inputs)
     for child in body.nodes:

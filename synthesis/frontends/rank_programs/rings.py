@@ -4,8 +4,6 @@ Each rank sends what it has so many places on, and receives from as many places 
 `ring_shift`. So ranks whose peers differ have one text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

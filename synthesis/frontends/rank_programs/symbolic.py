@@ -333,8 +333,7 @@ def _whole_chunk(owner: TextClass, line: int, node: Node, scope: Program, grid: 
         return
     named = dict(zip(keys(said.tokens), said.numbers, strict=False))
     _, step = chunks(named["start"], named["stop"], grid)
-    dim = node.attrs["dim"]
-    assert isinstance(dim, int)
+    dim = node.number("dim")
     if scope.types[node.outputs[0]].shape[dim] != step:
         error = MalformedError("slices that differ between ranks, but leave a rest", got=str(step))
         raise LineError(line, error, "unsupported")

@@ -105,8 +105,7 @@ class _Writer:
         held = node.where or places.values[node.inputs[0]]
         if node.op != "send" or self.mesh[_dim(node)] == 1:
             return held
-        source = node.attrs["src"]
-        assert isinstance(source, int)
+        source = node.number("src")
         return common(held, ((_dim(node), (source,)),)) or held
 
     def template(self, rank: int) -> _Template:

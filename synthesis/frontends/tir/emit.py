@@ -1,7 +1,5 @@
 """One store as ops over all its iterations: maps, reductions, products, views."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -27,6 +27,7 @@ from synthesis.frontends.tir.tree import (
     number,
     substitute,
 )
+from verifier.kernel.program.program import unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +137,8 @@ class _Walker:
         self.homes: dict[str, tuple[Loop, ...]] = {}
         self.names: set[str] = set()
 
-    def unique(self, name: str, taken: set[str] | dict[str, TIRBuffer]) -> str:
-        made, count = name, 1
-        while made in taken:
-            count += 1
-            made = f"{name}_{count}"
-        return made
-
     def var(self, name: str) -> str:
-        made = self.unique(name, self.names)
+        made = unused(name, self.names, "_")
         self.names.add(made)
         return made
 
@@ -152,7 +146,7 @@ class _Walker:
         for stmt in stmts:
             match stmt:
                 case Alloc(buffer=buffer):
-                    name = self.unique(buffer.name, self.buffers)
+                    name = unused(buffer.name, self.buffers, "_")
                     self.buffers[name] = replace(buffer, name=name)
                     self.homes[name] = at.loops
                     at = replace(at, buffers={**at.buffers, buffer.name: name})

@@ -202,7 +202,7 @@ def _after(flat: Flat, collectives: Sequence[Collective]) -> dict[str, list[Coll
         first = next(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer)
         final = max(n for n, lf in enumerate(flat.leaves) if lf.store.buffer == c.buffer)
         inner = any(
-            x.buffer == c.buffer and not _own(lf, c.buffer)
+            x.buffer == c.buffer and lf.store.buffer != c.buffer
             for lf in flat.leaves[first:final]
             for x in lf.reads
         )
@@ -216,10 +216,6 @@ def _after(flat: Flat, collectives: Sequence[Collective]) -> dict[str, list[Coll
         out.setdefault(c.buffer, []).append(c)
     _between(flat, out)
     return out
-
-
-def _own(leaf: Leaf, buffer: str) -> bool:
-    return leaf.store.buffer == buffer
 
 
 def _between(flat: Flat, after: Mapping[str, Sequence[Collective]]) -> None:

@@ -37,7 +37,7 @@ def _bias_last(r: Rewriting, node: Node) -> str | None:
 def _sum_first(r: Rewriting, node: Node) -> str | None:
     x = node.inputs[0]
     merged = r.made(x, "reshape")
-    if merged is None or tuple(_dims(node)) != (0,):
+    if merged is None or node.numbers("dims") != (0,):
         return None
     source = merged.inputs[0]
     rows, rest = r.type(x).shape[0], r.type(x).shape[1:]
@@ -47,9 +47,3 @@ def _sum_first(r: Rewriting, node: Node) -> str | None:
         return None
     found = r.add("sum", source, dims=tuple(range(count)), keepdim=False)
     return r.reshape(found, r.type(node.outputs[0]).shape)
-
-
-def _dims(node: Node) -> tuple[int, ...]:
-    dims = node.attrs["dims"]
-    assert isinstance(dims, tuple)
-    return tuple(d for d in dims if isinstance(d, int))

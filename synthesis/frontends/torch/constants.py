@@ -109,7 +109,7 @@ def _structure(x: Array) -> Structure:
         band = _band(x.reshape(x.shape[wide[0]], x.shape[wide[1]]), wide[0], wide[1])
         if band is not None:
             return band
-    return opaque(x)
+    return Opaque(content_name(x), np.ascontiguousarray(x))
 
 
 def _band(x: Array, i: int, j: int) -> Band | None:
@@ -129,11 +129,6 @@ def _band(x: Array, i: int, j: int) -> Band | None:
     if not _equal(x[1:, 1:], x[:-1, :-1]):
         return None
     return Band(i, j, low, high, fraction(inside.item()), fraction(outside.item()))
-
-
-def opaque(x: Array) -> Opaque:
-    """Named after its content, so that equal tables are one input."""
-    return Opaque(content_name(x), np.ascontiguousarray(x))
 
 
 def emit(e: Emit, constant: Constant) -> str:

@@ -8,16 +8,14 @@ and its layers are compared op by op when they are rolled.
 # pyright: basic
 # (PyTorch has no types for what is used here.)
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from synthesis.frontends.torch.rolling import Stretch
+from synthesis.frontends.torch.rolling.roll import Stretch
 from verifier.kernel.program.program import Program
-from verifier.kernel.program.types import Source
 
 MAX_PERIOD = 8
 _NUMBERING = {"layer_idx", "layer_id", "layer_number", "block_idx"}
@@ -169,19 +167,12 @@ def renumber(program: Program, depth: Depth) -> Program:
                     return f"{prefix}.{int(number) + shift}{dot}{rest}"
         return text
 
-    def source(s: Source) -> Source:
-        return replace(s, module=path(s.module))
-
-    def names(values: Sequence[str]) -> tuple[str, ...]:
-        return tuple(path(v) for v in values)
-
+    found = program.renamed({v: path(v) for v in program.types})
     return replace(
-        program,
-        inputs=tuple(replace(i, name=path(i.name), path=path(i.path)) for i in program.inputs),
+        found,
+        inputs=tuple(replace(i, path=path(i.path)) for i in found.inputs),
         nodes=tuple(
-            replace(n, inputs=names(n.inputs), outputs=names(n.outputs), source=source(n.source))
-            for n in program.nodes
+            replace(n, source=replace(n.source, module=path(n.source.module))) for n in found.nodes
         ),
-        outputs=tuple(replace(o, value=path(o.value), path=path(o.path)) for o in program.outputs),
-        types={path(k): t for k, t in program.types.items()},
+        outputs=tuple(replace(o, path=path(o.path)) for o in found.outputs),
     )

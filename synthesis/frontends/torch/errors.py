@@ -3,32 +3,25 @@
 CaptureError    the model could not be captured: bad request, user code that fails, unknown op
 """
 
+from dataclasses import KW_ONLY, dataclass
+
 OR_TRANSLATE = "; or translate it: shardproof translate"
 """The end of a hint where capture cannot take code that runs."""
 
 
+@dataclass(eq=False, repr=False)
 class CaptureError(Exception):
     """A model that could not be captured: what, where (file:line), and what to try."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        file: str = "",
-        line: int = 0,
-        text: str = "",
-        hint: str = "",
-        module: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.file = file
-        self.line = line
-        self.text = text
-        """The source line itself, stripped."""
-        self.hint = hint
-        self.module = module
-        """Path of the module in which it was, where that is known."""
+    message: str
+    _: KW_ONLY
+    file: str = ""
+    line: int = 0
+    text: str = ""
+    """The source line itself, stripped."""
+    hint: str = ""
+    module: str = ""
+    """Path of the module in which it was, where that is known."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file

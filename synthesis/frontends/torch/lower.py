@@ -13,8 +13,8 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from synthesis.frontends.torch.aten import TABLE, Emit
 from synthesis.frontends.torch.aten.complex_pairs import COMPLEX
+from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.constants import Constant, Full, Opaque, emit, recognise
 from synthesis.frontends.torch.errors import OR_TRANSLATE, CaptureError
 from synthesis.frontends.torch.folding import (

@@ -12,7 +12,9 @@ offset <= ids < offset + size, and `size` the extent looked into:
 Each holds for all values; a pattern that does not match exactly is left as it is.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from verifier.analysis.rewrite import Rewriting, rewrite
@@ -23,21 +25,18 @@ FAR = 2**62
 
 @dataclass(frozen=True)
 class Window:
-    """Holds where low <= ids < high."""
+    """Where low <= ids < high: there a mask holds, or an index is ids - offset."""
 
     ids: str
-    low: int
-    high: int
+    low: int = -FAR
+    high: int = FAR
+    offset: int = 0
 
-
-@dataclass(frozen=True)
-class Place:
-    """Equals ids - offset where low <= ids < high."""
-
-    ids: str
-    offset: int
-    low: int
-    high: int
+    def within(self, other: Window | None) -> Window | None:
+        """The part of it that lies in another; None where that is one of other ids."""
+        if other is None or other.ids != self.ids:
+            return None
+        return replace(self, low=max(self.low, other.low), high=min(self.high, other.high))
 
 
 def read_windows(program: Program) -> Program:
@@ -61,48 +60,22 @@ def _shifted(r: Rewriting, name: str) -> tuple[str, int]:
     return name, offset
 
 
-def _bounds(r: Rewriting, name: str) -> Window | None:
-    """The window in which a mask of integers holds; one side may be open."""
+def _window(r: Rewriting, name: str, holds: bool = True) -> Window | None:
+    """The window in which a mask of integers holds, or outside of which; one side may be open."""
     node = r.node(name)
     if node is None:
         return None
-    if node.op == "logical_and":
-        a, b = (_bounds(r, v) for v in node.inputs)
-        if a is None or b is None or a.ids != b.ids:
-            return None
-        return Window(a.ids, max(a.low, b.low), min(a.high, b.high))
     if node.op == "logical_not":
-        return _outside(r, node.inputs[0])
-    if node.op not in ("ge", "lt"):
-        return None
-    limit = _integer(r.number(node.inputs[1]))
+        return _window(r, node.inputs[0], not holds)
+    if node.op == ("logical_and" if holds else "logical_or"):
+        a, b = (_window(r, v, holds) for v in node.inputs)
+        return a.within(b) if a is not None else None
+    limit = _integer(r.number(node.inputs[1])) if node.op in ("ge", "lt") else None
     if limit is None or r.type(node.inputs[0]).shape != r.type(name).shape:
         return None
     ids, offset = _shifted(r, node.inputs[0])
     limit += offset
-    return Window(ids, limit, FAR) if node.op == "ge" else Window(ids, -FAR, limit)
-
-
-def _outside(r: Rewriting, name: str) -> Window | None:
-    """The window outside of which a mask holds."""
-    node = r.node(name)
-    if node is None:
-        return None
-    if node.op == "logical_not":
-        return _bounds(r, node.inputs[0])
-    if node.op == "logical_or":
-        a, b = (_outside(r, v) for v in node.inputs)
-        if a is None or b is None or a.ids != b.ids:
-            return None
-        return Window(a.ids, max(a.low, b.low), min(a.high, b.high))
-    if node.op not in ("ge", "lt"):
-        return None
-    inner = _bounds(r, name)
-    if inner is None:
-        return None
-    if node.op == "lt":
-        return Window(inner.ids, inner.high, FAR)
-    return Window(inner.ids, -FAR, inner.low)
+    return Window(ids, low=limit) if (node.op == "ge") == holds else Window(ids, high=limit)
 
 
 def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
@@ -110,15 +83,15 @@ def _kept(r: Rewriting, node: Node) -> tuple[str, Window, str] | None:
     mask, a, b = node.inputs
     bare = r.through(mask, "reshape")
     if r.number(b) == 0:
-        window, value = _bounds(r, bare), a
+        window, value = _window(r, bare), a
     elif r.number(a) == 0:
-        window, value = _outside(r, bare), b
+        window, value = _window(r, bare, False), b
     else:
         return None
     return None if window is None else (mask, window, value)
 
 
-def _place(r: Rewriting, name: str) -> Place:
+def _place(r: Rewriting, name: str) -> Window:
     """What an index is inside of some window."""
     node = r.node(name)
     if node is not None and node.op in ("maximum", "minimum"):
@@ -127,19 +100,17 @@ def _place(r: Rewriting, name: str) -> Place:
             inner = _place(r, node.inputs[0])
             limit += inner.offset
             if node.op == "maximum":
-                return Place(inner.ids, inner.offset, max(inner.low, limit), inner.high)
-            return Place(inner.ids, inner.offset, inner.low, min(inner.high, limit + 1))
+                return replace(inner, low=max(inner.low, limit))
+            return replace(inner, high=min(inner.high, limit + 1))
     if node is not None and node.op == "where" and r.number(node.inputs[1]) is not None:
-        window = _outside(r, node.inputs[0])
-        inner = _place(r, node.inputs[2])
-        if window is not None and window.ids == inner.ids:
-            low, high = max(window.low, inner.low), min(window.high, inner.high)
-            return Place(inner.ids, inner.offset, low, high)
+        inner = _place(r, node.inputs[2]).within(_window(r, node.inputs[0], False))
+        if inner is not None:
+            return inner
     ids, offset = _shifted(r, name)
-    return Place(ids, offset, -FAR, FAR)
+    return Window(ids, offset=offset)
 
 
-def _agrees(r: Rewriting, window: Window, index: str, size: int) -> Place | None:
+def _agrees(r: Rewriting, window: Window, index: str, size: int) -> Window | None:
     """The place that `index` is throughout `window`, if the window is all of its `size` rows."""
     place = _place(r, index)
     fits = (
@@ -161,8 +132,7 @@ def _masked_lookup(r: Rewriting, node: Node) -> str | None:
     if lookup is None or lookup.op not in ("take", "take_along") or lookup.attrs.get("offset", 0):
         return None
     x, index = lookup.inputs
-    dim = lookup.attrs["dim"]
-    assert isinstance(dim, int)
+    dim = lookup.number("dim")
     bare = r.through(index, "reshape")
     place = _agrees(r, window, bare, r.type(x).shape[dim])
     if place is None:
@@ -213,8 +183,7 @@ def _masked_add(r: Rewriting, node: Node) -> str | None:
     if kept is None:
         return None
     mask, window, value = kept
-    size = node.attrs["size"]
-    assert isinstance(size, int)
+    size = node.number("size")
     place = _agrees(r, window, r.through(index, "reshape"), size)
     lines, shape = r.type(index).shape, r.type(g).shape
     rest = (1,) * (len(shape) - len(lines))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from synthesis.frontends.torch.aten import TABLE
+from synthesis.frontends.torch.aten.table import TABLE
 from synthesis.frontends.torch.captured import Captured, ModelFacts
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.inputs import torch_types

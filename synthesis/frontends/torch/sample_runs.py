@@ -8,7 +8,7 @@ Runs inside the worker: the user's code is imported here.
 
 import copy
 import inspect
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def try_here(request: CaptureRequest, progress: Progress) -> Observed:
     base = Observed(problem, missing, None, source=source, file=path.name)
     if target is None:
         return base
-    return _Try(request, target, ways, base, progress, path).run()
+    return _Try(request, target, ways, base, progress).run()
 
 
 def _found(
@@ -99,19 +99,17 @@ def trouble(problem: BaseException, root: str) -> Trouble:
     return Trouble(**explain(problem, root))
 
 
+@dataclass
 class _Try:
-    def __init__(
-        self,
-        request: CaptureRequest,
-        target: Target,
-        ways: Ways,
-        base: Observed,
-        progress: Progress,
-        path: Path,
-    ) -> None:
-        self.request, self.target, self.ways, self.base = request, target, ways, base
-        self.progress, self.root, self.file = progress, target.root, path
-        self.places = Provenance(target.root)
+    request: CaptureRequest
+    target: Target
+    ways: Ways
+    base: Observed
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.root = self.target.root
+        self.places = Provenance(self.root)
 
     def run(self) -> Observed:
         self.progress("build")

@@ -31,8 +31,8 @@ from synthesis.frontends.torch.modes import Modes, compare_modes
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.prune import prune
 from synthesis.frontends.torch.request import CaptureRequest, Progress
-from synthesis.frontends.torch.rolling import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.rolling.recompute import recompute_views
+from synthesis.frontends.torch.rolling.roll import NotRolledError, Rolled, roll
 from synthesis.frontends.torch.target import EXPERTS, TORCH_DTYPES, Target, find
 from synthesis.frontends.torch.torch_api import no_gradient_hooks
 from synthesis.frontends.torch.trace import trace

@@ -70,15 +70,12 @@ def named_outputs(
     return named, loss
 
 
+@dataclass
 class Record:
     """What a traced forward returned. Export undoes what a forward writes on modules, not this."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.loss: str | None = None
-
-    def note(self, names: list[str], loss: str | None) -> None:
-        self.names, self.loss = names, loss
+    names: list[str] = field(default_factory=list[str])
+    loss: str | None = None
 
 
 class Run(nn.Module):
@@ -95,7 +92,7 @@ class Run(nn.Module):
 
     def forward(self, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         named, loss = named_outputs(self.root(**kwargs), self.result_names)
-        self.record.note([name for name, _ in named], loss)
+        self.record.names, self.record.loss = [name for name, _ in named], loss
         return tuple(t.detach() if loss is not None and name != loss else t for name, t in named)
 
 

@@ -44,34 +44,16 @@ def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
     """Raises CaptureError at the first op that computes with an entry that was never written."""
     masks: dict[fx.Node, Any] = {}
 
-    def told(node: fx.Node) -> CaptureError:
+    def refused(node: fx.Node, what: str, hint: str) -> CaptureError:
         at = places.source(node)
         return CaptureError(
-            "memory is read that nothing was written to (torch.empty)",
-            file=at.file,
-            line=at.line,
-            text=at.text,
-            hint="write every entry before, or start from torch.zeros",
-        )
-
-    def untold(node: fx.Node) -> CaptureError:
-        at = places.source(node)
-        return CaptureError(
-            "it is not followed which entries of this memory were written to (torch.empty)",
-            file=at.file,
-            line=at.line,
-            text=at.text,
-            hint="start from torch.zeros, or join the pieces with torch.cat",
+            f"{what} (torch.empty)", file=at.file, line=at.line, text=at.text, hint=hint
         )
 
     def mask(node: fx.Node) -> Any:
         if node in masks:
             return masks[node]
-        return pytree.tree_map_only(
-            torch.Tensor,
-            lambda v: _all(False, v),
-            node.meta.get("val"),
-        )
+        return pytree.tree_map_only(torch.Tensor, lambda v: _all(False, v), node.meta.get("val"))
 
     for node in graph.nodes:
         name = getattr(node.target, "_opname", "")
@@ -82,11 +64,19 @@ def refuse_unwritten(graph: fx.Graph, places: Provenance) -> None:
         if not unwritten or name in _SHAPES:
             continue
         if node.op == "output" or not (name in _MOVES or node.target is operator.getitem):
-            raise told(node if node.op != "output" else unwritten[0])
+            raise refused(
+                node if node.op != "output" else unwritten[0],
+                "memory is read that nothing was written to",
+                "write every entry before, or start from torch.zeros",
+            )
         try:
             made = _moved(node, name, mask)
         except _ManyError:
-            raise untold(node) from None
+            raise refused(
+                node,
+                "it is not followed which entries of this memory were written to",
+                "start from torch.zeros, or join the pieces with torch.cat",
+            ) from None
         if any(_any(t) for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)):
             masks[node] = made
     for node in [n for n in masks if getattr(n.target, "_opname", "") in _EMPTY]:

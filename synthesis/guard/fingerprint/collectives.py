@@ -12,8 +12,7 @@ import numpy as np
 
 from synthesis.guard.fingerprint.canary import layer_key
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import MASK
-from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import MASK, key as make_key
 from synthesis.guard.fingerprint.movement import (
     Fp,
     colors,

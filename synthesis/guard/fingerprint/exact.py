@@ -8,8 +8,7 @@ import numpy as np
 
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.floats import as_floats, format_of
-from synthesis.guard.fingerprint.mix import Words
-from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import Words, key as make_key
 from synthesis.guard.fingerprint.movement import Fp, colors, fingerprint
 from synthesis.guard.fingerprint.outcome import Verdict, combined, same
 from synthesis.guard.fingerprint.region import Array, Region, checked, dtype_of, raw_words

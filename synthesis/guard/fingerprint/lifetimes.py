@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from synthesis.guard.fingerprint.errors import FingerprintError, integer
-from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words
-from synthesis.guard.fingerprint.mix import key as make_key
+from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, key as make_key
 from synthesis.guard.fingerprint.movement import Fp, colors
 from synthesis.guard.fingerprint.outcome import Verdict
 from synthesis.guard.fingerprint.region import Array, Region

@@ -63,17 +63,8 @@ def verify_allreduce(
     Raises:
         FingerprintError: what the level takes is missing or is not one a rank.
     """
-    return _verify_sum(
-        "all_reduce",
-        reduced,
-        n_ranks,
-        seed,
-        level,
-        _Given(replicas, samples, inputs),
-        average,
-        precision,
-        flushes_subnormals,
-    )
+    given = _Given(replicas, samples, inputs, average, precision, flushes_subnormals)
+    return _verify_sum("all_reduce", reduced, n_ranks, seed, level, given)
 
 
 @dataclass(frozen=True)
@@ -81,19 +72,14 @@ class _Given:
     replicas: Sequence[Fp] | None
     samples: Sequence[Sample] | None
     inputs: Sequence[Array] | None
+    average: bool
+    precision: str | None
+    flushes_subnormals: bool
+    region: Region | None = None
 
 
 def _verify_sum(
-    op: str,
-    reduced: Array,
-    n_ranks: int,
-    seed: int,
-    level: Level,
-    by_rank: _Given,
-    average: bool,
-    precision: str | None,
-    flushes_subnormals: bool,
-    region: Region | None = None,
+    op: str, reduced: Array, n_ranks: int, seed: int, level: Level, by: _Given
 ) -> Verdict:
     reduced, n_ranks = checked(reduced, op), integer(n_ranks, f"{op}: n_ranks", 1)
     seed = integer(seed, f"{op}: seed")
@@ -112,11 +98,13 @@ def _verify_sum(
         return given
 
     if level == "canary":
-        if average:
+        if by.average:
             raise FingerprintError(f"{op}: canaries are for sums; averages take T2 or T3")
-        return check_canary_sum(op, reduced, n_ranks, seed, region=region, precision=precision)
+        return check_canary_sum(
+            op, reduced, n_ranks, seed, region=by.region, precision=by.precision
+        )
     if level == "R":
-        fps = need("replicas", by_rank.replicas, Fp)
+        fps = need("replicas", by.replicas, Fp)
         verdict = check_replicas(op, fps)
         mine = fingerprint(reduced, None, seed, width=fps[0].width)
         same(op, "R", [fps[0], mine], "")
@@ -125,18 +113,14 @@ def _verify_sum(
         why = "the tensor here is none of the copies that the ranks reported"
         return replace(verdict, status="failed", actual=str(mine), probable_fault=why)
     if level == "T2":
-        some = need("samples", by_rank.samples, Sample)
+        some = need("samples", by.samples, Sample)
         places = max(1, len(some[0].places))
-        return check_sample(
-            op,
-            some,
-            sample(reduced, seed, samples=places, precision=precision),
-            average=average,
-            flushes_subnormals=flushes_subnormals,
-        )
+        mine = sample(reduced, seed, samples=places, precision=by.precision)
+        flushes = by.flushes_subnormals
+        return check_sample(op, some, mine, average=by.average, flushes_subnormals=flushes)
     if level == "T3":
-        whole = need("inputs", by_rank.inputs, object)
-        return check_exact_sum(op, whole, reduced, seed, average=average)
+        whole = need("inputs", by.inputs, object)
+        return check_exact_sum(op, whole, reduced, seed, average=by.average)
     raise FingerprintError(f"{op}: level {level!r}; one of canary, R, T2, T3")
 
 
@@ -165,15 +149,6 @@ def verify_reduce_scatter(
     piece = checked(piece, "reduce_scatter")
     if level == "R":
         raise FingerprintError("verify_reduce_scatter: no two ranks hold the same piece; T2, T3")
-    return _verify_sum(
-        "reduce_scatter",
-        piece,
-        n_ranks,
-        seed,
-        level,
-        _Given(None, samples, inputs),
-        average,
-        precision,
-        flushes_subnormals,
-        partition.region(piece.shape),
-    )
+    region = partition.region(piece.shape)
+    given = _Given(None, samples, inputs, average, precision, flushes_subnormals, region)
+    return _verify_sum("reduce_scatter", piece, n_ranks, seed, level, given)

@@ -11,7 +11,6 @@ from verifier.kernel.program.builder import Builder
 from verifier.kernel.program.registry import AttrMap
 from verifier.kernel.program.traits import Traits
 from verifier.ops.bounds import among
-from verifier.ops.facets import Facets
 from verifier.ops.reduce import kept, reduction
 
 
@@ -24,12 +23,10 @@ def _amin(d: Domain, x: Array, dims: tuple[int, ...]) -> Array:
 amin = reduction(
     reduce.reduction("amin", Traits(keeps=1), checked="min"),
     _amin,
-    Facets(
-        doc="Minimum over `dims`. A split dim leaves a pending min.",
-        fold="min",
-        picks="entry",
-        bounds=among,
-    ),
+    "Minimum over `dims`. A split dim leaves a pending min.",
+    fold="min",
+    picks="entry",
+    bounds=among,
 )
 
 

@@ -18,7 +18,7 @@ from verifier.kernel.program.registry import (
 )
 from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType
-from verifier.ops.facets import Facets, describe
+from verifier.ops.facets import describe
 
 
 def _types(site: Site) -> tuple[TensorType, ...]:
@@ -44,11 +44,9 @@ cumprod = describe(
             traits=Traits(strict=True),
         )
     ),
-    Facets(
-        _cumprod,
-        "Product of the entries up to each one along `dim`. The dim must be whole.",
-        analytic=True,
-    ),
+    _cumprod,
+    "Product of the entries up to each one along `dim`. The dim must be whole.",
+    analytic=True,
 )
 
 

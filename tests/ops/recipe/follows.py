@@ -10,7 +10,7 @@ import pytest
 
 from agent.optable import markdown
 from synthesis.autodiff import grad
-from synthesis.frontends.torch.aten import TABLE, Emit
+from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.repair.diagnosis import verify
 from verifier.checker import Accepted, check
 from verifier.domains.algebra import Algebra
@@ -19,7 +19,9 @@ from verifier.domains.field import Field
 from verifier.kernel.contract import Contract
 from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
-from verifier.kernel.program import Builder, Mesh, Program, TensorType
+from verifier.kernel.program.builder import Builder
+from verifier.kernel.program.program import Program
+from verifier.kernel.program.types import Mesh, TensorType
 from verifier.problem import Problem
 from verifier.provers.canonical.keys import Keys
 from verifier.refute.evaluate import evaluate

@@ -4,8 +4,6 @@ Rows and columns of the mask are global positions: `q_offset` and `k_offset` say
 and keys at hand begin, affine in the coordinates on a shard of the sequence.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.composites.composite import composite

@@ -1,7 +1,5 @@
 """Declares composite ops: written with primitive ops, so their meaning is not a second opinion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

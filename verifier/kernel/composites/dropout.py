@@ -1,7 +1,5 @@
 """Dropout by a mask that every rank makes for its own part."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.composites.composite import composite

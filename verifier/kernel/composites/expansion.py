@@ -1,7 +1,5 @@
 """Writes composite ops out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,22 +38,13 @@ def _emit(
     names: dict[int, dict[str, str]] | None,
 ) -> None:
     op = lookup(node.op)
-    inputs = [rename.get(v, v) for v in node.inputs]
+    inputs = tuple(rename.get(v, v) for v in node.inputs)
     if op.expand is None:
         body = None
         if node.body is not None:
             body = bodies.get(id(node.body)) or inline(node.body, bodies, names)
             bodies[id(node.body)] = body
-        b.add_node(
-            node.op,
-            inputs,
-            node.attrs,
-            outputs=node.outputs,
-            source=node.source,
-            body=body,
-            where=node.where,
-            timing=node.timing,
-        )
+        b.append(replace(node, inputs=inputs, body=body))
         return
     scratch = _Expansion(b, reserved)
     first = len(b.nodes)

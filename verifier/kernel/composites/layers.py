@@ -1,7 +1,5 @@
 """Means, softmax and norms over the last dim."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.composites.composite import composite

@@ -1,7 +1,5 @@
 """Losses over classes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.composites.composite import composite

@@ -5,8 +5,6 @@ split over ranks. The mask of the k largest is a function of whole rows of score
 zero, and routers learn through the probabilities it masks.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -36,10 +34,6 @@ def capacity_mask(b: Builder, mask: str, capacity: int) -> str:
     before = b.add("cumsum", mask, dim=len(type.shape) - 2, exclusive=True)
     room = b.add("full", shape=(), value=Fraction(capacity), dtype=type.dtype)
     return b.add("mul", mask, b.add("cast", b.add("lt", before, room), dtype=type.dtype))
-
-
-def _last(b: Builder, x: str) -> int:
-    return len(b.types[x].shape) - 1
 
 
 @composite("... m, m e -> ... e, ... e, ... e", k=REQUIRED, renormalize=True, over_chosen=False)
@@ -76,7 +70,7 @@ def moe_routes(b: Builder, gates: str, mask: str, capacity: int) -> tuple[str, s
     group; where all `capacity` slots are taken, the expert drops it.
     """
     type = b.types[mask]
-    before = b.add("cumsum", mask, dim=_last(b, mask) - 1, exclusive=True)
+    before = b.add("cumsum", mask, dim=len(b.types[mask].shape) - 2, exclusive=True)
     slots = b.add("one_hot", before, size=capacity, dtype=type.dtype)
     shape = (*type.shape, 1)
     dispatch = b.add("mul", b.add("reshape", mask, shape=shape), slots)

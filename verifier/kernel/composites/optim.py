@@ -3,8 +3,6 @@
 Formulas and the order of their terms are PyTorch's (`torch.optim`, `clip_grad_norm_`).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.composites.composite import composite

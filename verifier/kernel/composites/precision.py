@@ -1,7 +1,5 @@
 """Scales that go with narrow formats."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.kernel.composites.composite import composite

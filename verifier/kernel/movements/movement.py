@@ -4,8 +4,6 @@ Unlike a collective, the ranks that call it need not be a whole group. `region` 
 the result lives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

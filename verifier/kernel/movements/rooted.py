@@ -4,8 +4,6 @@ The result of a gather lives on the root alone, and so may the operand of a scat
 ranks there is no such value, and a program that reads it there is misplaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from verifier.kernel.movements.movement import movement

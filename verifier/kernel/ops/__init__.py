@@ -4,14 +4,14 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from verifier.kernel.program.registry import (
-    REGISTRY,
-    REQUIRED,
-    Op,
-    Refused,
-    Site,
-    infer_types,
-    lookup,
-    register,
+    REGISTRY as REGISTRY,
+    REQUIRED as REQUIRED,
+    Op as Op,
+    Refused as Refused,
+    Site as Site,
+    infer_types as infer_types,
+    lookup as lookup,
+    register as register,
 )
 
 for _module in iter_modules(__path__):
@@ -19,15 +19,3 @@ for _module in iter_modules(__path__):
 
 OWN = frozenset(REGISTRY)
 """Ops that are declared here; others are loaded where a program has one."""
-
-__all__ = [
-    "OWN",
-    "REGISTRY",
-    "REQUIRED",
-    "Op",
-    "Refused",
-    "Site",
-    "infer_types",
-    "lookup",
-    "register",
-]

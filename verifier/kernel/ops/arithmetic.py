@@ -1,7 +1,5 @@
 """Sums, products, comparisons, choices and casts, element by element."""
 
-from __future__ import annotations
-
 from verifier.kernel.ops.map import broadcast_shape, elementwise, promote
 from verifier.kernel.program.registry import REQUIRED, Op, Site, register
 from verifier.kernel.program.traits import Traits

@@ -1,7 +1,5 @@
 """Collectives over one or more mesh dims. On one device they are the identity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

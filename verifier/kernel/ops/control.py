@@ -5,8 +5,6 @@ consts; the body maps (carries, slices, consts) to (carries, ys). `reverse` runs
 slice to the first; ys keep the index of their slice.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from verifier.kernel.program.registry import REQUIRED, Op, Site, register

@@ -6,8 +6,6 @@ of the whole tensor, and an offset that is affine in its coordinates: every rank
 part, because an entry is a function of the seed and of its index in the whole, and of nothing else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Cuts and joins along one dim: slice, concat, pad, flip."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from verifier.kernel.ops.map import promote

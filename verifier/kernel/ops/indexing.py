@@ -5,8 +5,6 @@
 vocabulary-parallel layers (Shoeybi et al. 2019).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products: ops whose signature names every factor, contracted factors summed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from verifier.kernel.program.registry import Op, Site, groups, register

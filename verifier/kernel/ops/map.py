@@ -1,7 +1,5 @@
 """Elementwise ops: numpy broadcasting, one result, dims pass through unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache

@@ -4,8 +4,6 @@
 at another scale, is another program. `cast` between float dtypes is the identity over the reals.
 """
 
-from __future__ import annotations
-
 from verifier.kernel.program.attrs import FORMATS
 from verifier.kernel.program.registry import REQUIRED, Op, Site, register
 from verifier.kernel.program.traits import Traits

@@ -1,7 +1,5 @@
 """Reductions over dims."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from verifier.kernel.program.registry import REQUIRED, Op, Site, register

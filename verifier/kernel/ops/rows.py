@@ -1,7 +1,5 @@
 """Ops on whole lines along a dim: running sums, and the largest entries."""
 
-from __future__ import annotations
-
 from verifier.kernel.program.registry import REQUIRED, Op, Site, register
 from verifier.kernel.program.traits import Traits
 from verifier.kernel.program.types import TensorType

@@ -1,7 +1,5 @@
 """Views and copies: ops that only move elements. Their relations are maps of atoms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

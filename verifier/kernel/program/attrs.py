@@ -1,7 +1,5 @@
 """Kinds of attributes: what each attribute name may hold, the same for every op that has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Builds programs: names values, infers types through the op registry, checks as it goes."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
@@ -119,6 +117,19 @@ class Builder:
         region = _region(node, [self.held.get(v, EVERYWHERE) for v in inputs], self.mesh)
         self.held |= dict.fromkeys(names, region)
         return names
+
+    def append(self, node: Node) -> tuple[str, ...]:
+        """Append a node of another program as it is."""
+        return self.add_node(
+            node.op,
+            node.inputs,
+            node.attrs,
+            outputs=node.outputs,
+            source=node.source,
+            body=node.body,
+            where=node.where,
+            timing=node.timing,
+        )
 
     def add(self, op: str, *inputs: str, **attrs: Attr) -> str:
         """Append a node with one result."""

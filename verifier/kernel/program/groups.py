@@ -1,7 +1,5 @@
 """Ranks by their indices: those of a set, and the groups of mesh dims."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 

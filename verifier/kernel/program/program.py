@@ -6,7 +6,7 @@ attributes may be `Affine` in mesh coordinates. `scan` nodes hold the body of re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from verifier.kernel.program.types import NO_MESH, NOWHERE, Attr, Mesh, Source, TensorType
@@ -68,6 +68,24 @@ class Node:
     """The ranks that run it; where nothing is said, all those that hold its operands."""
     timing: Timing = IN_ORDER
 
+    @property
+    def block(self) -> Program:
+        """The body of a scan."""
+        assert self.body is not None
+        return self.body
+
+    def number(self, name: str) -> int:
+        """An attribute that is an integer, and said."""
+        value = self.attrs[name]
+        assert isinstance(value, int)
+        return value
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers, and said."""
+        value = self.attrs[name]
+        assert isinstance(value, tuple)
+        return tuple(n for n in value if isinstance(n, int))
+
 
 @dataclass(frozen=True)
 class Program:
@@ -114,8 +132,33 @@ class Program:
         """As `walk`, in another order, and a shared body once."""
         return ((scope, node) for scope in self.scopes() for node in scope.nodes)
 
+    def renamed(self, names: Mapping[str, str]) -> Program:
+        """The program with other names for some of its values."""
+
+        def named(values: Iterable[str]) -> tuple[str, ...]:
+            return tuple(names.get(v, v) for v in values)
+
+        return replace(
+            self,
+            inputs=tuple(replace(i, name=names.get(i.name, i.name)) for i in self.inputs),
+            nodes=tuple(
+                replace(n, inputs=named(n.inputs), outputs=named(n.outputs)) for n in self.nodes
+            ),
+            outputs=tuple(replace(o, value=names.get(o.value, o.value)) for o in self.outputs),
+            types={names.get(v, v): t for v, t in self.types.items()},
+        )
+
     def with_nodes(self, nodes: list[Node], types: dict[str, TensorType]) -> Program:
         return replace(self, nodes=tuple(nodes), types=types)
+
+
+def unused(name: str, taken: Container[str], mark: str = "") -> str:
+    """The name, or where it is taken the first that is not, with a number behind `mark`."""
+    found, count = name, 1
+    while found in taken:
+        count += 1
+        found = f"{name}{mark}{count}"
+    return found
 
 
 def in_order(program: Program) -> bool:

@@ -1,7 +1,5 @@
 """On which ranks a node runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from verifier.kernel.program.program import Node

@@ -1,7 +1,5 @@
 """Attributes and blocks in a form that can be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 
 from verifier.kernel.program.program import Program

@@ -4,8 +4,6 @@ A claim that a declaration does not make is not believed, so a new op is sound b
 well. `tests/laws/test_traits.py` tries each claim on values. The rules of the checker read none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

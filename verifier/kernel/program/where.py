@@ -3,8 +3,6 @@
 A pipeline stage, or the one rank that differs, is a `Where`. The empty tuple is every rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from verifier.kernel.program.types import Mesh

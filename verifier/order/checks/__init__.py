@@ -1,7 +1,5 @@
 """The checks, in the order in which they are run."""
 
-from __future__ import annotations
-
 from verifier.order.checks.base import Check
 from verifier.order.checks.calls import (
     COLLECTIVE_ORDER,

@@ -1,7 +1,5 @@
 """What a check is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Calls of several ranks that have to fit: collectives, sends and receives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from verifier.order.checks.base import Check

@@ -1,7 +1,5 @@
 """Handles and marks: issued before they are waited for, and waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from verifier.order.checks.base import Check

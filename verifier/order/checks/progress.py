@@ -1,7 +1,5 @@
 """Whether every rank comes to its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from verifier.order.checks.base import Check

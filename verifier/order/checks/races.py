@@ -1,7 +1,5 @@
 """Two accesses of the same entries, one of them a write, that nothing orders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from verifier.order.checks.base import Check

@@ -1,7 +1,5 @@
 """Where accesses are ordered: whether a read sees what it has to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from verifier.order.checks.base import Check

@@ -5,8 +5,6 @@ alone they are a range of it; in a term whose indices keep them true, or false, 
 An indicator of a row says what an integer is, and comparisons of that integer are of the row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Functions of expressions, and the laws of those that have some."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise, product

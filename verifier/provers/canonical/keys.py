@@ -1,7 +1,5 @@
 """Canonical keys of terms: their entries in index notation."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

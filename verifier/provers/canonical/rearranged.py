@@ -1,7 +1,5 @@
 """Terms that are the entries of another in another order: chains of reshapes and permutations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from verifier.kernel.program.registry import ONE

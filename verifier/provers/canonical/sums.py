@@ -1,7 +1,5 @@
 """Sums and products of expressions, brought to a form: like terms and adjacent ranges together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fractions import Fraction
 from itertools import pairwise, product

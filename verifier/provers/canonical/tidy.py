@@ -1,7 +1,5 @@
 """One term brought to a form: its indices, its ranges, its comparisons."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Collectives over mesh dims: the value stays, up to a factor, and its layout moves."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import zip_longest
 

@@ -1,7 +1,5 @@
 """Tensors made from nothing: equal entries, and ramps, may be read as split."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Atom, Dim, Layout, normal
 from verifier.kernel.ops import create
 from verifier.kernel.program.registry import (

@@ -1,7 +1,5 @@
 """Cuts and joins along one dim."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Atom, Layout, bound, global_extent, local_extent, normal, whole
 from verifier.kernel.ops import cuts
 from verifier.kernel.program.registry import (

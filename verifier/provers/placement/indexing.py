@@ -1,7 +1,5 @@
 """Gathers and scatters by index values, in the window of rows that a rank has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from verifier.kernel.layout import Atom, Dim, Layout, bound, local_extent, normal

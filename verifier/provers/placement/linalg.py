@@ -1,7 +1,5 @@
 """Products: a factor that is contracted and split leaves a pending sum."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Dim, Layout, bound
 from verifier.kernel.ops.linalg import parse
 from verifier.kernel.program.registry import (

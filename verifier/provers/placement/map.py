@@ -1,7 +1,5 @@
 """Elementwise ops: equal splits combine, and sums pass where the op is linear."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Dim, Layout, local_extent
 from verifier.kernel.program.registry import (
     Op,

@@ -1,7 +1,5 @@
 """Values that change ranks."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Layout, bound, normal
 from verifier.kernel.movements import movement
 from verifier.kernel.program.registry import (

@@ -1,7 +1,5 @@
 """Random masks: the parts that ranks make of one mask."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise, product
 

@@ -1,7 +1,5 @@
 """Reductions over dims: split dims leave a pending fold."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Dim, Layout, bound
 from verifier.kernel.program.registry import Op, Refused
 from verifier.ops import facets

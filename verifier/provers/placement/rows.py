@@ -1,7 +1,5 @@
 """Ops on whole lines: a dim that is read as a whole is whole on each rank."""
 
-from __future__ import annotations
-
 from verifier.kernel.layout import Atom, Layout, bound, normal
 from verifier.kernel.ops import rows
 from verifier.kernel.program.registry import Op, Refused

@@ -1,7 +1,5 @@
 """What a placement rule is given, what it says, and which ops it is of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Views: maps of atoms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice

@@ -1,7 +1,5 @@
 """What the contract gives about the inputs, and what it asks of the outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from verifier.kernel.contract import Contract, output_key

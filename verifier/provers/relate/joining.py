@@ -1,17 +1,14 @@
 """Joins facts of one value that hold on different ranks into facts that hold on all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from fractions import Fraction
 from itertools import product
 
 from verifier.kernel.layout import Atom, Layout
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, coordinates
-from verifier.kernel.program.where import joined as union
+from verifier.kernel.program.where import Where, coordinates, joined as union
 from verifier.provers.relate.facts import MAX_FACTS, Fact
-from verifier.terms import Ref, Terms
+from verifier.terms import Terms
 
 MAX_CHOICES = 16
 
@@ -93,22 +90,12 @@ def _together(
     refs = [facts[i].ref for i in picks]
     out: list[Fact] = []
     if all(fold == "sum" for _, fold in layout.partial):
-        total = total_of(terms, refs)
+        total = terms.combine([(Fraction(1), ref) for ref in refs])
         pending = layout.with_partial((*layout.partial, (name, "sum")))
         out.append(Fact(total, pending, picks, f"joined:sum:{name}", rest))
     for dim in range(len(layout.dims)):
-        ref = concatenated(terms, refs, dim)
+        ref = terms.apply("concat", refs, {"dim": dim}, ["f32"] * len(refs))
         if ref.id in known:
             split = layout.with_dim(dim, (Atom(mesh[name], name), *layout.dims[dim]))
             out.append(Fact(ref, split, picks, f"joined:concat:{name}:{dim}", rest))
     return out
-
-
-def total_of(terms: Terms, refs: list[Ref]) -> Ref:
-    """The sum of the parts."""
-    return terms.combine([(Fraction(1), ref) for ref in refs])
-
-
-def concatenated(terms: Terms, refs: list[Ref], dim: int) -> Ref:
-    """The parts one after the other."""
-    return terms.apply("concat", refs, {"dim": dim}, ["f32"] * len(refs))

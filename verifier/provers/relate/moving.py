@@ -1,7 +1,5 @@
 """Facts about values that change ranks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from verifier.kernel.layout import Layout

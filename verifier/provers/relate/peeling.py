@@ -6,8 +6,6 @@ one-device program is cut alike (`verifier/kernel/peeling.py`), which changes no
 anew. A wrong guess relates nothing; it cannot make two values equal.
 """
 
-from __future__ import annotations
-
 from verifier.analysis.garbage import no_collection
 from verifier.kernel.contract import Contract
 from verifier.kernel.ops.control import scan_parts
@@ -77,12 +75,10 @@ def _wanted(
     out: Related,
 ) -> Peel | None:
     """`used` names the blocks that other scans were related to."""
-    length = node.attrs["length"]
-    assert isinstance(length, int)
+    length = node.number("length")
     reverse = bool(node.attrs.get("reverse"))
     for scan in sequential.scans:
-        theirs = scan.node.attrs["length"]
-        assert isinstance(theirs, int)
+        theirs = scan.node.number("length")
         if scan.node.outputs[0] in used or theirs <= length:
             continue
         if bool(scan.node.attrs.get("reverse")) != reverse:
@@ -115,8 +111,7 @@ def _same_slices(
     sequential: Sequential, scan: Scan, node: Node, operands: list[list[Fact]], start: int
 ) -> bool:
     """Whether the xs are slices, from this step on, of xs of the one-device block."""
-    terms, length = sequential.terms, node.attrs["length"]
-    assert isinstance(length, int)
+    terms, length = sequential.terms, node.number("length")
     _, xs, _ = scan_parts(node.attrs, len(node.inputs))
     _, theirs, _ = scan_parts(scan.node.attrs, len(scan.operands))
     cut = {"dim": 0, "start": start, "stop": start + length, "step": 1}
@@ -137,8 +132,7 @@ def _runs(scope: Program, node: Node, reverse: bool) -> list[tuple[int, int]]:
 
     Counted from the first slice of that value; where nothing is sliced, this scan alone.
     """
-    length = node.attrs["length"]
-    assert isinstance(length, int)
+    length = node.number("length")
     producers = scope.producers()
     slot, root, start = _sliced(producers, node)
     runs = [(start, start + length)]
@@ -149,8 +143,7 @@ def _runs(scope: Program, node: Node, reverse: bool) -> list[tuple[int, int]]:
         seen = seen or other is node
         if not seen or other is node or not _alike(other.body, node.body):
             continue
-        count = other.attrs["length"]
-        assert isinstance(count, int)
+        count = other.number("length")
         value, begin = _window(producers, other.inputs[slot])
         last = runs[-1]
         after = begin + count <= last[0] if reverse else begin >= last[1]
@@ -166,14 +159,11 @@ def _runs_of_parts(
     """This scan and those after it that repeat its body over values that are the next slices of the
     xs of the one-device block, as far as is known of them now."""
     reverse = bool(node.attrs.get("reverse"))
-    theirs, length = scan.node.attrs["length"], node.attrs["length"]
-    assert isinstance(theirs, int)
-    assert isinstance(length, int)
+    theirs, length = scan.node.number("length"), node.number("length")
     runs = [(start, start + length)]
     after = scope.nodes[scope.nodes.index(node) + 1 :]
     for other in (n for n in after if n.body is not None and _alike(n.body, node.body)):
-        count = other.attrs["length"]
-        assert isinstance(count, int)
+        count = other.number("length")
         begin = runs[-1][0] - count if reverse else runs[-1][1]
         operands = [out.facts.get(v, []) for v in other.inputs]
         _, xs, _ = scan_parts(other.attrs, len(other.inputs))
@@ -212,7 +202,6 @@ def _window(producers: dict[str, Node], value: str) -> tuple[str, int]:
         node = producers[value]
         if node.op != "slice" or node.attrs.get("dim") != 0:
             break
-        begin = node.attrs["start"]
-        assert isinstance(begin, int)
+        begin = node.number("start")
         start, value = start + begin, node.inputs[0]
     return value, start

@@ -5,8 +5,6 @@ sum over its own rows. Plain rules say the first. The second is found by telling
 back to where pieces are known, and taking the ops anew on each coordinate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which value of the one-device program a term is known to equal."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from verifier.provers.canonical.rearranged import view

@@ -5,8 +5,6 @@ of the whole, and the pieces are the same. And pieces along a mesh dim, whatever
 are the addends of their sum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Placement rules with their results remembered."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Relates repeated blocks by induction over their steps."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import replace
 from fractions import Fraction
@@ -33,7 +31,6 @@ def relate_scan(
     places: Regions,
 ) -> None:
     """Relate a scan by induction: facts about the carries that one step keeps."""
-    assert node.body is not None
     inside = places.inside(node)
     from verifier.provers.relate.walk import keep
 
@@ -83,14 +80,10 @@ def _induct(
     label: str,
     inside: Regions | None,
 ) -> tuple[Related, list[list[Fact]]]:
-    body, inner = node.body, scan.inner
-    assert body is not None
-    assert scan.node.body is not None
-    theirs = scan.node.body
+    body, inner, theirs = node.block, scan.inner, scan.node.block
     d_parts = scan_parts(node.attrs, len(node.inputs))
     s_parts = scan_parts(scan.node.attrs, len(scan.operands))
-    carries = node.attrs["carry"]
-    assert isinstance(carries, int)
+    carries = node.number("carry")
     entry: list[list[Fact]] = []
     for kind in range(3):
         s_range = range(len(scan.operands))[s_parts[kind]]
@@ -111,10 +104,8 @@ def _induct(
     entry[:carries] = kept
     results: list[list[Fact]] = []
     shapes = [sequential.values[name] for name in scan.node.outputs]
-    s_carries = scan.node.attrs["carry"]
-    assert isinstance(s_carries, int)
-    length = node.attrs["length"]
-    assert isinstance(length, int)
+    s_carries = scan.node.number("carry")
+    length = node.number("length")
     targets = [inner.values[o.value] for o in theirs.outputs]
     for k in range(len(node.outputs)):
         facts: list[Fact] = []
@@ -174,11 +165,8 @@ def _settled(
     """The facts of one step, and those about the carries that a step keeps; None where none do."""
     from verifier.provers.relate.walk import relate
 
-    body, inner, theirs = node.body, scan.inner, scan.node.body
-    assert body is not None
-    assert theirs is not None
-    carries = node.attrs["carry"]
-    assert isinstance(carries, int)
+    body, inner, theirs = node.block, scan.inner, scan.node.block
+    carries = node.number("carry")
     _guess_zero_starts(scan, body, entry, operands, rules, label, carries, inside)
     related = Related({}, [])
     for _ in range(len(entry) + 4):
@@ -214,8 +202,7 @@ def _guess_zero_starts(
     """
     from verifier.provers.relate.walk import relate
 
-    inner, theirs = scan.inner, scan.node.body
-    assert theirs is not None
+    inner, theirs = scan.inner, scan.node.block
     zero = [k for k in range(carries) if _starts_at_zero(operands[k])]
     if not zero or not all(facts for k, facts in enumerate(entry) if k not in zero):
         return
@@ -247,10 +234,8 @@ def _gains(scan: Scan) -> dict[int, list[tuple[Ref, Ref]]]:
 
     Term of the gain -> (the gain, the carry), for all carries that gain it.
     """
-    inner, theirs = scan.inner, scan.node.body
-    assert theirs is not None
-    carries = scan.node.attrs["carry"]
-    assert isinstance(carries, int)
+    inner, theirs = scan.inner, scan.node.block
+    carries = scan.node.number("carry")
     out: dict[int, list[tuple[Ref, Ref]]] = {}
     for p in range(carries):
         if scan.operands[p].coef == 0:
@@ -331,8 +316,7 @@ def _enter(
 ) -> list[Fact]:
     """Facts about a body input from facts about the operand passed for it."""
     out: list[Fact] = []
-    body = scan.node.body
-    assert body is not None
+    body = scan.node.block
     for fact in facts:
         layout = fact.layout
         if sliced:

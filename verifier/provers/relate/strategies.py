@@ -6,8 +6,6 @@ share of a multiple. Cuts and joins along a split dim act inside each block. And
 key of a value of the one-device program is that value (`verifier/provers/canonical`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Walks a distributed program and finds facts for every value from those of its operands."""
 
-from __future__ import annotations
-
 from itertools import product
 
 from verifier.analysis.replication import alike, positive

@@ -4,13 +4,3 @@ What is found holds for the extents and the mesh at hand, for all float inputs. 
 canonical forms (`verifier/domains/algebra`) and knows laws of the real functions. It is for small
 extents, where a program is written so differently that no relation is found.
 """
-
-from verifier.provers.scalars.answers import Decision, Equal, Undecided
-from verifier.provers.scalars.deciding import decide
-
-__all__ = [
-    "Decision",
-    "Equal",
-    "Undecided",
-    "decide",
-]

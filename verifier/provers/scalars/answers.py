@@ -1,7 +1,5 @@
 """What comes of comparing every element of every output."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The values of integer inputs that are tried: all of them, or none."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from fractions import Fraction

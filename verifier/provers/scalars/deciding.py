@@ -1,7 +1,5 @@
 """Whether the canonical forms of all elements are equal."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Mapping, Sequence

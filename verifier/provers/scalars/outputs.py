@@ -1,7 +1,5 @@
 """What every rank holds, and what of it must equal what one device holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -115,12 +115,10 @@ def _trace(r: Reading, out: Sizes) -> None:
 
 
 def _scan(system: System, mesh: Mapping[str, int], node: Node, out: Sizes, shared: Shared) -> None:
-    body = node.body
-    assert body is not None
+    body = node.block
     carries, xs, consts = scan_parts(node.attrs, len(node.inputs))
     ins = [out.dims[v] for v in node.inputs]
-    length_now = node.attrs["length"]
-    assert isinstance(length_now, int)
+    length_now = node.number("length")
     length = system.new(length_now)
     system.lengths.add(length)
     for dims in ins[xs]:

@@ -1,7 +1,5 @@
 """Writes programs and contracts again at other extents; types are inferred anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -57,7 +55,11 @@ def rebuild(
                 body = rebuild(inner, mesh, value, literals, kept, depth + 1, bodies)
                 bodies[id(inner)] = body
         attrs = renamed(literals.attrs(old, node), kept)
-        attrs |= {name: _attr(s, value) for name, s in sized.items() if _written(s, name, attrs)}
+        attrs |= {
+            name: _attr(s, value)
+            for name, s in sized.items()
+            if name in attrs or not isinstance(s, Offset)
+        }
         where = parts.where(present(node.where, kept))
         parts.node(
             node.op, node.inputs, node.outputs, attrs, node.source, body, None, where, node.timing
@@ -71,11 +73,6 @@ def rebuild(
     for out in old.outputs:
         parts.output(out.value, out.role, out.path)
     return parts.build()
-
-
-def _written(sized: Sized, name: str, attrs: dict[str, Attr]) -> bool:
-    """Attributes left to their default stay so: they are 0 at every size."""
-    return name in attrs or not isinstance(sized, Offset)
 
 
 def _attr(sized: Sized, value: Value) -> Attr:

@@ -22,8 +22,12 @@ from verifier.refute.evaluate import elements, simulate
 from verifier.refute.premises import Premises
 from verifier.refute.roots import under_roots
 from verifier.refute.sampling import edge_draws, index_bounds, sample, sized, states, to_edge
-from verifier.refute.scale_down.mesh_constants import counting as counted
-from verifier.refute.scale_down.mesh_constants import entries, rescaled, rescaled_all
+from verifier.refute.scale_down.mesh_constants import (
+    counting as counted,
+    entries,
+    rescaled,
+    rescaled_all,
+)
 from verifier.refute.scale_down.resized import Resized, resize, smaller_mesh
 from verifier.refute.scale_down.system import Declined
 from verifier.refute.search import Tried, refute

@@ -6,8 +6,6 @@ again. The given extents are one solution, the small ones another; nothing is kn
 programs were made. What is not understood is declined, never guessed.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

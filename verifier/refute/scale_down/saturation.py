@@ -5,8 +5,6 @@ node is judged by the ops it passes: most of them lose nothing, a maximum or min
 with either operand in its place, and what chooses in another way is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,29 +1,7 @@
 """Aten ops in ops of the language, one small rule each. Importing this package fills the table."""
 
-from synthesis.frontends.torch.aten import (
-    attention,
-    collectives,
-    convolution,
-    elementwise,
-    indexing,
-    losses,
-    norms,
-    products,
-    views,
-)
-from synthesis.frontends.torch.aten.table import TABLE, Emit, aten
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "TABLE",
-    "Emit",
-    "aten",
-    "attention",
-    "collectives",
-    "convolution",
-    "elementwise",
-    "indexing",
-    "losses",
-    "norms",
-    "products",
-    "views",
-]
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

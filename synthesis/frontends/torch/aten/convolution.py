@@ -1,7 +1,5 @@
 """Convolutions, as one product for each place of the kernel, or one for all where patches tile."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,9 +54,8 @@ class _Form:
         yield from product(*(range(k) for k in self.w[2:]))
 
 
-def _form(
-    e: Emit, x: str, w: str, stride: Any, padding: Any, dilation: Any, transposed: bool, groups: int
-) -> _Form:
+def _form(e: Emit, x: str, w: str, *given: Any) -> _Form:
+    stride, padding, dilation, transposed, _, groups = given
     if transposed:
         raise NotImplementedError("a transposed convolution")
     rank = len(e.shape(x)) - 2
@@ -71,19 +68,8 @@ def _form(
 
 
 @aten("convolution.default")
-def convolution(
-    e: Emit,
-    x: str,
-    w: str,
-    bias: str | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> str:
-    form = _form(e, x, w, stride, padding, dilation, transposed, groups)
+def convolution(e: Emit, x: str, w: str, bias: str | None, *given: Any) -> str:
+    form = _form(e, x, w, *given)
     padded = _padded(e, x, form)
     if form.tiles:
         kernel = e.permute(e.reshape(w, (form.w[0], -1)), (1, 0))
@@ -103,20 +89,10 @@ def convolution(
 
 @aten("convolution_backward.default")
 def convolution_backward(
-    e: Emit,
-    g: str,
-    x: str,
-    w: str,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    mask: Sequence[bool],
+    e: Emit, g: str, x: str, w: str, bias_sizes: Any, *given: Any
 ) -> tuple[str | None, str | None, str | None]:
-    form = _form(e, x, w, stride, padding, dilation, transposed, groups)
+    *shape, mask = given
+    form = _form(e, x, w, *shape)
     back = _tiled_back if form.tiles else _summed_back
     dx, dw = back(e, g, _padded(e, x, form), w, form, mask)
     spatial = tuple(range(2, 2 + len(form.size)))

@@ -32,17 +32,6 @@ def bitwise_not(e: Emit, x: str) -> str:
     return e.shift(e.add("neg", x), -1)
 
 
-def _truths(e: Emit, *values: str) -> None:
-    """Bits of integers are no truth values."""
-    if any(e.type(v).dtype != "bool" for v in values):
-        raise NotImplementedError("the bits of integers")
-
-
-def _binary(e: Emit, op: str, a: Any, b: Any) -> str:
-    like = a if e.is_value(a) else b
-    return e.add(op, e.operand(a, like), e.operand(b, like))
-
-
 @aten("add.Tensor", "add.Scalar")
 def add(e: Emit, a: Any, b: Any, alpha: Any = 1) -> str:
     if not e.is_value(a):
@@ -84,15 +73,14 @@ def div(e: Emit, a: Any, b: Any) -> str:
     return e.add("div", a, b)
 
 
-@aten("pow.Tensor_Scalar")
-def pow_(e: Emit, x: str, exponent: Any) -> str:
-    return e.power(x, exponent)
+aten("pow.Tensor_Scalar")(Emit.power)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
     def _compare(e: Emit, a: str, b: Any, *, op: str = _name) -> str:
-        return _binary(e, op, a, b)
+        like = a if e.is_value(a) else b
+        return e.add(op, e.operand(a, like), e.operand(b, like))
 
     aten(f"{_name}.Tensor", f"{_name}.Scalar")(_compare)
 
@@ -110,7 +98,8 @@ def clamp(
 for _name in ("and", "or"):
 
     def _bitwise(e: Emit, a: str, b: str, *, op: str = f"logical_{_name}") -> str:
-        _truths(e, a, b)
+        if not e.type(a).dtype == e.type(b).dtype == "bool":
+            raise NotImplementedError("the bits of integers")
         return e.add(op, a, b)
 
     aten(f"bitwise_{_name}.Tensor")(_bitwise)
@@ -134,24 +123,17 @@ def to_copy(e: Emit, x: str, dtype: Any = None, **_: Any) -> str:
     return e.cast(x, e.result[0].dtype)
 
 
-@aten("full_like.default")
-def full_like(e: Emit, x: str, value: Any, **_: Any) -> str:
-    return e.full(value, e.shape(x), e.result[0].dtype)
+@aten("full_like.default", "new_full.default")
+def full(e: Emit, x: str, *given: Any, **_: Any) -> str:
+    return e.full(given[-1], e.result[0].shape, e.result[0].dtype)
 
 
-@aten("zeros_like.default", "new_zeros.default")
-def zeros_like(e: Emit, x: str, *_: Any, **__: Any) -> str:
-    return e.full(0, e.result[0].shape, e.result[0].dtype)
+for _value, _names in enumerate((("zeros_like", "new_zeros"), ("ones_like", "new_ones"))):
 
+    def _like(e: Emit, x: str, *_: Any, value: int = _value, **__: Any) -> str:
+        return e.full(value, e.result[0].shape, e.result[0].dtype)
 
-@aten("ones_like.default", "new_ones.default")
-def ones_like(e: Emit, x: str, *_: Any, **__: Any) -> str:
-    return e.full(1, e.result[0].shape, e.result[0].dtype)
-
-
-@aten("new_full.default")
-def new_full(e: Emit, x: str, shape: Any, value: Any, **_: Any) -> str:
-    return e.full(value, e.result[0].shape, e.result[0].dtype)
+    aten(*(f"{n}.default" for n in _names))(_like)
 
 
 @aten("gelu.default")

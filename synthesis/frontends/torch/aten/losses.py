@@ -1,5 +1,6 @@
 """Losses. Labels that name no class (the ignored index) count for nothing."""
 
+from fractions import Fraction
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten
@@ -76,7 +77,5 @@ def mse_loss(e: Emit, x: str, target: str, reduction: int = MEAN) -> str:
 @aten("mse_loss_backward.default")
 def mse_loss_backward(e: Emit, g: str, x: str, target: str, reduction: int) -> str:
     gap = e.add("sub", x, target)
-    from fractions import Fraction
-
     scale = Fraction(2, e.type(x).size) if reduction == MEAN else Fraction(2)
     return e.scale(e.add("mul", gap, g), scale)

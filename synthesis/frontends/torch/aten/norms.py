@@ -6,7 +6,7 @@ from typing import Any
 from synthesis.frontends.torch.aten.table import Emit, aten
 
 
-def _along_last(e: Emit, op: str, dim: int, *values: str) -> str:
+def _along_last(op: str, e: Emit, dim: int, *values: str) -> str:
     """Run a last-dim op along `dim`."""
     dim = e.dim(values[0], dim)
     last = len(e.shape(values[0])) - 1
@@ -14,24 +14,16 @@ def _along_last(e: Emit, op: str, dim: int, *values: str) -> str:
     return e.transpose(e.add(op, *moved), dim, last)
 
 
-@aten("_softmax.default", "_safe_softmax.default")
-def softmax(e: Emit, x: str, dim: int, *_: Any) -> str:
-    return _along_last(e, "softmax", dim, e.cast(x, e.result[0].dtype))
+for _name, *_more in (("softmax", "_safe_softmax.default"), ("log_softmax",)):
 
+    def _forward(e: Emit, x: str, dim: int, *_: Any, op: str = _name) -> str:
+        return _along_last(op, e, dim, e.cast(x, e.result[0].dtype))
 
-@aten("_softmax_backward_data.default")
-def softmax_backward(e: Emit, g: str, y: str, dim: int, dtype: Any) -> str:
-    return _along_last(e, "softmax_backward", dim, g, y)
+    def _backward(e: Emit, g: str, y: str, dim: int, _: Any, op: str = f"{_name}_backward") -> str:
+        return _along_last(op, e, dim, g, y)
 
-
-@aten("_log_softmax.default")
-def log_softmax(e: Emit, x: str, dim: int, *_: Any) -> str:
-    return _along_last(e, "log_softmax", dim, e.cast(x, e.result[0].dtype))
-
-
-@aten("_log_softmax_backward_data.default")
-def log_softmax_backward(e: Emit, g: str, y: str, dim: int, dtype: Any) -> str:
-    return _along_last(e, "log_softmax_backward", dim, g, y)
+    aten(f"_{_name}.default", *_more)(_forward)
+    aten(f"_{_name}_backward_data.default")(_backward)
 
 
 @aten("native_layer_norm.default")

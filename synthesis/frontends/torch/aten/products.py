@@ -5,24 +5,10 @@ from typing import Any
 from synthesis.frontends.torch.aten.table import Emit, aten
 
 
-@aten("mm.default")
-def mm(e: Emit, a: str, b: str) -> str:
-    return e.add("mm", a, b)
-
-
-@aten("bmm.default")
-def bmm(e: Emit, a: str, b: str) -> str:
-    return e.add("bmm", a, b)
-
-
-@aten("addmm.default")
+@aten("addmm.default", "baddbmm.default")
 def addmm(e: Emit, bias: str, a: str, b: str, beta: Any = 1, alpha: Any = 1) -> str:
-    return e.add("add", e.scale(e.add("mm", a, b), alpha), e.scale(bias, beta))
-
-
-@aten("baddbmm.default")
-def baddbmm(e: Emit, bias: str, a: str, b: str, beta: Any = 1, alpha: Any = 1) -> str:
-    return e.add("add", e.scale(e.add("bmm", a, b), alpha), e.scale(bias, beta))
+    product = e.add("mm" if e.op == "addmm" else "bmm", a, b)
+    return e.add("add", e.scale(product, alpha), e.scale(bias, beta))
 
 
 @aten("linear.default")

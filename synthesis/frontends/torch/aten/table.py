@@ -140,34 +140,23 @@ class Emit:
 
     def ramp(self, x: str) -> int | None:
         """First entry of an index ramp along the only dim with several entries."""
-        for node in reversed(self.b.nodes):
-            if x in node.outputs:
-                if node.op != "iota":
-                    return None
-                dim, offset = node.attrs["dim"], node.attrs["offset"]
-                assert isinstance(dim, int)
-                assert isinstance(offset, int)
-                return offset if self.shape(x)[dim] == self.type(x).size else None
-        return None
+        node = self.made(x)
+        if node is None or node.op != "iota":
+            return None
+        whole = self.shape(x)[node.number("dim")] == self.type(x).size
+        return node.number("offset") if whole else None
 
     def is_zero(self, x: str) -> bool:
         """Whether a value is a constant of zeros."""
-        for node in reversed(self.b.nodes):
-            if x in node.outputs:
-                if node.op in ("expand", "reshape"):
-                    return self.is_zero(node.inputs[0])
-                return node.op == "full" and node.attrs["value"] == 0
-        return False
+        return self.constant(x) == 0
 
     def constant(self, x: str) -> Fraction | None:
         """The one number that all entries of a value are, where it was made so."""
-        for node in reversed(self.b.nodes):
-            if x in node.outputs:
-                if node.op in ("expand", "reshape"):
-                    return self.constant(node.inputs[0])
-                value = node.attrs["value"] if node.op == "full" else None
-                return value if isinstance(value, Fraction) else None
-        return None
+        node = self.made(x)
+        if node is not None and node.op in ("expand", "reshape"):
+            return self.constant(node.inputs[0])
+        value = node.attrs["value"] if node is not None and node.op == "full" else None
+        return value if isinstance(value, Fraction) else None
 
     def least(self, x: str) -> int | None:
         """The lowest entry of integers that are known: a ramp, one number, or a table."""

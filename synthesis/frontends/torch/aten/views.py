@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from synthesis.frontends.torch.aten.table import Emit, aten
@@ -22,14 +23,8 @@ def t(e: Emit, x: str) -> str:
     return e.permute(x, tuple(reversed(range(len(e.shape(x))))))
 
 
-@aten("transpose.int")
-def transpose(e: Emit, x: str, a: int, b: int) -> str:
-    return e.transpose(x, a, b)
-
-
-@aten("permute.default")
-def permute(e: Emit, x: str, dims: Sequence[int]) -> str:
-    return e.permute(x, dims)
+aten("transpose.int")(Emit.transpose)
+aten("permute.default")(Emit.permute)
 
 
 @aten("expand.default")
@@ -206,31 +201,19 @@ def roll(e: Emit, x: str, shifts: Sequence[int], dims: Sequence[int] = ()) -> st
     return x
 
 
-@aten("tril.default")
-def tril(e: Emit, x: str, diagonal: int = 0) -> str:
-    return _triangle(e, x, "ge", diagonal)
-
-
-@aten("triu.default")
-def triu(e: Emit, x: str, diagonal: int = 0) -> str:
-    return _triangle(e, x, "le", diagonal)
-
-
-def _triangle(e: Emit, x: str, kept: str, diagonal: int) -> str:
+@aten("tril.default", "triu.default")
+def triangle(e: Emit, x: str, diagonal: int = 0) -> str:
     """The elements with row + diagonal >= column, or <=; zeros elsewhere."""
+    kept = "ge" if e.op == "tril" else "le"
     *_, rows, columns = e.shape(x)
     row = e.shift(e.iota((rows, 1), 0), diagonal)
     return e.add("where", e.add(kept, row, e.iota((1, columns), 1)), x, e.operand(0, x))
 
 
-@aten("sum.dim_IntList", "sum.default")
-def sum_(e: Emit, x: str, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
-    return e.sum(e.cast(x, e.result[0].dtype), e.dims(x, dims), keepdim)
-
-
-@aten("mean.dim", "mean.default")
-def mean(e: Emit, x: str, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
-    return e.mean(e.cast(x, e.result[0].dtype), e.dims(x, dims), keepdim)
+@aten("sum.dim_IntList", "sum.default", "mean.dim", "mean.default")
+def total(e: Emit, x: str, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> str:
+    over = e.sum if e.op == "sum" else e.mean
+    return over(e.cast(x, e.result[0].dtype), e.dims(x, dims), keepdim)
 
 
 @aten("logsumexp.default")
@@ -245,12 +228,8 @@ def amax(e: Emit, x: str, dims: Any = (), keepdim: bool = False) -> str:
 
 @aten("var.correction", "var_mean.correction")
 def var(e: Emit, x: str, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
-    from fractions import Fraction
-
     over = e.dims(x, dims)
-    count = 1
-    for d in over:
-        count *= e.shape(x)[d]
+    count = math.prod(e.shape(x)[d] for d in over)
     centred = e.add("sub", x, e.mean(x, over, keepdim=True))
     total = e.sum(e.add("mul", centred, centred), over, keepdim)
     variance = e.scale(total, Fraction(1, count - int(correction)))

@@ -27,7 +27,7 @@ from torch.fx import traceback as fx_traceback
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthesis.frontends.torch.aten import TABLE
+from synthesis.frontends.torch.aten.table import TABLE
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.changing import CHANGING, COVERED, Call
 from synthesis.frontends.torch.ranks.draws import Draws

@@ -14,7 +14,7 @@ from hashlib import blake2b
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from synthesis.frontends.torch.aten import TABLE, Emit
+from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.ranks.result import Draw
 from verifier.kernel.program.types import TensorType

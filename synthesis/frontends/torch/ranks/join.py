@@ -179,8 +179,7 @@ def _spans(places: Sequence[Coords], names: Sequence[str]) -> bool:
 
 def _pad_of(node: Node, shapes: Sequence[tuple[int, ...]]) -> dict[int, Rule]:
     """For a number of ranks, how rank i puts its operand at chunk i of as many."""
-    dim = node.attrs["dim"]
-    assert isinstance(dim, int)
+    dim = node.number("dim")
     extent = shapes[0][dim]
     lo, hi = node.attrs["lo"], node.attrs["hi"]
     if not isinstance(lo, int) or not isinstance(hi, int) or not extent or (lo + hi) % extent:

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import torch
 
-from synthesis.frontends.torch.aten import Emit
+from synthesis.frontends.torch.aten.table import Emit
 from synthesis.frontends.torch.bias_normalize import leading_dims
 from synthesis.frontends.torch.constants import Constant
 from synthesis.frontends.torch.lower import Lowered, Lowering
 from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
+from synthesis.frontends.torch.rolling.order import typed
 from synthesis.frontends.torch.trace import Traced
 from verifier.kernel.inline import inline
 from verifier.kernel.live import live
@@ -88,19 +89,7 @@ def _renumbered(program: Program) -> Program:
             while f"v{count}" in taken:
                 count += 1
             names[value] = f"v{count}"
-    return replace(
-        program,
-        nodes=tuple(
-            replace(
-                n,
-                inputs=tuple(names[v] for v in n.inputs),
-                outputs=tuple(names[v] for v in n.outputs),
-            )
-            for n in program.nodes
-        ),
-        outputs=tuple(replace(o, value=names[o.value]) for o in program.outputs),
-        types={names[v]: t for v, t in program.types.items() if v in names},
-    )
+    return typed(program, program.types).renamed(names)
 
 
 def _spoken(program: Program) -> Program:

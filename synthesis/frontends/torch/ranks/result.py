@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, PlainValidator
 
-from synthesis.frontends.torch.captured import Array, ProgramData
-from synthesis.frontends.torch.captured import load as read
+from synthesis.frontends.torch.captured import Array, ProgramData, load as read
 from synthesis.frontends.torch.process import run_worker
 from synthesis.frontends.torch.ranks.request import EVAL, RanksRequest
 from synthesis.frontends.torch.request import InputSpec, Progress, split_target

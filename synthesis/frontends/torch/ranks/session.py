@@ -28,8 +28,7 @@ from synthesis.frontends.torch.masked_gather import read_windows
 from synthesis.frontends.torch.materialize import fake_inputs, take_buffers, tied_groups
 from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.range_fold import in_declared_range
-from synthesis.frontends.torch.ranks import build as building
-from synthesis.frontends.torch.ranks import modes
+from synthesis.frontends.torch.ranks import build as building, modes
 from synthesis.frontends.torch.ranks.averaging import DistributedDataParallel
 from synthesis.frontends.torch.ranks.collectives import Seen, Watch
 from synthesis.frontends.torch.ranks.draws import Draws, drawn_inputs

@@ -34,27 +34,9 @@ def pieces(
     if not names:
         return program, {}
 
-    found = renamed(program, names)
+    found = program.renamed(names)
     inputs = tuple(replace(i, path=names.get(i.path, i.path)) for i in found.inputs)
     return replace(found, inputs=inputs), placed
-
-
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
-    """The program with other names for its values."""
-
-    def named(value: str) -> str:
-        return names.get(value, value)
-
-    return replace(
-        program,
-        inputs=tuple(replace(i, name=named(i.name)) for i in program.inputs),
-        nodes=tuple(
-            replace(n, inputs=tuple(map(named, n.inputs)), outputs=tuple(map(named, n.outputs)))
-            for n in program.nodes
-        ),
-        outputs=tuple(replace(o, value=named(o.value)) for o in program.outputs),
-        types={named(v): t for v, t in program.types.items()},
-    )
 
 
 def _split(part: NDArray[Any], table: NDArray[Any], mesh: Mesh, coords: Mapping[str, int]) -> str:

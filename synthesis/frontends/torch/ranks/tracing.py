@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import disable_autocast_cache, make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from synthesis.frontends.torch import torch_api
-from synthesis.frontends.torch.aten import TABLE, Emit
+from synthesis.frontends.torch.aten.table import TABLE, Emit
 from synthesis.frontends.torch.digest import Digest
 from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.provenance import Provenance

@@ -3,8 +3,6 @@
 Forms are compared in full, never by hash alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
