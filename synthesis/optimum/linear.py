@@ -110,7 +110,7 @@ def solve(
     # Each variable as a share of its top, so that all numbers are of one size.
     weight = [c * top for c, top in zip(program.cost, program.top, strict=True)]
     rows = [[(v, k * program.top[v]) for v, k in terms] for terms in program.rows]
-    unit = max(*weight, 1)
+    unit = max([1, *weight])
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.cost), len(program.rows)
     model.col_cost_ = np.array(weight, dtype=float) / unit
