@@ -93,6 +93,14 @@ def reduced_costs(program: Linear, duals: Sequence[int]) -> tuple[int, list[int]
     return total, reduced
 
 
+def useful(program: Linear, duals: Sequence[int], below: float) -> list[bool]:
+    """Which variables may be 1 in a solution that costs less than `below`: for the others the
+    bound and their reduced cost already come to more."""
+    room = (Fraction(below) - bound(program, duals)) * SCALE
+    _, reduced = reduced_costs(program, duals)
+    return [top != 1 or r <= room for r, top in zip(reduced, program.top, strict=True)]
+
+
 def within(step_s: float, least_s: float) -> str:
     """What a bound says of the seconds of a step, in words."""
     gap = 100 * max(step_s / least_s - 1, 0.0)

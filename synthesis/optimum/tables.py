@@ -9,21 +9,24 @@ cost nothing more; the bound is on all choices, alike or not.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesis.optimum.linear import GAP, Linear, bound, solve
+from synthesis.optimum.linear import GAP, Linear, bound, solve, useful
 from synthesis.optimum.space import PICO
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-AROUND = 4
-"""How many links around two nodes must be the same for them to be of one class."""
+AROUND = (4, 6, 8)
+"""How many links around two nodes must be the same for them to be of one class: tried in turn."""
+
+ROOM = 1e-3
+"""How far above the bound a choice is looked for before more nodes are told apart."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +65,31 @@ class Chosen:
     """Of each node."""
     cost: float
     bound: float
-    """No choice of options costs less."""
+    """No choice costs less: by duals, in rationals, of tables reduced in floats."""
 
 
 def cheapest(tables: Tables, seconds: float) -> Chosen | None:
     """The cheapest choice; None where none was found in `seconds` of the processor."""
-    classes = _Classes(tables)
-    program, variables, least = classes.program()
-    solved = solve(program, seconds)
-    if solved is None:
-        return None
-    least += float(bound(program, solved.duals)) / PICO
-    options = classes.decided(variables, solved.values)
-    if not tables.cost(options) <= least * (1 + GAP):
-        solved = solve(program, seconds, whole=True)
+    found: Chosen | None = None
+    for around in AROUND:
+        classes = _Classes(tables, around)
+        program, variables, beside = classes.program()
+        solved = solve(program, seconds)
         if solved is None:
-            return None
+            break
+        least = bound(program, solved.duals)
+        total = beside + float(least) / PICO
         options = classes.decided(variables, solved.values)
-    return Chosen(options, tables.cost(options), least)
+        if not tables.cost(options) <= total * (1 + GAP):
+            near = useful(program, solved.duals, float(least) + total * ROOM * PICO)
+            solved = solve(program, seconds, whole=True, open_=near)
+            if solved is None and around == AROUND[-1]:
+                solved = solve(program, seconds, whole=True)
+            options = options if solved is None else classes.decided(variables, solved.values)
+        found = Chosen(options, tables.cost(options), total)
+        if found.cost <= total * (1 + ROOM):
+            break
+    return found if found is not None and isfinite(found.cost) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +110,9 @@ class _Pairs:
         return _Pairs((one, two), (left[order], right[order]), (a, b), cost)
 
 
+Shares = dict[int, dict[int, int]]
+"""The variable of each option of each class, which is its share of the nodes."""
+
 Side = tuple[Indices, dict[tuple[int, ...], list[int]]]
 """An end of pairs: its nodes, and the variables of the pairs by those of the options."""
 
@@ -108,8 +121,8 @@ class _Classes:
     """Nodes that are alike, and their links. Classes of one or two links are taken out: what is
     cheapest in them is a cost of the nodes beside them."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.of = _alike(tables)
+    def __init__(self, tables: Tables, around: int) -> None:
+        self.of = _alike(tables, around)
         self.members: list[Indices] = _grouped(np.array(self.of))
         self.cost: list[Numbers] = [tables.options[tables.nodes[int(m[0])]] for m in self.members]
         self.pairs: list[list[_Pairs]] = [[] for _ in self.members]
@@ -158,35 +171,28 @@ class _Classes:
         single = all(self._each(index, p.nodes[0]) == 1 for p in pairs) and index not in ends
         if not single or len(pairs) not in (1, 2) or not len(open_):
             return []
-        own = self.cost[index][open_, None]
+        beside = [p.nodes[1] for p in pairs]
+        times = self._each(ends[0], beside[0])
+        if (beside[0] == beside[1]).any() if len(pairs) == 2 else not times:
+            return []
         first, *rest = (p.cost[p.keys[0][open_]] for p in pairs)
-        joined: list[_Pairs] = []
-        if not rest:
-            times = self._each(ends[0], pairs[0].nodes[1])
-            if not times:
-                return []
-            least = (own + first).min(axis=0)
-            self.cost[ends[0]] = self.cost[ends[0]] + times * least[pairs[0].keys[1]]
-        else:
-            left, right = (p.nodes[1] for p in pairs)
-            if (left == right).any():
-                return []
-            least = np.full((first.shape[1], rest[0].shape[1]), np.inf)
-            for a, b in zip(own + first, rest[0], strict=True):
-                np.minimum(least, a[:, None] + b, out=least)
-            keys = pairs[0].keys[1], pairs[1].keys[1]
-            joined.append(_Pairs((ends[0], ends[1]), (left, right), keys, least))
+        first = first + self.cost[index][open_, None]
         self.taken[index] = pairs
         for p in list(self.pairs[index]):
             self._drop(p)
-        for p in joined:
-            self._add(p)
+        if not rest:
+            self.cost[ends[0]] = self.cost[ends[0]] + times * first.min(axis=0)[pairs[0].keys[1]]
+        else:
+            least = np.full((first.shape[1], rest[0].shape[1]), np.inf)
+            for a, b in zip(first, rest[0], strict=True):
+                np.minimum(least, a[:, None] + b, out=least)
+            keys = pairs[0].keys[1], pairs[1].keys[1]
+            self._add(_Pairs((ends[0], ends[1]), (beside[0], beside[1]), keys, least))
         return ends
 
-    def program(self) -> tuple[Linear, dict[int, dict[int, int]], float]:
-        """What is left; the variable of each option of each class, which is its share of the nodes;
-        and the seconds that all choices cost beside."""
-        linear, variables, least = Linear(), dict[int, dict[int, int]](), 0.0
+    def program(self) -> tuple[Linear, Shares, float]:
+        """What is left, its variables, and the seconds that all choices cost beside."""
+        linear, variables, least = Linear(), Shares(), 0.0
         for index in set(range(len(self.members))) - set(self.taken):
             open_ = np.flatnonzero(np.isfinite(self.cost[index])).tolist()
             cost = self.cost[index] * len(self.members[index])
@@ -197,7 +203,11 @@ class _Classes:
         sides: dict[int, list[Side]] = defaultdict(list)
         for pairs in dict.fromkeys(p for found in self.pairs for p in found):
             cost = pairs.cost * len(pairs.nodes[0]) * PICO
-            cells = [_cells(k, variables[e]) for k, e in zip(pairs.keys, pairs.ends, strict=True)]
+            cells = [
+                {int(k): tuple(v for o, v in variables[end].items() if keys[o] == k)
+                 for k in np.unique(keys[list(variables[end])])}
+                for keys, end in zip(pairs.keys, pairs.ends, strict=True)
+            ]  # fmt: skip
             ways = {
                 (a, b): linear.variable(floor(cost[a, b]))
                 for a in cells[0]
@@ -232,8 +242,7 @@ class _Classes:
                     together = len(nodes) == len(side[0]) and nodes <= missing
                     missing -= nodes if together else set()
                     (union if together else left).append(side)
-                if not union:
-                    union.append(left.pop())
+                union = union or [left.pop()]
                 most = max(int(np.unique(nodes, return_counts=True)[1].max()) for nodes, _ in union)
                 for options in cells:
                     terms = [(v, -most * len(self.members[index])) for v in options]
@@ -242,14 +251,9 @@ class _Classes:
                 for _, flows in union:
                     linear.one_of([v for variables in flows.values() for v in variables])
 
-    def decided(
-        self, variables: Mapping[int, Mapping[int, int]], values: Sequence[float]
-    ) -> list[int]:
+    def decided(self, variables: Shares, values: Sequence[float]) -> list[int]:
         """The option of each node."""
-        out = {
-            index: max(options, key=lambda o: values[options[o]])
-            for index, options in variables.items()
-        }
+        out = {i: max(shares, key=lambda o: values[shares[o]]) for i, shares in variables.items()}
         for index, pairs in reversed(self.taken.items()):
             cost = self.cost[index]
             for p in pairs:
@@ -258,20 +262,19 @@ class _Classes:
         return [out[index] for index in self.of]
 
 
-def _alike(tables: Tables) -> list[int]:
-    """The class of each node."""
+def _alike(tables: Tables, steps: int) -> list[int]:
+    """The class of each node: what is the same so many links around it."""
     around: list[list[tuple[int, int]]] = [[] for _ in tables.nodes]
     count = len(tables.nodes)
     for left, right, link in tables.edges:
         around[left].append((right, 2 * link * count))
         around[right].append((left, (2 * link + 1) * count))
     classes = list(np.unique(tables.nodes, return_inverse=True)[1].tolist())
-    for _ in range(AROUND):
+    for _ in range(steps):
         names: dict[tuple[int, ...], int] = {}
         seen = [sorted([link + classes[n] for n, link in links]) for links in around]
-        classes = [
-            names.setdefault((c, *s), len(names)) for c, s in zip(classes, seen, strict=True)
-        ]
+        both = zip(classes, seen, strict=True)
+        classes = [names.setdefault((c, *s), len(names)) for c, s in both]
     return classes
 
 
@@ -285,11 +288,3 @@ def _joint(one: Indices, two: Indices) -> tuple[Indices, Indices]:
     """Keys that tell apart what either of two does, and the two keys of each."""
     both, keys = np.unique(np.stack([one, two]), axis=1, return_inverse=True)
     return keys.reshape(-1), both
-
-
-def _cells(keys: Indices, options: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
-    """The variables of the options of each key."""
-    cells: dict[int, tuple[int, ...]] = {}
-    for option, variable in options.items():
-        cells[int(keys[option])] = (*cells.get(int(keys[option]), ()), variable)
-    return cells
