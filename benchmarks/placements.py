@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from synthesis.assign import Point, choices, split_states
 from synthesis.cost import Estimate, estimate
 from synthesis.lower import Lowered, Placed, lower
 from synthesis.optimum.best import SECONDS, Bound
-from synthesis.optimum.linear import SCALE, Linear, bound, reduced_costs, solve
+from synthesis.optimum.linear import solve, useful
 from synthesis.optimum.space import PICO
 from synthesis.scoring import Search
 from verifier.kernel.layout import Layout, whole
@@ -57,11 +55,3 @@ def _stored(state: Search, name: str, layout: Layout) -> Layout:
     length = state.program.types[name].shape[0]
     inner = split_states(Layout(layout.dims[1:], layout.partial), state.dp, size)
     return Layout((whole(length), *inner.dims), inner.partial)
-
-
-def useful(program: Linear, duals: Sequence[int], below: float) -> list[bool]:
-    """Which variables may be 1 in a solution that costs less than `below`: for the others the
-    bound and their reduced cost already come to more."""
-    room = (Fraction(below) - bound(program, duals)) * SCALE
-    _, reduced = reduced_costs(program, duals)
-    return [top != 1 or r <= room for r, top in zip(reduced, program.top, strict=True)]

@@ -91,6 +91,14 @@ def reduced_costs(program: Linear, duals: Sequence[int]) -> tuple[int, list[int]
     return total, reduced
 
 
+def useful(program: Linear, duals: Sequence[int], below: float) -> list[bool]:
+    """Which variables may be 1 in a solution that costs less than `below`: for the others the
+    bound and their reduced cost already come to more."""
+    room = (Fraction(below) - bound(program, duals)) * SCALE
+    _, reduced = reduced_costs(program, duals)
+    return [top != 1 or r <= room for r, top in zip(reduced, program.top, strict=True)]
+
+
 def within(step_s: float, least_s: float) -> str:
     """What a bound says of the seconds of a step, in words."""
     gap = 100 * max(step_s / least_s - 1, 0.0)
@@ -108,7 +116,7 @@ def solve(
     # Each variable as a share of its top, so that all numbers are of one size.
     weight = [c * top for c, top in zip(program.cost, program.top, strict=True)]
     rows = [[(v, k * program.top[v]) for v, k in terms] for terms in program.rows]
-    unit = max(*weight, 1)
+    unit = max([1, *weight])
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.cost), len(program.rows)
     model.col_cost_ = np.array(weight, dtype=float) / unit
