@@ -3,7 +3,7 @@ solver on one cost model, its own.
 
 CHECKOUT is a copy of github.com/meta-pytorch/autoparallel (which needs `pulp`). It traces its
 Llama 3, lists the placements of every op and prices them, and solves its integer program. From the
-same tables `synthesis.optimum.tables` finds the cheapest placements and a bound on all of them.
+same tables `benchmarks.cost_tables` finds the cheapest placements and a bound on all of them.
 Both are priced by autoparallel's own `_compute_solution_cost`. Seconds are of the processor: to
 find repeated blocks, to write the program and to solve it; ours include reading the tables.
 Tracing, the list of placements and their prices, which both use, are apart. Exits 1 where our
@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cost_tables import Link, Tables, cheapest
 from benchmarks.machine import described
-from synthesis.optimum.tables import Link, Tables, cheapest
 
 MICRO = 1e-6
 MODELS: dict[str, dict[str, Any]] = {

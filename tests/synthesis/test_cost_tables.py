@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from synthesis.optimum.tables import Link, Tables, cheapest
+from benchmarks.cost_tables import Link, Tables, cheapest
 
 
 def numbers(random_: random.Random, count: int) -> np.ndarray:
