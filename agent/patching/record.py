@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -161,7 +161,7 @@ def read(patch: Path) -> Recorded:
         (folder / NAME).read_bytes(),
         {path: (hashes.before, hashes.after) for path, hashes in facts.files.items()},
         facts.sources,
-        cast(Applicability, level),
+        level,
         tuple(because),
         facts.read,
         facts.function,

@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from agent.errors import InputError
-from agent.files import sync, write_whole
+from agent.files import sync, user_folder, write_whole
 from agent.patching.disk import Content, look, place, stage
 from agent.patching.facts import Recovered
 
@@ -284,8 +284,7 @@ def locked(root: Path, state_dir: Path | None) -> Generator[tuple[Store, Recover
 
 def default_state() -> Path:
     """`$XDG_STATE_HOME/shardproof/patches`, outside of every tree."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(home).expanduser() / "shardproof" / "patches"
+    return user_folder("STATE") / "patches"
 
 
 def key(root: Path) -> str:
