@@ -9,6 +9,7 @@ from verifier.kernel.layout import Layout, bound
 from verifier.kernel.program.program import Program
 
 _SLICE = re.compile(r"\[(\d+):(\d+):([1-9]\d*)\]")
+_MANY = re.compile(r"\*|\[(\d+):\d+:\d+\]")
 _SPLIT = re.compile(r"S\((-?\d+)\)(?: in (\d+) parts)?")
 
 
@@ -24,7 +25,7 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
         if name is not None and name not in plan.mesh:
             return f"it splits over {name}, which its mesh {plan.mesh} has not"
     params = {item.path: item for item in sequential.inputs if item.role == "param"}
-    named = {path: [p for p in plan.params if p == path or _covers(p, path)] for path in params}
+    named = {path: [p for p in plan.params if p == path or covers(p, path)] for path in params}
     unnamed = next((path for path, by in named.items() if not by), "")
     if unnamed:
         return f"it does not place {unnamed}, a parameter of program.json"
@@ -32,9 +33,8 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
     if unknown:
         return f"it places {unknown[0]}, which is no parameter of program.json"
     for path, item, said in ((path, params[path], p) for path, by in named.items() for p in by):
-        stacked = sum(part == "*" or part.startswith("[") for part in path.split("."))
         layout = contract.inputs[item.name]
-        layout = Layout(layout.dims[stacked:], layout.partial)
+        layout = Layout(layout.dims[stacked(path) :], layout.partial)
         placed = plan.params[said]
         if set(placed) != set(plan.mesh.names):
             return (
@@ -47,7 +47,17 @@ def disagreement(plan: Plan, sequential: Program, distributed: Program, contract
     return ""
 
 
-def _covers(pattern: str, path: str) -> bool:
+def stacked(path: str) -> int:
+    """Leading dims of a parameter in which the layers of repeated blocks are stacked."""
+    return len(_MANY.findall(path))
+
+
+def one_of(path: str) -> str:
+    """The first concrete path that a path with `*` or a slice stands for."""
+    return _MANY.sub(lambda found: found[1] or "0", path)
+
+
+def covers(pattern: str, path: str) -> bool:
     """Whether a path of a plan, with `*` or a slice for an index, stands for a parameter."""
     parts, names = pattern.split("."), path.split(".")
     return len(parts) == len(names) and all(map(_stands_for, parts, names))

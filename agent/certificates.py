@@ -5,7 +5,6 @@ Imports neither PyTorch nor what searches, and Z3 only to ask it about steps.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agent import events
 from agent.errors import Exit, InputError
+from agent.files import user_folder
 from agent.run import Outcome, Run
-from verifier.checker import Rejected, check
+from verifier.checker import Rejected, Result, check
 from verifier.kernel.contract import Contract
 from verifier.problem import Problem
 from verifier.text.files import load
 from verifier.text.jsontext import parse
+from verifier.verdict import Proof, Unknown, Verdict
 
 if TYPE_CHECKING:
     from verifier.smt.answers import Answers
@@ -71,8 +72,7 @@ def answers(cache: bool = True) -> Answers:
     same in `~/.cache`; in memory alone without `cache`."""
     from verifier.smt.answers import Answers
 
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Answers(Path(home) / "shardproof" / "steps.json" if cache else None)
+    return Answers(user_folder("CACHE") / "steps.json" if cache else None)
 
 
 def check_alone(run: Run, files: Files, trusted: bool, cache: bool) -> Outcome:
@@ -105,6 +105,23 @@ def check_alone(run: Run, files: Files, trusted: bool, cache: bool) -> Outcome:
         )
     )
     return Outcome(Exit.PROVED, "accepted", answer="accepted")
+
+
+def second(
+    run: Run, verdict: Verdict, problem: Problem, asked: Answers | None = None
+) -> tuple[Verdict, Result | None]:
+    """The verdict after a second opinion, in a phase of its own, and what the checker says. A proof
+    whose certificate it rejects is none."""
+    if not isinstance(verdict, Proof):
+        return verdict, None
+    with run.phase("check") as phase:
+        result = check(verdict.certificate, problem, asked)
+        phase.summary = "certificate rejected"
+        if isinstance(result, Rejected):
+            why = f"the checker rejects the certificate: {result.reason} ({result.where})"
+            return Unknown(why), result
+        phase.summary = str(result)
+    return verdict, result
 
 
 def rejected(run: Run, file: str, reason: str, where: str = "") -> Outcome:

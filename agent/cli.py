@@ -170,12 +170,8 @@ def _run() -> int:
 def _usage(error: typer.TyperException) -> int:
     """A command line that typer refused: same form and same last event as any other error."""
     from agent.errors import InputError
-    from agent.run import Outcome, Run, conduct
+    from agent.run import refused
 
-    arguments = sys.argv[1:]
-
-    def work(run: Run) -> Outcome:
-        raise InputError(error.format_message(), hint="shardproof --help, or COMMAND --help")
-
-    command = next((a for a in arguments if not a.startswith("-")), "")
-    return conduct(command, arguments, work, json="--json" in arguments)
+    command = next((a for a in sys.argv[1:] if not a.startswith("-")), "")
+    said = InputError(error.format_message(), hint="shardproof --help, or COMMAND --help")
+    return refused(command, said, json="--json" in sys.argv[1:])

@@ -8,6 +8,7 @@ import typer
 
 from agent.commands import command
 from agent.errors import Exit, InputError
+from agent.files import read_text
 
 if TYPE_CHECKING:
     from agent.run import Outcome, Run
@@ -93,7 +94,8 @@ def schedule(
         if source in schedules.GENERATORS:
             found = schedules.generate(source, stages, micro_batches, chunks)
         else:
-            found = schedules.parse(_read(Path(source), _kinds()), source)
+            kinds = f"a kind ({', '.join(schedules.GENERATORS)}) or a file"
+            found = schedules.parse(read_text(Path(source), "the schedule", kinds), source)
         phase.summary = f"{len(found.stages)} stages"
     with run.phase("check"):
         faults = schedules.check_schedule(found)
@@ -120,7 +122,7 @@ def order(
     from verifier.order.verify import verify_time
 
     with run.phase("read"):
-        program = parse_text(_read(path, "a file of events"), str(path))
+        program = parse_text(read_text(path, "the events", "a file of events"), str(path))
     with run.phase("check"):
         found = verify_time(program)
     lines: list[tuple[str, str]] = []
@@ -140,18 +142,3 @@ def _told(run: "Run", faults: Sequence[tuple[str, str]], drawn: str) -> "Outcome
     if faults:
         return Outcome(Exit.NOT_PROVED, "refuted", answer=drawn or "refuted")
     return Outcome(Exit.PROVED, "proved", answer=drawn or "in order")
-
-
-def _kinds() -> str:
-    from synthesis.schedules import GENERATORS
-
-    return f"a kind ({', '.join(GENERATORS)}) or a file"
-
-
-def _read(path: Path, expected: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "cannot be read", where=str(path), expected=expected, got=str(error)
-        ) from None

@@ -7,8 +7,7 @@ from agent import events, pipeline
 from agent.errors import Exit
 from agent.run import Outcome, Run
 from synthesis.constraints import NO_WISHES, Wishes, show_bytes
-from synthesis.emit import ModelFacts, loss_obstacle
-from synthesis.execute.job import collect_facts
+from synthesis.emit import loss_obstacle
 from synthesis.frontends.torch.request import CaptureRequest
 from synthesis.hardware import Cluster
 from synthesis.judging import Considered, Judge, candidates
@@ -49,10 +48,8 @@ def wished(
 
 def judge(run: Run, asked: Question) -> Judge:
     """Capture and plan, then judge what the search came by."""
-    captured = pipeline.captured_in(run, asked.request)
-    with run.phase("inspect") as phase:
-        facts: ModelFacts = collect_facts(asked.request)
-        phase.summary = f"{len(facts.modules)} modules called"
+    model = pipeline.model_in(run, asked.request)
+    captured, facts = model.captured, model.facts
     with run.phase("plan") as phase:
         kinds, split = pipeline.kinds(captured), loss_obstacle(facts) is None
         wanted = Asked(captured.program, asked.mesh, asked.cluster, kinds, split, asked.wishes)
@@ -77,14 +74,18 @@ def show_candidates(run: Run, asked: Question, count: int) -> Outcome:
 
 def considered(row: Considered) -> events.PlanJudged:
     """A candidate as an event."""
+    return _judged(row, row.name, status(row), row.why or row.judgement.reason)
+
+
+def _judged(found: Considered | WhyNot, name: str, status: str, reason: str) -> events.PlanJudged:
     return events.PlanJudged(
-        name=row.name,
-        status=status(row),
-        reason=row.why or row.judgement.reason,
-        differs=list(row.differs),
-        step_s=row.step_s,
-        memory_bytes=row.memory_bytes,
-        comm_bytes=row.comm_bytes,
+        name=name,
+        status=status,
+        reason=reason,
+        differs=list(found.differs),
+        step_s=found.step_s,
+        memory_bytes=found.memory_bytes,
+        comm_bytes=found.comm_bytes,
     )
 
 
@@ -125,12 +126,5 @@ def show_why_not(run: Run, asked: Question, path: str, style: str, *, bare: bool
 
 def tried(found: WhyNot) -> events.PlanJudged:
     """What came of a style as an event."""
-    return events.PlanJudged(
-        name=f"{found.path} {found.style}",
-        status=found.answer,
-        reason="; ".join(filter(None, [found.reason, found.bare])),
-        differs=list(found.differs),
-        step_s=found.step_s,
-        memory_bytes=found.memory_bytes,
-        comm_bytes=found.comm_bytes,
-    )
+    why = "; ".join(filter(None, [found.reason, found.bare]))
+    return _judged(found, f"{found.path} {found.style}", found.answer, why)

@@ -38,16 +38,13 @@ class Part:
 
 def model(probe: bool) -> Part:
     """The language model, if there is one; with `probe` it is asked how it gives structure."""
-    from pathlib import Path
-
     try:
         from agent.llm.client import Client
         from agent.llm.probe import visit
     except ModuleNotFoundError as error:
         return Part("model", "", False, f"not looked for: {error.name} is missing")
 
-    stated = Path.cwd() / "shardproof.toml"
-    seen = visit(Client.of_user(stated if stated.is_file() else None), ask=probe)
+    seen = visit(Client.of_user(), ask=probe)
     return Part("model", seen.rung, False, seen.line)
 
 

@@ -2,7 +2,30 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+
+from agent.errors import InputError
+
+_HOMES = {"CONFIG": ".config", "CACHE": ".cache", "STATE": ".local/state"}
+
+
+def user_folder(kind: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Where files of this user lie: `$XDG_CONFIG_HOME/shardproof` for CONFIG, likewise CACHE and
+    STATE."""
+    env = os.environ if environ is None else environ
+    home = env.get(f"XDG_{kind}_HOME") or Path(env.get("HOME", "~")) / _HOMES[kind]
+    return Path(home).expanduser() / "shardproof"
+
+
+def read_text(path: Path, what: str, expected: str = "") -> str:
+    """Raises InputError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{what} cannot be read", where=str(path), expected=expected, got=str(error)
+        ) from None
 
 
 def write_whole(path: Path, data: bytes) -> None:

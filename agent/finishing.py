@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import events, outdir, strategy, summary, verdicts
-from agent.certificates import answers
+from agent.certificates import answers, second
 from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run, small
 from agent.machine import peak_memory, versions
@@ -21,12 +21,9 @@ from synthesis.emit import ModelFacts, Patch
 from synthesis.execute.job import ExecuteError, execute
 from synthesis.frontends.torch.captured import Captured
 from synthesis.judging import passed_over
-from synthesis.plan import Plan, to_json as plan_json
+from synthesis.plan import to_json as plan_json
 from synthesis.planner import Synthesis
 from synthesis.strategy.certificate import FILE as STRATEGY
-from verifier.checker import Accepted, Rejected, check
-from verifier.kernel.contract import Contract
-from verifier.kernel.program.program import Program
 from verifier.problem import Problem
 from verifier.text.jsonio import dumps
 from verifier.verdict import Proof, Unknown, Verdict
@@ -78,7 +75,8 @@ def finish(
         found.read = written.judged if written.reading is not None else None
     judged = _judged(made, written)
     if isinstance(verdict, Proof):
-        _check(run, judged, verdict, found)
+        found.verdict, found.checked = second(run, verdict, judged, answers())
+        found.checked_s = run.seconds["check"]
     if isinstance(found.verdict, Proof) and written is not None:
         found.patch = written.patch
         _try(run, job, made, found, written.patch)
@@ -88,39 +86,11 @@ def finish(
     return _write(run, job, found, judged, outcome, tried)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The programs that a verdict is on."""
-
-    plan: Plan
-    sequential: Program
-    distributed: Program
-    contract: Contract
-
-
-def _judged(made: Synthesis, written: Written | None) -> Judged:
-    """Those that were read from the patch; without one, those of the plan."""
-    if written is not None and written.reading is not None:
-        reading = written.reading
-        return Judged(made.plan, made.sequential, reading.program, reading.contract)
-    return Judged(made.plan, made.sequential, made.lowered.program, made.lowered.contract)
-
-
-def _check(run: Run, judged: Judged, proof: Proof, found: summary.Findings) -> None:
-    """The second opinion. A certificate that it rejects is no proof."""
-    with run.phase("check") as phase:
-        result = check(
-            proof.certificate,
-            Problem(judged.sequential, judged.distributed, judged.contract),
-            answers(),
-        )
-        match result:
-            case Accepted():
-                phase.summary = str(result)
-            case Rejected(reason=reason, where=where):
-                phase.summary = "certificate rejected"
-                found.verdict = Unknown(f"the checker rejects the certificate: {reason} ({where})")
-    found.checked, found.checked_s = result, run.seconds["check"]
+def _judged(made: Synthesis, written: Written | None) -> Problem:
+    """The programs that a verdict is on: read from the patch; without one, those of the plan."""
+    reading = written.reading if written is not None else None
+    ranks = made.lowered if reading is None else reading
+    return Problem(made.sequential, ranks.program, ranks.contract)
 
 
 def _try(run: Run, job: Job, made: Synthesis, found: summary.Findings, patch: Patch) -> None:
@@ -165,14 +135,14 @@ def _write(
     run: Run,
     job: Job,
     found: summary.Findings,
-    judged: Judged,
+    judged: Problem,
     outcome: Outcome,
     tried: Tried | None,
 ) -> Outcome:
     """The out-directory, whole or not at all."""
     verdict = found.verdict
     with run.phase("report"), outdir.staged(job.out, force=job.force) as out:
-        out.write("plan.json", plan_json(judged.plan))
+        out.write("plan.json", plan_json(found.plan))
         if job.choice is not None:
             out.write(STRATEGY, strategy.strategy_json(job.choice, job.tokens))
             out.write("timeline.json", strategy.timeline_json(job.choice))

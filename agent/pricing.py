@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from agent.console import Pipe
 from agent.errors import Exit, InputError
+from agent.files import read_text
 from agent.run import Outcome
 from synthesis.strategy.answers import answers
 
@@ -19,21 +20,14 @@ def show(rows: Path, groups: Path | None) -> Outcome:
     """
     tables = _tables(groups) if groups else {}
     out = Pipe(sys.stdout)
-    for line in answers(_text(rows).splitlines(), tables):
+    for line in answers(read_text(rows, "a file of rows").splitlines(), tables):
         out.line(json.dumps(line))
     return Outcome(Exit.PROVED)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}", where=str(path)) from None
-
-
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(_text(path))
+        found = json.loads(read_text(path, "a file of groups"))
     except ValueError as error:
         raise InputError(f"{path} is not JSON: {error}", where="--groups") from None
     if not isinstance(found, dict):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from agent import verdicts
 from agent.errors import InputError
@@ -64,19 +64,13 @@ def patch_again(
 
 
 def _request(directory: Path, recorded: Mapping[str, Any]) -> CaptureRequest:
-    stated = recorded.get("request")
-    if not isinstance(stated, dict):
-        raise InputError(
-            "the manifest does not say what was captured",
-            where=str(directory),
-            hint="run parallelize again",
-        )
     try:
-        found = CaptureRequest.from_json(cast("dict[str, Any]", stated))
+        found = CaptureRequest.from_json(recorded.get("request", {}))
     except ValueError as error:
         raise InputError(
             "the manifest does not say what was captured",
             where=f"{directory}: request",
             got=" ".join(str(error).split()),
+            hint="run parallelize again",
         ) from None
     return replace(found, limits=Limits())

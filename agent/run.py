@@ -132,6 +132,15 @@ def conduct(
     return int(outcome.exit)
 
 
+def refused(command: str, error: Exception, *, json: bool) -> int:
+    """End as a command that comes to nothing but an error."""
+
+    def work(run: Run) -> Outcome:
+        raise error
+
+    return conduct(command, sys.argv[1:], work, json=json)
+
+
 def failed(run: Run, error: Exception, arguments: Sequence[str]) -> Outcome:
     """Emit what went wrong, and end with its exit code."""
     ours = as_ours(error)

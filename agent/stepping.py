@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent import verdicts
-from agent.certificates import answers
+from agent.certificates import answers, second
 from agent.errors import InputError
 from agent.pipeline import captured_in
 from agent.run import Outcome, Run
@@ -22,7 +22,6 @@ from synthesis.strategy.choice import Choice
 from synthesis.training.captured import captured_step
 from synthesis.training.staged import PIPELINE, staged
 from synthesis.training.step import Step, TrainingError
-from verifier.checker import Rejected, check
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Mesh
 from verifier.problem import Problem
@@ -86,8 +85,9 @@ def prove(run: Run, job: Job) -> Outcome:
             raise InputError("no training step", where=job.request.target, got=str(error)) from None
         counts = (sum(1 for _ in p.walk()) for p in (step.sequential, step.distributed))
         phase.summary = f"{job.micro_batches} micro-batches, {' and '.join(map(str, counts))} ops"
+    problem = Problem(step.sequential, step.distributed, step.contract)
     with run.phase("verify") as phase:
-        verdict = verify(Problem(step.sequential, step.distributed, step.contract))
+        verdict = verify(problem)
         phase.facts.update(verdict.stats)
     if line is not None:
         with run.phase("schedule") as phase:
@@ -95,17 +95,7 @@ def prove(run: Run, job: Job) -> Outcome:
             phase.summary = f"{line.name}: {len(faults) or 'no'} faults"
             if faults:
                 verdict = Unknown(f"the schedule: {faults[0]}")
-    if isinstance(verdict, Proof):
-        with run.phase("check") as phase:
-            said = check(
-                verdict.certificate,
-                Problem(step.sequential, step.distributed, step.contract),
-                answers(),
-            )
-            if isinstance(said, Rejected):
-                verdict = Unknown(f"certificate rejected: {said.reason}")
-            else:
-                phase.summary = str(said)
+    verdict, _ = second(run, verdict, problem, answers())
     if job.out is not None:
         _write(job.out, step, verdict.certificate if isinstance(verdict, Proof) else None)
     return verdicts.report(run, verdict)

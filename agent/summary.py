@@ -1,13 +1,14 @@
 """Fills the data model of a report from what a run found."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, cast
 
 import numpy as np
 
+from agent.agreement import one_of, stacked
 from agent.chat.state import Spent
 from agent.report import model as m
 from agent.verdicts import message, word
@@ -22,7 +23,7 @@ from verifier.checker import Accepted, Result
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import NOWHERE, Source
 from verifier.refute.search import MAX_ELEMENTS
-from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
+from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict, Witness
 
 NOT_PROVED = (
     "Equality is over the real numbers: the order of floating-point sums changes, and so their "
@@ -119,7 +120,7 @@ def build(found: Findings) -> m.Report:
         proof=_proof(found, proof) if proof else None,
         refuter=refuter(verdict, found.stats),
         execution=_execution(found),
-        patch=_patch(found.patch),
+        patch=m.Patch(diff=found.patch.diff, run=found.patch.entry) if found.patch else None,
         obligations=found.patch.obligations if found.patch else plan.obligations,
         candidates=tuple(found.candidates),
         counterexample=_counterexample(verdict) if isinstance(verdict, Counterexample) else None,
@@ -205,9 +206,7 @@ def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:
             words = {n: p.replace("S(", "Shard(") for n, p in placed.items()}
             tensor = types.get(path)
             if tensor is not None:
-                ways = 1
-                for name in placed:
-                    ways *= plan.mesh[name]
+                ways = prod(plan.mesh[name] for name in placed)
                 whole += tensor.nbytes
                 local += tensor.nbytes // ways
                 shape = tensor.shape[stacked(path) :]
@@ -228,19 +227,6 @@ def _module_rows(plan: Plan, captured: Captured) -> list[m.ModuleRow]:
             )
         )
     return rows
-
-
-_MANY = re.compile(r"\*|\[(\d+):\d+:\d+\]")
-
-
-def stacked(path: str) -> int:
-    """Leading dims of a parameter in which the layers of repeated blocks are stacked."""
-    return len(_MANY.findall(path))
-
-
-def one_of(path: str) -> str:
-    """The first concrete path that a path with `*` or a slice stands for."""
-    return _MANY.sub(lambda found: found[1] or "0", path)
 
 
 def _time(estimate: Estimate, cluster: Cluster, plan: Plan) -> m.TimeEstimate:
@@ -322,54 +308,33 @@ def _execution(found: Findings) -> m.Execution | None:
     )
 
 
-def _patch(patch: Patch | None) -> m.Patch | None:
-    if patch is None:
-        return None
-    return m.Patch(
-        diff=patch.diff,
-        path="patch.diff",
-        apply="git apply patch.diff",
-        run=patch.entry,
-        revert="git apply -R patch.diff",
-        applies=True,
-        applicability="safe",
-    )
-
-
 def _counterexample(verdict: Counterexample) -> m.Counterexample:
     location = verdict.location or Location("", "", "")
-    witness = verdict.witness
-    if isinstance(witness, Trace):
-        return m.Counterexample(
-            check=witness.check,
-            message=witness.message,
-            mesh=verdict.mesh,
-            rank=0,
-            output=", ".join(verdict.wrong_outputs),
-            index=(),
-            expected="",
-            got="",
-            op=location.text,
-            source=location.source,
-            relations=tuple((f"step {i}", text) for i, text in enumerate(witness.steps)),
-            fixes=verdict.fixes,
-        )
-    return m.Counterexample(
+    found = m.Counterexample(
         check=location.op or "equality",
         message=location.reason or "the programs differ",
         mesh=verdict.mesh,
-        rank=_flat(verdict.mesh, witness.rank),
-        output=witness.output,
-        index=witness.index,
-        expected=f"{witness.expected:.9g}",
-        got=f"{witness.got:.9g}",
+        output=", ".join(verdict.wrong_outputs),
         op=location.text,
         source=location.source,
         relations=tuple((f"operand {i}", text) for i, text in enumerate(location.operands)),
-        tensors=tuple(_views(witness.inputs)),
         fixes=verdict.fixes,
-        coordinates=dict(witness.rank),
     )
+    match verdict.witness:
+        case Trace(check=check, message=said, steps=steps):
+            told = tuple((f"step {i}", text) for i, text in enumerate(steps))
+            return replace(found, check=check, message=said, relations=told)
+        case Witness() as w:
+            return replace(
+                found,
+                rank=_flat(verdict.mesh, w.rank),
+                output=w.output,
+                index=w.index,
+                expected=f"{w.expected:.9g}",
+                got=f"{w.got:.9g}",
+                tensors=tuple(_views(w.inputs)),
+                coordinates=dict(w.rank),
+            )
 
 
 def _views(inputs: Mapping[str, Any]) -> Iterator[m.TensorView]:

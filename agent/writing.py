@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import verdicts
+from agent.agreement import stacked
 from agent.errors import InputError
 from agent.execution import not_proved, read_again
 from agent.run import Run
@@ -105,8 +106,7 @@ def _as_read(plan: Plan, sequential: Program, reading: Reading) -> Plan:
     for item in sequential.inputs:
         if item.role == "param" and item.path in params:
             layout = reading.contract.inputs[item.name]
-            stacked = sum(part == "*" or part.startswith("[") for part in item.path.split("."))
-            layout = Layout(layout.dims[stacked:], layout.partial)
+            layout = Layout(layout.dims[stacked(item.path) :], layout.partial)
             params[item.path] = {n: placed_as(layout, n) for n in plan.mesh.names}
     return replace(plan, params=params)
 

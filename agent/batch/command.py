@@ -7,10 +7,11 @@ from contextlib import closing
 
 from agent import events, outdir
 from agent.batch import expand, keys, pool, rows, summary
+from agent.batch.asked import Asked
 from agent.batch.folder import Folder, check, held
 from agent.batch.jobs import asked
 from agent.batch.pool import Ended, Pool, Task
-from agent.batch.progress import Asked, Planned, Progress
+from agent.batch.progress import Planned, Progress
 from agent.batch.rows import Row
 from agent.batch.worker import Order
 from agent.errors import Exit, InputError

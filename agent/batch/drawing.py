@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from agent.batch.rows import Row
-from agent.report.svg import MONO, SANS, box, canvas, label, picture
+from agent.report.svg import MONO, SANS, Canvas, box, label, picture
 from agent.report.text import duration
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -35,7 +35,7 @@ def draw_times(rows: Sequence[Row], width: float, key: str) -> Markup | None:
     most = shown[0].seconds
     names = min(max(len(r.name) for r in shown) * 10.5 * MONO + 22, width * 0.42)
     room = width - names - 62
-    drawn, y = canvas(width), 0.0
+    drawn, y = Canvas(width), 0.0
     x = 0.0
     for index, part in enumerate((*PARTS, "the rest")):
         wide = 13 + len(part) * 9.5 * SANS + 12

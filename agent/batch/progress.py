@@ -1,16 +1,16 @@
 """How far a batch is: rows as jobs end, on the screen and in the summary on the disk."""
 
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from agent import __version__, events
 from agent.batch import summary
+from agent.batch.asked import Asked
 from agent.batch.folder import Folder
 from agent.batch.jobs import Job
-from agent.batch.manifest import Options
 from agent.batch.rows import Row
 from agent.files import write_whole
 from agent.machine import versions
@@ -20,21 +20,6 @@ SHOWN = 4
 """Running jobs that are named on the screen."""
 REWRITE_S = 2.0
 """Seconds between summaries while jobs run."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What `batch` was asked for."""
-
-    what: tuple[str, ...]
-    given: Options
-    out: Path
-    only: tuple[str, ...] = ()
-    workers: int | None = None
-    resume: bool = False
-    force: bool = False
-    fail_fast: bool = False
-    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +83,7 @@ class Progress:
             self.rows.values(),
             models=len({p.model for p in self.planned}),
             shardproof=__version__,
-            command=shlex.join(("shardproof", *self.asked.arguments)),
+            command=shlex.join(("shardproof", *sys.argv[1:])),
             complete=complete,
             seconds=round(self.run.elapsed(), 3),
             versions=versions(),

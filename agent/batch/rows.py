@@ -169,7 +169,10 @@ def of_ended(folder: Folder, job: Job, inputs: str, ended: Ended) -> Row:
 def _failure(ended: Ended, job: Job) -> tuple[Status, Cause]:
     """What a process without an out-directory ended of."""
     problem = next((e for e in reversed(ended.events) if isinstance(e, events.Problem)), None)
-    said = _cause_of(problem) if problem is not None else None
+    said = None
+    if problem is not None:
+        told = problem.model_dump(include={"where", "expected", "got", "hint"})
+        said = _cause(problem.message, **told)
     if ended.stopped == "timeout" or ended.code == Exit.LIMIT:
         limit = f" of {job.timeout:g} s" if job.timeout is not None else ""
         doing = f" in {ended.phase}" if ended.phase else ""
@@ -235,16 +238,6 @@ def _of_events(seen: Sequence[events.Event], seconds: float | None = None) -> di
 def _said(seen: Iterable[events.Event]) -> Cause | None:
     verdict = next((e for e in reversed(list(seen)) if isinstance(e, events.VerdictReached)), None)
     return None if verdict is None else _cause(verdict.message, where=verdict.where)
-
-
-def _cause_of(problem: events.Problem) -> Cause:
-    return _cause(
-        problem.message,
-        where=problem.where,
-        expected=problem.expected,
-        got=problem.got,
-        hint=problem.hint,
-    )
 
 
 _PLACE = re.compile(r"^[\w.*]+\.[\w.*]+: | \(in module [^)]*\)")

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from agent.batch.jobs import Job, asked
-from agent.batch.shelf import Shelf
+from agent.batch.shelf import shelved
 from agent.run import Outcome, Run, conduct
 
 LAST_WORDS_S = 5.0
@@ -36,7 +36,7 @@ class Order(BaseModel, frozen=True, extra="forbid"):
 def perform(order: Order) -> int:
     """Do the job. Returns the exit code of `parallelize`."""
     job, out = order.job, Path(order.out)
-    shelf = Shelf(Path(order.shelf))
+    place = Path(order.shelf) / order.model
 
     def work(run: Run) -> Outcome:
         from agent import pipeline
@@ -45,7 +45,7 @@ def perform(order: Order) -> int:
         what = asked(job, out, order.inputs)
         if job.translation is not None:
             return command.either(run, what, Path(job.translation))
-        return pipeline.parallelize(run, what, lambda r, q: shelf.take(r, q, order.model))
+        return pipeline.parallelize(run, what, lambda r, q: shelved(r, q, place))
 
     return conduct("parallelize", job.arguments(out), work, json=True, timeout=job.timeout)
 

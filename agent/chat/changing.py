@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent import events, patching
-from agent.chat.state import Judged
 from agent.chat.workspace import key
 from agent.errors import Exit, InputError
 from agent.patching import tree
@@ -54,15 +53,9 @@ def again(session: Session, doing: Literal["undo", "redo"]) -> Outcome:
 
 
 def _done(session: Session, done: patching.Applied, text: str) -> Outcome:
-    if done.recovered is not None:
-        session.run.warn(str(done.recovered))
-    session.run.emit(
-        events.Patched(
-            action=done.doing,
-            root=str(done.root),
-            files=[events.PatchedFile(path=path) for path in done.files],
-        )
-    )
+    from agent.patching.command import tell
+
+    tell(session.run, done)
     session.say(f"{', '.join(done.files)}: {text}{_read_again(session, done)}")
     return Outcome(Exit.PROVED, "proved" if done.doing != "undo" else "unknown")
 
@@ -119,13 +112,9 @@ def _plan_directory(session: Session) -> tuple[Path, Path, str]:
 
 def _reached(session: Session) -> str:
     """The last verdict of this step in one line, with what was done with the patch."""
-    found = _last_verdict(session)
+    found = session.reached()
     patch = f"; patch: {found.patch}" if found.patch else ""
     return f"{found.verdict}: {found.scope[0]}{patch}"
-
-
-def _last_verdict(session: Session) -> events.VerdictReached:
-    return next(e for e in reversed(session.run.seen) if isinstance(e, events.VerdictReached))
 
 
 def _program_directory(session: Session) -> tuple[Path, Path]:
@@ -146,14 +135,14 @@ def _program_directory(session: Session) -> tuple[Path, Path]:
         raise InputError("there is nothing to apply", where="/apply", hint="/repair first")
     keep = session.artifacts
     old, new = keep.text(source.sha256), keep.text(programs.repaired)
-    many, contract = compose(parse_text(new, source.path), pair.stated)
+    problem = Problem(pair.sequential, *compose(parse_text(new, source.path), pair.stated))
     with session.run.phase("verify") as phase:
-        verdict = verify(Problem(pair.sequential, many, contract))
+        verdict = verify(problem)
         phase.summary = word(verdict)
     if not isinstance(verdict, Proof):
         raise InputError("the repaired program is not proved", where="/apply", got=word(verdict))
     with session.run.phase("check") as phase:
-        checked = check(verdict.certificate, Problem(pair.sequential, many, contract))
+        checked = check(verdict.certificate, problem)
         if not isinstance(checked, Accepted):
             raise InputError("the checker rejects the certificate", got=checked.reason)
         phase.summary = str(checked)
@@ -225,17 +214,9 @@ def _written(session: Session, place: Path, *, force: bool) -> Outcome:
     planned, facts = session.state.planned, session.desk.facts()
     assert planned is not None
     outcome = finish(
-        session.run, job, session.desk.captured(), facts, made, verdict, spent=session.spent
+        session.run, job, session.desk.captured(), facts, made, verdict, spent=session.asker.spent
     )
-    said = _last_verdict(session)
-    judged = Judged(
-        verdict=said.verdict,
-        of=planned.of,
-        message=said.message,
-        where=said.where,
-        patch=said.patch,
-    )
-    session.change(judged=judged, at=0)
+    session.judged(planned.of)
     return outcome
 
 

@@ -61,17 +61,12 @@ def _chat(folder: Path | None) -> int:
 def _guarded(work: Callable[[], int], json: bool) -> int:
     """Errors before a session is open end like those of any command."""
     from agent.errors import Exit, ShardproofError
-    from agent.run import Outcome, Run, conduct
+    from agent.run import refused
 
     try:
         return work()
     except ShardproofError as error:
-        raised = error
-
-        def fail(run: Run) -> Outcome:
-            raise raised
-
-        return conduct("chat", sys.argv[1:], fail, json=json)
+        return refused("chat", error, json=json)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
 

@@ -16,7 +16,7 @@ from agent import __version__, events
 from agent.chat import journal, registry
 from agent.chat.journal import Artifacts, Journal
 from agent.chat.models import Asker, Source
-from agent.chat.state import Model, Spent, State
+from agent.chat.state import Judged, Model, State
 from agent.chat.wording import in_session
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run, Terminated, completed, failed, interruptible
@@ -50,7 +50,7 @@ class Session:
         self.ended = 0
         """The last step that ended."""
         self.asker = asker or Asker(Source.USER)
-        self.asker.emit = self._told
+        self.asker.emit = self.run.emit
         self.desk = Desk(self)
         self.opened: events.SessionOpened
         self.leaving = False
@@ -231,6 +231,15 @@ class Session:
             wishes=self.state.wishes if same else [],
         )
 
+    def reached(self) -> events.VerdictReached:
+        """The last verdict of this step."""
+        return next(e for e in reversed(self.run.seen) if isinstance(e, events.VerdictReached))
+
+    def judged(self, of: str) -> None:
+        """Keep the last verdict of this step: on what was made from `of`."""
+        said = self.reached().model_dump(include={"verdict", "message", "where", "patch"})
+        self.change(judged=Judged(**said, of=of), at=0)
+
     def say(self, text: str) -> Outcome:
         """Answer with text."""
         self.run.emit(events.Said(text=text.rstrip("\n")))
@@ -265,9 +274,6 @@ class Session:
             full.relative_to(self.root).as_posix() if full.is_relative_to(self.root) else str(full)
         )
 
-    def _told(self, event: events.Event) -> None:
-        self.run.emit(event)
-
     @contextmanager
     def asking(self, asker: Asker) -> Generator[None]:
         """Ask another model meanwhile."""
@@ -276,10 +282,6 @@ class Session:
             yield
         finally:
             self.asker = mine
-
-    @property
-    def spent(self) -> Spent:
-        return self.asker.spent
 
 
 @contextmanager

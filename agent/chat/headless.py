@@ -48,7 +48,8 @@ def inputs(given: Iterable[str]) -> Iterator[str]:
     """
     words: list[str] = []
     for text in given:
-        for line in _lines(text):
+        for read in sys.stdin if text == "-" else text.split("\n"):
+            line = read.rstrip("\n")
             if line.startswith("/") or not line.strip():
                 if words:
                     yield "\n".join(words)
@@ -60,14 +61,6 @@ def inputs(given: Iterable[str]) -> Iterator[str]:
         if words:
             yield "\n".join(words)
             words = []
-
-
-def _lines(text: str) -> Iterator[str]:
-    if text != "-":
-        yield from text.split("\n")
-        return
-    for line in sys.stdin:
-        yield line.rstrip("\n")
 
 
 def run(start: Open, given: Iterable[str], json: bool) -> int:

@@ -15,7 +15,6 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,17 +23,15 @@ from pydantic import ValidationError
 from agent import events
 from agent.chat.state import Spent, State
 from agent.errors import InputError
-from agent.files import sync
+from agent.files import sync, user_folder
 
 JOURNAL = "journal.jsonl"
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
-def folder_of_all(environ: Mapping[str, str] | None = None) -> Path:
+def folder_of_all() -> Path:
     """Where sessions of this user lie."""
-    env = os.environ if environ is None else environ
-    home = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME", "~")) / ".local" / "state")
-    return Path(home).expanduser() / "shardproof" / "sessions"
+    return user_folder("STATE") / "sessions"
 
 
 def new_id() -> str:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent import events
 from agent.chat.state import Budget, Spent
@@ -30,8 +29,7 @@ from agent.llm.budget import Limits
 if TYPE_CHECKING:
     from agent.llm.client import Client, Form, Message, Model
 
-PROJECT_FILE = "shardproof.toml"
-_BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
+BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
 
 
 class Source(Enum):
@@ -59,7 +57,7 @@ class Peek:
 
 def digest(messages: Sequence[Message], form: Form | None) -> str:
     """SHA-256 of a question; equal for questions that differ in their boundary word alone."""
-    data = [[m["role"], _BOUNDARY.sub("boundary", m["content"])] for m in messages]
+    data = [[m["role"], BOUNDARY.sub("boundary", m["content"])] for m in messages]
     name = form.name if form else ""
     schema = dict(form.schema) if form else None
     text = json.dumps([data, name, schema], sort_keys=True, ensure_ascii=True)
@@ -117,8 +115,7 @@ class Asker:
         if self._client is None:
             from agent.llm.client import Client
 
-            stated = Path.cwd() / PROJECT_FILE
-            found = Client.of_user(stated if stated.is_file() else None)
+            found = Client.of_user()
             if isinstance(found, NoModel):
                 return found
             if self.named:
@@ -130,7 +127,8 @@ class Asker:
         client.retrying = self._retried
         ledger, spent = client.ledger, self.spent
         left = Limits(None, None, None, spent.seconds + max(0.0, self.ends - time.monotonic()))
-        ledger.limits = client.endpoint.limits.at_most(_limits(self.budget)).at_most(left)
+        own = Limits(**self.budget.model_dump())
+        ledger.limits = client.endpoint.limits.at_most(own).at_most(left)
         ledger.calls = spent.calls
         ledger.usage = Usage(spent.prompt_tokens, spent.completion_tokens, spent.estimated)
         ledger.seconds = spent.seconds
@@ -180,51 +178,30 @@ class Asker:
     def _retried(self, line: str) -> None:
         self.emit(events.ModelRetried(message=line))
 
-    def forget(self) -> None:
-        """Look at environment and config anew with the next question."""
-        self.close()
-
     def close(self) -> None:
+        """Close connections; the next question looks at environment and config anew."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
 
-def _limits(budget: Budget) -> Limits:
-    return Limits(budget.calls, budget.tokens, budget.usd, budget.seconds)
-
-
 def _told(question: str, answer: Answer | None) -> events.ModelAnswered:
     """The event of an answer; None where the question was broken off."""
     match answer:
-        case None:
-            return events.ModelAnswered(question=question, answer="Cancelled", message="cancelled")
-        case Completion():
-            return events.ModelAnswered(
-                question=question,
-                answer="Completion",
-                text=answer.text,
-                model=answer.model,
-                calls=1,
-                prompt_tokens=answer.usage.prompt,
-                completion_tokens=answer.usage.completion,
-                estimated=answer.usage.estimated,
-                seconds=answer.seconds,
-                usd=answer.usd,
-            )
-        case Failed():
-            return events.ModelAnswered(
-                question=question, answer="Failed", kind=str(answer.kind), message=answer.message
-            )
-        case NoModel():
-            return events.ModelAnswered(question=question, answer="NoModel", message=answer.reason)
-        case OutOfBudget():
-            note = answer.note or f"{answer.spent:g} of {answer.limit:g} spent"
-            return events.ModelAnswered(
-                question=question, answer="OutOfBudget", kind=answer.what, message=note
-            )
-        case Cancelled():
-            return events.ModelAnswered(question=question, answer="Cancelled", message="cancelled")
+        case None | Cancelled():
+            said: dict[str, Any] = {"answer": "Cancelled", "message": "cancelled"}
+        case Completion(text=text, usage=used, model=model, seconds=seconds, usd=usd):
+            said = {"answer": "Completion", "text": text, "model": model, "calls": 1, "usd": usd}
+            said |= {"prompt_tokens": used.prompt, "completion_tokens": used.completion}
+            said |= {"estimated": used.estimated, "seconds": seconds}
+        case Failed(kind=kind, message=message):
+            said = {"answer": "Failed", "kind": str(kind), "message": message}
+        case NoModel(reason=reason):
+            said = {"answer": "NoModel", "message": reason}
+        case OutOfBudget(what=what, limit=limit, spent=spent, note=note):
+            note = note or f"{spent:g} of {limit:g} spent"
+            said = {"answer": "OutOfBudget", "kind": what, "message": note}
+    return events.ModelAnswered(question=question, **said)
 
 
 def as_answer(told: events.ModelAnswered) -> Answer:

@@ -66,17 +66,13 @@ def seeds(session: Session, names: list[str]) -> list[tuple[str, Point]]:
     """Ideas as starting points of the search."""
     from synthesis.assign import Point
 
-    modules = [p for p, _ in _whole(session)]
+    modules = [m.path for m in space(session).modules]
     found: list[tuple[str, Point]] = []
     for idea in session.state.ideas:
         if idea.name in names:
             styles = tuple((p, idea.styles.get(p, "replicate")) for p in modules)
             found.append((idea.name, Point(styles, idea.stream)))
     return found
-
-
-def _whole(session: Session) -> tuple[tuple[str, str], ...]:
-    return tuple((m.path, "replicate") for m in space(session).modules)
 
 
 def search(session: Session, ideas: list[str]) -> Synthesis:

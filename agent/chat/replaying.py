@@ -22,12 +22,11 @@ from typing import Any, cast
 from agent import events
 from agent.chat import journal, registry
 from agent.chat.engine import Session
-from agent.chat.models import Asker, Recorded
+from agent.chat.models import BOUNDARY, Asker, Recorded
 from agent.chat.workspace import Desk
 from agent.errors import Exit, InputError
 from agent.run import Outcome, Run
 
-BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
 UNMEASURED = frozenset({"candidates", "tried", "claims"})
 """Facts of phases that are counts."""
 WIRE = ("model.retried",)
@@ -82,7 +81,7 @@ def _compared(run: Run, session: Session, steps: list[Step], past: journal.Past)
                 skipped += 1
                 _taken_over(session, step)
                 continue
-            _files(session, step, past.root)
+            _files(session, step)
             heard = _again(session, step, past.root)
             found = _difference(step, heard, past, session)
             if found is not None:
@@ -138,7 +137,7 @@ def _taken_over(session: Session, step: Step) -> None:
     session.step += 1
 
 
-def _files(session: Session, step: Step, root: str) -> None:
+def _files(session: Session, step: Step) -> None:
     """The files that the step read, as they were."""
     for event in step.events:
         if not isinstance(event, events.FileRead):
@@ -156,21 +155,8 @@ def _files(session: Session, step: Step, root: str) -> None:
 def _again(session: Session, step: Step, root: str) -> list[events.Event]:
     agreed = [e.yes for e in step.events if isinstance(e, events.Agreed)]
     session.agree = lambda _: agreed.pop(0) if agreed else False
-    heard = _Heard()
-    session.run.sinks.append(heard)
-    try:
-        session.do(step.input.replace(root, str(session.root)))
-    finally:
-        session.run.sinks.remove(heard)
-    return heard.seen[1:]  # without step.started
-
-
-class _Heard(events.Sink):
-    def __init__(self) -> None:
-        self.seen: list[events.Event] = []
-
-    def show(self, event: events.Event) -> None:
-        self.seen.append(event)
+    session.do(step.input.replace(root, str(session.root)))
+    return session.run.seen[1:]  # without step.started
 
 
 def _difference(

@@ -10,7 +10,6 @@ from verifier.domains.floats import Floats
 from verifier.kernel.contract import output_key
 from verifier.kernel.inline import inline
 from verifier.kernel.program.program import Node
-from verifier.problem import Problem
 from verifier.refute.evaluate import evaluate, simulate
 from verifier.refute.scatter import piece, scatter
 from verifier.refute.search import refute, too_large
@@ -37,7 +36,7 @@ def _ranks(pair: Pair, verdict: Counterexample, witness: Witness) -> list[str]:
     one, many, mesh = pair.sequential, pair.distributed, pair.distributed.mesh
     if witness.sizes or too_large(one, many):
         return ["the programs are too large to be replayed here rank by rank"]
-    again = refute(Problem(one, many, pair.contract, pair.consts))
+    again = refute(pair)
     if again is None or again.witness.output != witness.output:
         return ["the difference does not show again on the same numbers"]
     given = {n: np.asarray(a) for n, a in again.inputs.items()}
@@ -103,15 +102,11 @@ def _blamed(pair: Pair, verdict: Counterexample) -> Node | None:
 
 
 def _shown(node: Node) -> str:
-    text = verdict_text(node)
-    return text if len(text) <= verdicts.WIDE else text[: verdicts.WIDE - 4] + " ..."
-
-
-def verdict_text(node: Node) -> str:
     attrs = ", ".join(f"{k}={v}" for k, v in node.attrs.items())
     left = ", ".join(f"%{v}" for v in node.outputs)
     right = ", ".join(f"%{v}" for v in node.inputs)
-    return f"{left} = {node.op} {right}" + (f" {{{attrs}}}" if attrs else "")
+    text = f"{left} = {node.op} {right}" + (f" {{{attrs}}}" if attrs else "")
+    return text if len(text) <= verdicts.WIDE else text[: verdicts.WIDE - 4] + " ..."
 
 
 def _array(array: Any) -> str:

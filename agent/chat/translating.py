@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.chat.state import Model, Refused, Source, Translated
-from agent.errors import Exit, InputError
-from agent.llm.answers import NoModel, exit_of
+from agent.errors import InputError
+from agent.llm.answers import NoModel
 from agent.run import Outcome
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
-    from agent.translation.rounds import Report
     from agent.translation.trust import Bound
     from synthesis.frontends.torch.captured import ModelFacts
     from synthesis.frontends.torch.errors import CaptureError
@@ -92,20 +91,7 @@ def translate(session: Session, refused: Refused, reply: str, whole: bool) -> Ou
     if isinstance(end, Bound | DisplayOnly):
         lines = [*_cut(to_text(end.forward)), *lines]
     session.say("\n".join(lines))
-    return Outcome(_exit(report))
-
-
-def _exit(report: Report) -> Exit:
-    from agent.translation.rounds import GivenUp
-    from agent.translation.trust import Bound
-
-    match report.end:
-        case Bound():
-            return Exit.PROVED
-        case GivenUp(unanswered=silent) if silent is not None and not report.differences:
-            return exit_of(silent)
-        case _:
-            return Exit.NOT_PROVED
+    return Outcome(report.exit)
 
 
 def _cut(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agent import verdicts
 from agent.chat.state import KINDS, Model, Source
 from agent.errors import InputError
+from verifier.problem import Problem
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from synthesis.frontends.torch.observed import Observed
     from synthesis.frontends.torch.request import CaptureRequest
     from synthesis.planner import Synthesis
-    from verifier.domains.base import Array
-    from verifier.kernel.contract import Contract
     from verifier.kernel.program.program import Program
     from verifier.text.contract import Stated
     from verifier.verdict import Verdict
@@ -37,14 +36,10 @@ ROOT = "<the root of the session>/"
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Problem):
     """What is compared: a one-device program, a program of the ranks, and how they correspond."""
 
-    sequential: Program
-    distributed: Program
-    contract: Contract
-    consts: Mapping[str, Array]
-    of: str
+    of: str = ""
     """What all of it was made from."""
     stated: Stated | None = None
     written: Program | None = None
@@ -284,11 +279,10 @@ class Desk:
 
         def judge() -> Verdict:
             from synthesis.repair.diagnosis import verify
-            from verifier.problem import Problem
 
             with self.session.run.phase("verify") as phase:
                 found = verify(
-                    Problem(pair.sequential, pair.distributed, pair.contract, pair.consts or {}),
+                    pair,
                     fixes=True,
                     relations=True,
                     progress=self.session.run.note,

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from agent import events, verdicts
 from agent.check import judging
 from agent.check.asked import Asked
-from agent.check.contract import Placed, Statements
+from agent.check.contract import Statements
 from agent.check.judging import Checked
 from agent.errors import InputError
 from agent.options import read_mesh
@@ -63,7 +63,7 @@ def run_check(run: Run, asked: Asked) -> Outcome:
             phase.facts.update(checked.verdict.stats)
             phase.summary = f"{len(checked.read.classes)} texts for {mesh.size} ranks"
     apart = [f"{said(c.captured.modes)}: {verdicts.word(c.verdict)}" for c in judged]
-    run.emit(events.ContractStated(lines=contract_lines(checked.placed, mesh)))
+    run.emit(events.ContractStated(lines=[p.says(mesh) for p in checked.placed]))
     verdict = checked.verdict
     if isinstance(verdict, Proof):
         more = [*modes_told(captured), *(a for c in judged for a in assumptions(c.captured))]
@@ -182,11 +182,6 @@ def _modes(mode: str) -> tuple[str, ...]:
     return (mode,) if mode else MODES
 
 
-def contract_lines(placed: Sequence[Placed], mesh: Mesh) -> list[str]:
-    """The contract as it was stated and inferred, a tensor a line."""
-    return [p.says(mesh) for p in placed]
-
-
 def warnings(captured: RanksCaptured) -> list[str]:
     """What a reader should know whatever the verdict is."""
     out: list[str] = []
@@ -250,7 +245,7 @@ def _keep(checked: Checked, folder: Path) -> None:
     if question is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "one.txt").write_text(to_text(question.one), encoding="utf-8")
-    (folder / "ranks.txt").write_text(to_text(question.many), encoding="utf-8")
+    (folder / "one.txt").write_text(to_text(question.sequential), encoding="utf-8")
+    (folder / "ranks.txt").write_text(to_text(question.distributed), encoding="utf-8")
     contract = json.dumps(question.contract.to_json(), indent=1)
     (folder / "contract.json").write_text(contract, encoding="utf-8")

@@ -19,8 +19,7 @@ from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
 from synthesis.frontends.torch.ranks.result import RanksCaptured
 from synthesis.repair.edits import Edit
 from verifier.checker import Rejected, check as replay
-from verifier.domains.base import Array
-from verifier.kernel.contract import Contract, output_key
+from verifier.kernel.contract import output_key
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Node, Output, Program
 from verifier.kernel.program.types import NOWHERE, Attr, Mesh, Source
@@ -32,23 +31,13 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Question:
-    """Both programs and how they must correspond."""
-
-    one: Program
-    many: Program
-    contract: Contract
-    consts: Mapping[str, Array]
-
-
-@dataclass(frozen=True)
 class Checked:
     """What was found of a parallel module."""
 
     verdict: Verdict
     placed: tuple[Placed, ...]
     read: Ingested
-    question: Question | None
+    question: Problem | None
     """None where no program stands for the ranks: some wait for ever, say."""
     captured: RanksCaptured
     """What it is about: the modes too."""
@@ -179,7 +168,7 @@ def _decided(
     first: Checked | None = None
     for masks in dropout.choices(captured, program.mesh, stated):
         contract, placed = agree(captured, program, stated, tables, masks)
-        question = Question(one, program, contract, captured.one.consts)
+        question = Problem(one, program, contract, captured.one.consts)
         verdict = judged(one, read, contract, captured.one.consts, tell)
         if isinstance(verdict, Proof):
             assumed = dropout.assumed(captured, masks, program.mesh)
@@ -195,9 +184,9 @@ def _decided(
     return first
 
 
-def _replayed(proof: Proof, question: Question, assumed: tuple[str, ...]) -> Verdict:
+def _replayed(proof: Proof, question: Problem, assumed: tuple[str, ...]) -> Verdict:
     """The proof, after the checker has gone through its certificate."""
-    result = replay(proof.certificate, Problem(question.one, question.many, question.contract))
+    result = replay(proof.certificate, question)
     if isinstance(result, Rejected):
         return Unknown(f"certificate rejected: {result.reason}", stats=proof.stats)
     return replace(proof, assumptions=(*proof.assumptions, *assumed))
@@ -356,16 +345,6 @@ def _reworded(text: str, texts: Path) -> str:
     return " ".join(w for w in out if w)
 
 
-def mended(question: Question, seconds: float) -> tuple[Edit, ...]:
-    """The fewest edits of what the ranks run after which it is proved; or none."""
-    from synthesis.repair.search import Repaired, repair
-
-    found = repair(
-        question.one, question.many, question.contract, seconds=seconds, consts=question.consts
-    )
-    return found.edits if isinstance(found, Repaired) else ()
-
-
 CHANGES = ("set", "set_alike", "drop", "drop_alike")
 """Edits by which one op that is there does something else, or nothing."""
 LARGER = ("replace", "rewire", "swap", "commute")
@@ -377,12 +356,16 @@ def explained(checked: Checked, seconds: float) -> Verdict:
     verdict, question = checked.verdict, checked.question
     if isinstance(verdict, Proof) or question is None or seconds <= 0:
         return verdict
-    edits = mended(question, seconds)
+    from synthesis.repair.search import Repaired, repair
+
+    one, many = question.sequential, question.distributed
+    found = repair(one, many, question.contract, seconds=seconds, consts=question.consts)
+    edits = found.edits if isinstance(found, Repaired) else ()
     if not edits:
         return verdict
     if isinstance(verdict, Counterexample):
-        verdict = _blamed(verdict, question.many, edits)
-    return replace(verdict, fixes=("; ".join(told(question.many, edit) for edit in edits),))
+        verdict = _blamed(verdict, many, edits)
+    return replace(verdict, fixes=("; ".join(told(many, edit) for edit in edits),))
 
 
 def _blamed(verdict: Counterexample, program: Program, edits: Sequence[Edit]) -> Counterexample:

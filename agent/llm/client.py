@@ -23,7 +23,7 @@ from agent.llm.answers import (
     OutOfBudget,
 )
 from agent.llm.budget import Ledger
-from agent.llm.endpoint import Endpoint, find
+from agent.llm.endpoint import PROJECT_FILE, Endpoint, find
 from agent.llm.faults import Heard, WireError
 from agent.llm.hygiene import clean, one_line
 from agent.llm.profile import Profile, Profiles, adapted
@@ -182,13 +182,14 @@ class Client:
         )
 
     @staticmethod
-    def of_user(project: Path | None = None, **options: Any) -> Client | NoModel:
-        """The model that the user's environment and config name; a project file only restricts.
+    def of_user(**options: Any) -> Client | NoModel:
+        """The model that the user's environment and config name; the project file of the working
+        directory only restricts.
 
         Raises:
             InputError: a config file or an address that cannot be used.
         """
-        found = find(project=project)
+        found = find(project=Path.cwd() / PROJECT_FILE)
         return found if isinstance(found, NoModel) else Client(found, **options)
 
     def close(self) -> None:

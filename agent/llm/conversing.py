@@ -11,7 +11,6 @@ from agent.llm.proposing import Proposed, Task, points, row
 from agent.llm.replies import Conversation, ReplyError, read, schema
 from agent.llm.source import boundary, excerpt
 from prompts import render
-from synthesis.tactics import TACTICS
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -30,12 +29,7 @@ def converse(
     model: Model, question: str, facts: Pairs, task: Task | None, earlier: Pairs = ()
 ) -> Result[Answered]:
     """Ask. `facts` are (name, text); without a `task` there is nothing to propose."""
-    words = {
-        "Proposal.tactic": sorted(TACTICS),
-        "Proposal.stream": list(vocabulary.STREAMS),
-        "Placement.style": list(vocabulary.STYLES),
-    }
-    form = Form("conversation", schema(Conversation, words))
+    form = Form("conversation", schema(Conversation, vocabulary.of_proposals()))
     prompt = render(
         "converse",
         boundary=boundary(),

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import InputError
+from agent.files import user_folder
 from agent.llm.answers import NoModel
 from agent.llm.budget import DEFAULT, UNLIMITED, Limits, Price
 from agent.llm.format_tiers import RUNGS
@@ -87,12 +88,6 @@ def shown(base_url: str) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
-def user_file(environ: Mapping[str, str]) -> Path:
-    """The user's own config file."""
-    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")) / ".config")
-    return Path(home).expanduser() / "shardproof" / "config.toml"
-
-
 def find(
     environ: Mapping[str, str] | None = None,
     user: Path | None = None,
@@ -108,7 +103,7 @@ def find(
         InputError: a config file that cannot be used, located.
     """
     env = os.environ if environ is None else environ
-    settings = _read(user or user_file(env), _User)
+    settings = _read(user or user_folder("CONFIG", env) / "config.toml", _User)
     restricted = project_settings(project) if project else {}
     if settings.get("enabled") is False or restricted.get("enabled") is False:
         return NoModel("it is switched off in a config file")

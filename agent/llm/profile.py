@@ -3,37 +3,41 @@
 Nothing in the file is secret: endpoints are named by a hash of address and model.
 """
 
-from __future__ import annotations
-
 import hashlib
-import json
-import os
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Literal
 
-from agent.files import write_whole
+from pydantic import BaseModel, Field
+
+from agent.files import user_folder, write_whole
 from agent.llm.answers import Failed
 from agent.llm.endpoint import Endpoint
 from agent.llm.format_tiers import RUNGS
 
-FORMAT = 1
 _OPTIONAL = ("temperature", "stream_options")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _OF_RUNGS = ("response_format", "json_schema", "json_object", "schema", "grammar", "tool")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Profile:
     """How to ask one model of one endpoint."""
 
-    rung: str = ""
+    rung: Annotated[str, Field(pattern=f"^({'|'.join(RUNGS)})?$")] = ""
     """One of `RUNGS`; empty until it was tried."""
-    limit_param: str = ""
+    limit_param: Annotated[str, Field(pattern=f"^({'|'.join(_LIMITS)})?$")] = ""
     """The name under which the limit of tokens is known; empty: as configured."""
-    without: frozenset[str] = frozenset()
+    without: frozenset[Annotated[str, Field(pattern=f"^({'|'.join(_OPTIONAL)})$")]] = frozenset()
     """Optional parameters that are left away."""
+
+
+class _Kept(BaseModel, extra="forbid"):
+    """The file."""
+
+    format: Literal[1] = 1
+    endpoints: dict[str, Profile] = {}
 
 
 def adapted(profile: Profile, failure: Failed, may_climb: bool) -> Profile | None:
@@ -65,11 +69,9 @@ class Profiles:
         self._known: dict[str, Profile] = _load(path) if path else {}
 
     @staticmethod
-    def of_user(environ: Mapping[str, str] | None = None) -> Profiles:
+    def of_user() -> "Profiles":
         """In the user's cache folder."""
-        env = os.environ if environ is None else environ
-        home = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME", "~")) / ".cache")
-        return Profiles(Path(home).expanduser() / "shardproof" / "endpoints.json")
+        return Profiles(user_folder("CACHE") / "endpoints.json")
 
     def of(self, endpoint: Endpoint) -> Profile:
         return self._known.get(_name(endpoint), Profile())
@@ -79,22 +81,9 @@ class Profiles:
         self._known[_name(endpoint)] = profile
         if self.path is None:
             return
-        known = {**_load(self.path), **self._known}
-        data = {
-            "format": FORMAT,
-            "endpoints": {
-                name: {
-                    "rung": p.rung,
-                    "limit_param": p.limit_param,
-                    "without": sorted(p.without),
-                }
-                for name, p in sorted(known.items())
-            },
-        }
-        try:
-            write_whole(self.path, json.dumps(data, indent=1).encode())
-        except OSError:
-            return
+        kept = _Kept(endpoints={**_load(self.path), **self._known})
+        with suppress(OSError):
+            write_whole(self.path, kept.model_dump_json(indent=1).encode())
 
     def forget(self, endpoint: Endpoint) -> None:
         """Try anew next time."""
@@ -108,18 +97,6 @@ def _name(endpoint: Endpoint) -> str:
 def _load(path: Path) -> dict[str, Profile]:
     """What the file says; nothing where it is missing, torn or of another form."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            return {}
-        found = {name: _read(entry) for name, entry in data["endpoints"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _Kept.model_validate_json(path.read_bytes()).endpoints
+    except (OSError, ValueError):
         return {}
-    return {name: profile for name, profile in found.items() if profile is not None}
-
-
-def _read(entry: object) -> Profile | None:
-    item = cast(dict[str, Any], entry)
-    rung, limit, without = item["rung"], item["limit_param"], frozenset(item["without"])
-    if rung not in ("", *RUNGS) or limit not in ("", *_LIMITS) or not without <= {*_OPTIONAL}:
-        return None
-    return Profile(rung, limit, without)

@@ -49,17 +49,7 @@ class Sorted:
 
 def propose(model: Model, task: Task) -> Result[Sorted]:
     """Ask for points. They are prices and proofs away from a plan."""
-    form = Form(
-        "proposals",
-        schema(
-            Proposals,
-            {
-                "Proposal.tactic": sorted(TACTICS),
-                "Proposal.stream": list(vocabulary.STREAMS),
-                "Placement.style": list(vocabulary.STYLES),
-            },
-        ),
-    )
+    form = Form("proposals", schema(Proposals, vocabulary.of_proposals()))
     prompt = render(
         "propose",
         boundary=boundary(),

@@ -37,8 +37,6 @@ class Prepared:
     """Numbered lines."""
     cut: int
     """Lines left out at the end."""
-    lines: int
-    """Lines of the file."""
 
 
 def prepared(source: str, file: str, budget: int) -> Prepared:
@@ -72,7 +70,7 @@ def prepared(source: str, file: str, budget: int) -> Prepared:
         if size > budget:
             break
         kept.append(line)
-    return Prepared("\n".join(kept), len(numbered) - len(kept), source.count("\n") + 1)
+    return Prepared("\n".join(kept), len(numbered) - len(kept))
 
 
 def _without_comments(source: str) -> str:

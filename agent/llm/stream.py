@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from agent.llm.answers import Trouble, Usage
@@ -153,7 +154,7 @@ def _listen(client: OpenAI, request: Mapping[str, Any], heard: Heard, line: _Lin
         if start.startswith(b"{"):
             _whole(b"".join((first, *rest)), heard, line)
         elif start.startswith((b"data:", b"event:", b"id:", b":", b"retry:")):
-            response.iter_bytes = lambda: _chain(first, rest)
+            response.iter_bytes = lambda: chain([first], rest)
             for chunk in stream:
                 _take(chunk, heard, line)
                 if heard.finish and heard.usage:
@@ -194,11 +195,6 @@ def _peeked(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
         if len(first.lstrip()) >= 6:
             break
     return first, pieces
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
-    yield first
-    yield from rest
 
 
 def _whole(body: bytes, heard: Heard, line: _Line) -> None:

@@ -130,7 +130,6 @@ def read_reply(task: Task, text: str) -> Translated:
     Raises:
         ReplyError: no program, or none that has the inputs and outputs of the task.
     """
-    lines = task.source.count("\n") + 1
     reply = read(Translation, text)
     if not reply.program.strip():
         if not reply.unsupported:
@@ -143,7 +142,7 @@ def read_reply(task: Task, text: str) -> Translated:
     problems = [*_interface(task, program), *beyond_one_device(program)]
     if problems:
         raise ReplyError(problems)
-    return Translated(_placed(task, lines, program), tuple(reply.unsupported), reply.program)
+    return Translated(_placed(task, program), tuple(reply.unsupported), reply.program)
 
 
 def _interface(task: Task, program: Program) -> list[str]:
@@ -182,13 +181,13 @@ def beyond_one_device(program: Program) -> list[str]:
     return problems[:8]
 
 
-def _placed(task: Task, lines: int, program: Program) -> Program:
+def _placed(task: Task, program: Program) -> Program:
     """Sources say the line of the task's file and nothing else that the model wrote."""
     text = task.source.split("\n")
 
     def place(node: Node) -> Node:
         line = node.source.line
-        if not 1 <= line <= min(lines, len(text)):
+        if not 1 <= line <= len(text):
             return replace(node, source=NOWHERE)
         return replace(node, source=Source(task.file, line, "", text[line - 1].strip()))
 

@@ -81,6 +81,15 @@ def tactics() -> list[Entry]:
     ]
 
 
+def of_proposals() -> dict[str, list[str]]:
+    """The words of a proposal, by field."""
+    return {
+        "Proposal.tactic": [tactic["name"] for tactic in tactics()],
+        "Proposal.stream": list(STREAMS),
+        "Placement.style": list(STYLES),
+    }
+
+
 def styles() -> list[Entry]:
     return [{"name": name, "meaning": meaning} for name, meaning in STYLES.items()]
 

@@ -124,6 +124,12 @@ def _emit(run: Run, seen: Preview, action: Literal["preview"]) -> None:
 
 
 def _done(run: Run, done: Applied, answer: str) -> Outcome:
+    tell(run, done)
+    return Outcome(Exit.PROVED, answer=answer)
+
+
+def tell(run: Run, done: Applied) -> None:
+    """Say what was done to the tree, and what had to be taken back first."""
     if done.recovered is not None:
         run.warn(str(done.recovered))
     run.emit(
@@ -133,4 +139,3 @@ def _done(run: Run, done: Applied, answer: str) -> Outcome:
             files=[events.PatchedFile(path=path) for path in done.files],
         )
     )
-    return Outcome(Exit.PROVED, answer=answer)

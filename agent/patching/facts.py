@@ -52,22 +52,6 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One patch of the history of a tree."""
-
-    number: int
-    state: Literal["applied", "undone", "dropped"]
-    """`dropped`: undone, and another patch was applied since, so it cannot be redone."""
-    at: str
-    """When it was applied: ISO 8601, UTC."""
-    patch: str
-    """Path of the diff."""
-    files: tuple[str, ...]
-    folder: Path
-    """Where the images of the files are kept."""
-
-
-@dataclass(frozen=True, slots=True)
 class Recovered:
     """An earlier run was stopped in the middle: its files are as they were before it."""
 
@@ -92,7 +76,6 @@ class Applied:
 
     doing: Literal["apply", "undo", "redo"]
     root: Path
-    entry: Entry
     files: tuple[str, ...]
     recovered: Recovered | None = None
     """What had to be taken back first."""

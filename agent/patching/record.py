@@ -1,11 +1,12 @@
 """What an out-directory says of its patch: the files it was made for, and how far to trust it."""
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from agent import outdir
 from agent.errors import InputError
@@ -19,6 +20,25 @@ Origin = Literal["captured", "tried", "unbound"]
 LEVELS: tuple[Applicability, ...] = ("safe", "unsafe", "display-only")
 
 Digest = str | None
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Hashes(BaseModel, frozen=True, strict=True):
+    """SHA-256 of a file before and after; None where there is none before."""
+
+    before: Sha256 | None
+    after: Sha256
+
+
+class Noted(BaseModel, frozen=True, strict=True):
+    """What a manifest records of a patch."""
+
+    applicability: str
+    because: list[str]
+    read: bool
+    function: Annotated[str, Field(pattern=r"^[^\W\d]\w*$")]
+    files: Annotated[dict[str, Hashes], Field(min_length=1)]
+    sources: dict[str, Sha256]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +53,6 @@ class Recorded:
     """Other files that the model was captured from, with their SHA-256."""
     applicability: Applicability
     because: tuple[str, ...]
-    verdict: str
     read: bool = False
     """Whether the run that wrote the directory says that it read the patched source and proved
     that. A record, and no proof of anything."""
@@ -71,20 +90,20 @@ def describe(
     `read`: the patched source was read again, and the other files are of what it said.
     """
     level, because = judge(proved, origin)
-    return {
-        "applicability": level,
-        "because": list(because),
-        "read": read,
-        "function": function,
-        "files": {
-            path: {
-                "before": None if old is None else sha256(old.encode()),
-                "after": sha256(new.encode()),
-            }
-            for path, (old, new) in files.items()
-        },
-        "sources": {path: digest for path, digest in sources.items() if path not in files},
+    hashes = {
+        path: Hashes(
+            before=None if old is None else sha256(old.encode()), after=sha256(new.encode())
+        )
+        for path, (old, new) in files.items()
     }
+    return Noted(
+        applicability=level,
+        because=list(because),
+        read=read,
+        function=function,
+        files=hashes,
+        sources={path: digest for path, digest in sources.items() if path not in files},
+    ).model_dump()
 
 
 def read(patch: Path) -> Recorded:
@@ -126,46 +145,24 @@ def read(patch: Path) -> Recorded:
             where=str(folder),
             hint="an earlier shardproof wrote it; run parallelize again",
         )
-    facts = cast(dict[str, Any], noted)
     try:
-        level, files, sources = facts["applicability"], _files(facts["files"]), facts["sources"]
-        because = tuple(str(line) for line in facts["because"])
-        was_read, function = facts["read"], facts["function"]
-        if not isinstance(was_read, bool) or not str(function).isidentifier():
-            raise ValueError(f"read {was_read!r}, function {function!r}")
-        other = {str(path): _digest(digest) for path, digest in sources.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        facts = Noted.model_validate(noted)
+    except ValidationError as error:
         raise InputError(
             "the record of the patch cannot be read",
             where=str(folder / outdir.MANIFEST),
-            got=f"{type(error).__name__}: {error}",
+            got=" ".join(str(error).split()),
         ) from None
+    level, because = facts.applicability, facts.because
     if level not in LEVELS or verdict != "proved":
-        level, because = "display-only", (*because, f"the verdict is {verdict}")
+        level, because = "display-only", [*because, f"the verdict is {verdict}"]
     return Recorded(
         folder / NAME,
         (folder / NAME).read_bytes(),
-        files,
-        other,
+        {path: (hashes.before, hashes.after) for path, hashes in facts.files.items()},
+        facts.sources,
         level,
-        because,
-        verdict,
-        was_read,
-        str(function),
+        tuple(because),
+        facts.read,
+        facts.function,
     )
-
-
-def _files(data: Mapping[str, Mapping[str, Digest]]) -> dict[str, tuple[Digest, str]]:
-    out: dict[str, tuple[Digest, str]] = {}
-    for path, row in data.items():
-        before = row["before"]
-        out[path] = (None if before is None else _digest(before), _digest(row["after"]))
-    if not out:
-        raise ValueError("no file")
-    return out
-
-
-def _digest(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise ValueError(f"{value!r} is no SHA-256")
-    return value

@@ -8,26 +8,25 @@ the start is of a run that was stopped: what it had replaced is put back.
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import stat
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal
+
+from pydantic import BaseModel
 
 from agent.errors import InputError
-from agent.files import sync, write_whole
+from agent.files import sync, user_folder, write_whole
 from agent.patching.disk import Content, look, place, stage
 from agent.patching.facts import Recovered
 
 Doing = Literal["apply", "undo", "redo"]
-FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(BaseModel, frozen=True, extra="forbid"):
     """One file of an entry. The bytes lie beside, as `before.<at>` and `after.<at>`."""
 
     path: str
@@ -38,17 +37,34 @@ class Image:
     after_mode: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An entry as it is kept."""
+class Record(BaseModel, frozen=True, extra="forbid"):
+    """An entry as it is kept: a patch of the history of a tree."""
 
+    format: Literal[1] = 1
     number: int
-    state: str
+    state: Literal["pending", "applied", "undone", "dropped"]
+    """`dropped`: undone, and another patch was applied since, so it cannot be redone."""
     at: str
+    """When it was applied: ISO 8601, UTC."""
     patch: str
+    """Path of the diff."""
     images: tuple[Image, ...]
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...]
     """Folders that the patch made, relative to the root, outermost first."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(image.path for image in self.images)
+
+
+class Journal(BaseModel, frozen=True, extra="forbid"):
+    """What a run that replaces files is at."""
+
+    format: Literal[1] = 1
+    number: int
+    state: Literal["pending", "applied", "undone"]
+    doing: Doing
+    temps: tuple[str, ...]
 
 
 class Store:
@@ -72,7 +88,7 @@ class Store:
         return self.entries / f"{number:06d}"
 
     def save(self, record: Record) -> None:
-        text = json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n"
+        text = record.model_dump_json(indent=1) + "\n"
         write_whole(self.folder_of(record.number) / "entry.json", text.encode())
 
     def add(self, record: Record, contents: Sequence[tuple[Content | None, Content]]) -> None:
@@ -109,19 +125,15 @@ class Store:
             InputError: a file is not what the entry says; nothing was changed.
         """
         side = "before" if doing == "undo" else "after"
-        names = [i.path for i in record.images]
+        names = record.paths
         olds = [_digest(self._at(i.path)) for i in record.images]
         expected = [i.after if doing == "undo" else i.before for i in record.images]
         self._check(names, olds, expected)
         temps = [self._temp(name, record.number) for name in names]
-        journal = {
-            "format": FORMAT,
-            "number": record.number,
-            "state": record.state,
-            "doing": doing,
-            "temps": temps,
-        }
-        write_whole(self.folder / "journal.json", json.dumps(journal).encode())
+        journal = Journal.model_validate(
+            {"number": record.number, "state": record.state, "doing": doing, "temps": temps}
+        )
+        write_whole(self.folder / "journal.json", journal.model_dump_json().encode())
         try:
             if doing != "undo":
                 for made in record.folders:
@@ -129,9 +141,7 @@ class Store:
             for at, (name, temp) in enumerate(zip(names, temps, strict=True)):
                 content = self.content(record, at, side)
                 if content is not None:
-                    now = self._at(name)
-                    kept = content if now is None else replace(content, mode=now.mode)
-                    stage(self.root / temp, kept, self.root / name)
+                    self._stage(name, temp, content)
             for at, (name, temp) in enumerate(zip(names, temps, strict=True)):
                 self._check([name], [_digest(self._at(name))], [expected[at]])
                 if self.content(record, at, side) is None:
@@ -141,7 +151,8 @@ class Store:
                 sync((self.root / name).parent)
             if doing == "undo":
                 self._remove_folders(record)
-            self.save(replace(record, state="undone" if doing == "undo" else "applied"))
+            state = "undone" if doing == "undo" else "applied"
+            self.save(record.model_copy(update={"state": state}))
         except BaseException:
             self.recover()
             raise
@@ -152,16 +163,15 @@ class Store:
         """Put back what a run that was stopped had replaced; None where there was none."""
         path = self.folder / "journal.json"
         try:
-            journal = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
+            journal = Journal.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             self._clear()
             return None
         except ValueError as error:
             raise InputError("the journal is broken", where=str(path), got=str(error)) from None
-        record = _record(self.folder_of(journal["number"]) / "entry.json")
-        doing = cast(Doing, journal["doing"])
+        record, doing = _record(self.folder_of(journal.number) / "entry.json"), journal.doing
         side = "after" if doing == "undo" else "before"
-        for temp in journal["temps"]:
+        for temp in journal.temps:
             (self.root / temp).unlink(missing_ok=True)
         back: list[str] = []
         left: list[str] = []
@@ -174,16 +184,16 @@ class Store:
                 if doing == "undo":
                     for made in record.folders:
                         (self.root / made).mkdir(exist_ok=True)
-                self._restore(image.path, journal["temps"][at], self.content(record, at, side))
+                self._restore(image.path, journal.temps[at], self.content(record, at, side))
                 back.append(image.path)
             elif found != old:
                 left.append(image.path)
         if doing != "undo":
             self._remove_folders(record)
-        state = journal["state"]
+        state = journal.state
         if state == "pending" and left:  # what these files were before is kept here alone
             state = "dropped"
-        self.save(replace(record, state=state))
+        self.save(record.model_copy(update={"state": state}))
         path.unlink()
         sync(self.folder)
         self._clear()
@@ -201,11 +211,15 @@ class Store:
         if content is None:
             path.unlink()
         else:
-            now = self._at(name)
-            kept = content if now is None else replace(content, mode=now.mode)
-            stage(self.root / temp, kept, path)
+            self._stage(name, temp, content)
             (self.root / temp).replace(path)
         sync(path.parent)
+
+    def _stage(self, name: str, temp: str, content: Content) -> None:
+        """Write the new file beside the old one, whose mode it gets."""
+        now = self._at(name)
+        kept = content if now is None else replace(content, mode=now.mode)
+        stage(self.root / temp, kept, self.root / name)
 
     def _at(self, name: str) -> Content | None:
         return look(place(self.root, name))
@@ -270,8 +284,7 @@ def locked(root: Path, state_dir: Path | None) -> Generator[tuple[Store, Recover
 
 def default_state() -> Path:
     """`$XDG_STATE_HOME/shardproof/patches`, outside of every tree."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(home).expanduser() / "shardproof" / "patches"
+    return user_folder("STATE") / "patches"
 
 
 def key(root: Path) -> str:
@@ -288,13 +301,8 @@ def _short(digest: str | None) -> str:
 
 def _record(path: Path) -> Record:
     try:
-        data = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
-        if data.pop("format") != FORMAT:
-            raise ValueError("another format")
-        images = tuple(Image(**row) for row in data.pop("images"))
-        folders = tuple(str(f) for f in data.pop("folders"))
-        return Record(**data, images=images, folders=folders)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return Record.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise InputError(
             "an entry of the history is broken", where=str(path), got=str(error)
         ) from None

@@ -15,7 +15,7 @@ from agent.patching.disk import (
     place,
     resolved_root,
 )
-from agent.patching.facts import Applied, Entry, FileChange, Preview, Recovered
+from agent.patching.facts import Applied, FileChange, Preview, Recovered
 from agent.patching.record import Digest, Recorded, read, sha256
 from agent.patching.store import Doing, Image, Record, Store, default_state, key, locked
 
@@ -112,8 +112,8 @@ def apply_patch(
         store.swap(record, "apply")
         for old in records:
             if old.state == "undone":
-                store.save(replace(old, state="dropped"))
-        return _applied(store, record.number, "apply", recovered)
+                store.save(old.model_copy(update={"state": "dropped"}))
+        return Applied("apply", base, record.paths, recovered)
 
 
 def _carried_out(
@@ -200,15 +200,22 @@ def _record(
     for path, (before, digest) in sorted(stated.files.items()):
         old = bases[path]
         mode = old.mode if old is not None else 0o666 & ~umask
-        images.append(Image(path, before, digest, mode, mode))
+        images.append(
+            Image(path=path, before=before, after=digest, before_mode=mode, after_mode=mode)
+        )
         contents.append((old, Content(after[path], mode)))
         made = missing_folders(store.root, place(store.root, path))
         folders += [f.relative_to(store.root).as_posix() for f in made]
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    unique = tuple(dict.fromkeys(folders))
-    return Record(
-        number, "pending", at, str(stated.path.resolve()), tuple(images), unique
-    ), contents
+    record = Record(
+        number=number,
+        state="pending",
+        at=at,
+        patch=str(stated.path.resolve()),
+        images=tuple(images),
+        folders=tuple(dict.fromkeys(folders)),
+    )
+    return record, contents
 
 
 def undo(root: Path, state_dir: Path | None = None) -> Applied:
@@ -248,17 +255,7 @@ def _again(root: Path, state_dir: Path | None, doing: Doing) -> Applied:
         for image in record.images:
             check_writable(place(base, image.path))
         store.swap(record, doing)
-        return _applied(store, record.number, doing, recovered)
-
-
-def history(root: Path, state_dir: Path | None = None) -> tuple[Entry, ...]:
-    """Every patch that was applied to a tree, oldest first.
-
-    Raises:
-        InputError: no root, or a history that cannot be read.
-    """
-    with locked(resolved_root(root), state_dir) as (store, _):
-        return tuple(_entry(store, record) for record in store.records())
+        return Applied(doing, base, record.paths, recovered)
 
 
 def recover(root: Path, state_dir: Path | None = None) -> Recovered | None:
@@ -270,23 +267,6 @@ def recover(root: Path, state_dir: Path | None = None) -> Recovered | None:
         return None
     with locked(resolved_root(root), state_dir) as (_, recovered):
         return recovered
-
-
-def _entry(store: Store, record: Record) -> Entry:
-    assert record.state in ("applied", "undone", "dropped")
-    return Entry(
-        record.number,
-        record.state,
-        record.at,
-        record.patch,
-        tuple(i.path for i in record.images),
-        store.folder_of(record.number),
-    )
-
-
-def _applied(store: Store, number: int, doing: Doing, recovered: Recovered | None) -> Applied:
-    entry = next(_entry(store, r) for r in store.records() if r.number == number)
-    return Applied(doing, store.root, entry, entry.files, recovered)
 
 
 def _sentence(error: InputError) -> str:

@@ -153,8 +153,6 @@ def alerts(report: Report) -> tuple[str, ...]:
         )
     if proved and report.proof and report.proof.checker == "rejected":
         out.append("The certificate checker rejected the certificate: this is not a proof.")
-    if report.patch and report.patch.applies is False:
-        out.append("git apply --check refused the patch.")
     return tuple(out)
 
 

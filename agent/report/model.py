@@ -117,17 +117,12 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
+    """That of a proof: read again from the patched code and proved for the declared sizes."""
+
     diff: str
-    """Unified diff."""
-    path: str = "shardproof.patch"
-    apply: str = ""
+    """`patch.diff`, unified; `git apply --check` accepts it."""
     run: str = ""
-    revert: str = ""
-    applies: bool | None = None
-    """Whether `git apply --check` accepted it; None where it was not asked."""
-    applicability: Literal["safe", "unsafe", "display-only"] | None = None
-    """safe: read again from the patched code and proved for the declared sizes; unsafe: under
-    listed assumptions; display-only: not proved."""
+    """How the patched model is made and run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +177,12 @@ class Counterexample:
     check: str
     message: str
     mesh: str
-    rank: int
     output: str
-    index: tuple[int, ...]
-    expected: str
-    got: str
     op: str
+    rank: int = 0
+    index: tuple[int, ...] = ()
+    expected: str = ""
+    got: str = ""
     source: Source = NOWHERE
     relations: tuple[tuple[str, str], ...] = ()
     """Operand, and what it was inferred to be."""

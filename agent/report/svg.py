@@ -3,7 +3,7 @@
 Colours come from the stylesheet of the page through classes, so that pictures follow its theme.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
@@ -18,14 +18,10 @@ class Canvas:
     """A picture under construction; `add` appends and `y` is the pen."""
 
     width: float
-    parts: list[Markup]
+    parts: list[Markup] = field(default_factory=list[Markup])
 
     def add(self, *parts: Markup) -> None:
         self.parts.extend(parts)
-
-
-def canvas(width: float) -> Canvas:
-    return Canvas(width, [])
 
 
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:

@@ -82,7 +82,7 @@ def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None 
         found = program[out.value]
         if (found.shape, found.kind) != (fact.type.shape, fact.type.kind):
             what = f"{out.role} {out.path} is {found}, the code gives {fact.type}"
-            return Differs(what, subject=_named(subject))
+            return Differs(what, subject=localising.named(subject))
     try:
         forward, both_ways = inline(program), inline(_joint(program, subject, inputs=True))
     except IRError as error:
@@ -94,7 +94,7 @@ def bind(program: Program, subject: Subject, consts: Mapping[str, Array] | None 
             found = _compare(program, run, subject, sample, given)
         except (ValueError, IndexError, ArithmeticError) as error:
             what = f"the program cannot be run on the sample '{sample.label}': {error}"
-            return Differs(what, subject=_named(subject))
+            return Differs(what, subject=localising.named(subject))
         if isinstance(found, Differs | BackwardDiffers):
             return found
         worst = max(worst, found)
@@ -126,12 +126,8 @@ def _without_gradient(error: IRError, subject: Subject) -> Differs:
     return Differs(
         f"the program has no gradient: {error}",
         hints=("put `detach` where the code passes no gradient on",),
-        subject=_named(subject),
+        subject=localising.named(subject),
     )
-
-
-def _named(subject: Subject) -> str:
-    return f"{subject.name} ({subject.path})" if subject.path else subject.name
 
 
 def _joint(program: Program, subject: Subject, inputs: bool) -> Program:
@@ -141,21 +137,6 @@ def _joint(program: Program, subject: Subject, inputs: bool) -> Program:
     if inputs:
         wrt += [i.name for i in program.inputs if i.role == "input" and i.type.is_float]
     return grad(program, wrt=wrt)
-
-
-def values_of(program: Program, sample: Sample, consts: Mapping[str, Array]) -> dict[str, Array]:
-    """A value for every input of the program."""
-    out: dict[str, Array] = {}
-    for item in program.inputs:
-        if item.role == "param":
-            out[item.name] = sample.params[item.path]
-        elif item.role == "const":
-            out[item.name] = np.asarray(consts[item.name])
-        elif item.role == "cotangent":
-            out[item.name] = sample.cotangents[item.path]
-        else:
-            out[item.name] = sample.inputs[item.path]
-    return out
 
 
 def _compare(
@@ -168,7 +149,7 @@ def _compare(
     """The largest error on one sample, or the first difference. `flat` is the program in primitive
     ops, with its backward where the sample has gradients."""
     with np.errstate(all="ignore"):
-        state = evaluate(flat, values_of(flat, sample, consts))
+        state = evaluate(flat, localising.values_of(flat, sample, consts))
     tolerance = TOLERANCE_OF_LARGE if _is_large(sample) else TOLERANCE[subject.precision]
     fine = subject.precision == "f64" and sample.label == "random"
     worst = 0.0
@@ -176,7 +157,7 @@ def _compare(
     for out in forward:
         found = measure(sample.outputs[out.path], state[out.value], fine)
         if not found.error <= tolerance:
-            return localising.forward(program, subject, sample, consts, out.path, found, values_of)
+            return localising.forward(program, subject, sample, consts, out.path, found)
         worst = max(worst, found.error)
     names = _gradient_names(program, subject)
     for name, out in zip(names, flat.outputs[len(forward) :], strict=False):
@@ -207,7 +188,7 @@ def _gradient(
     shown = name.replace("input:", "input ")
     stops = any(node.op == "detach" for node in program.nodes)
     if faulty and not stops and not subject.slopes.get(name, True):
-        return BackwardDiffers(f"gradient of {shown}", faulty, _named(subject))
+        return BackwardDiffers(f"gradient of {shown}", faulty, localising.named(subject))
     hints = ["all outputs agree; only the gradient differs"]
     if not subject.slopes.get(name, True):
         hints.append(
@@ -225,7 +206,7 @@ def _gradient(
         found.got,
         None,
         (*localising.ratio(found.expected, found.got), *hints),
-        _named(subject),
+        localising.named(subject),
     )
 
 
@@ -293,7 +274,7 @@ def _evidence(subject: Subject, compared: Sequence[Sample], worst: float) -> Evi
     ]
     notes += [f"{note[:1].upper()}{note[1:]}." for note in subject.notes]
     return Evidence(
-        _named(subject),
+        localising.named(subject),
         len(compared),
         sum(1 for s in compared if s.grads),
         extents,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent import events, pipeline, verdicts
 from agent.errors import Exit, InputError
-from agent.llm.answers import exit_of
+from agent.files import read_text
 from agent.llm.client import Model
 from agent.llm.translating import prompted
 from agent.repairing import asking
@@ -58,7 +58,7 @@ def translate(run: Run, asked: Asked) -> Outcome:
     if asked.show_prompt:
         return Outcome(Exit.PROVED, answer=_prompts(trial))
     if asked.replies:
-        report = sat(run, trial, Replies([_text(path) for path in asked.replies]))
+        report = sat(run, trial, Replies([read_text(path, "a reply") for path in asked.replies]))
     else:
         model = asking(run, asked.llm)
         if model is None:
@@ -74,11 +74,9 @@ def translate(run: Run, asked: Asked) -> Outcome:
         if asked.out is not None:
             asked.out.write_text(text, encoding="utf-8")
     lines = ended(run, report)
-    code = Exit.PROVED if isinstance(report.end, Bound) else Exit.NOT_PROVED
-    silent = report.end.unanswered if isinstance(report.end, GivenUp) else None
-    if silent is not None and not report.differences:
-        code = exit_of(silent)
-    return Outcome(code, answer="\n".join([*([text] if asked.out is None else []), *lines]).strip())
+    return Outcome(
+        report.exit, answer="\n".join([*([text] if asked.out is None else []), *lines]).strip()
+    )
 
 
 def tried(run: Run, request: CaptureRequest, attempting: Attempt = attempt) -> Observed:
@@ -148,13 +146,6 @@ def ended(run: Run, report: Report) -> list[str]:
         events.TranslationEnded.model_validate({"end": word, "asked": report.asked, "lines": lines})
     )
     return lines
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("a reply cannot be read", where=str(path), got=str(error)) from None
 
 
 def _prompts(trial: Trial) -> str:
@@ -243,6 +234,3 @@ def _displayed(run: Run, job: pipeline.Job, shown: DisplayOnly) -> Outcome:
     )
     run.emit(events.VerdictReached(verdict="unknown", message=message))
     return Outcome(Exit.NOT_PROVED, "unknown", answer=message)
-
-
-__all__ = ["Asked", "parallelize", "translate"]

@@ -1,7 +1,7 @@
 """Finds the op of a translation at which it leaves the code, by the values that the code made."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,21 @@ Array = NDArray[Any]
 CLOSE = 1e-7
 
 
+def named(subject: Subject) -> str:
+    return f"{subject.name} ({subject.path})" if subject.path else subject.name
+
+
+def values_of(program: Program, sample: Sample, consts: Mapping[str, Array]) -> dict[str, Array]:
+    """A value for every input of the program."""
+    held = {"param": sample.params, "cotangent": sample.cotangents, "input": sample.inputs}
+    return {
+        item.name: np.asarray(consts[item.name])
+        if item.role == "const"
+        else held[item.role][item.path]
+        for item in program.inputs
+    }
+
+
 def forward(
     program: Program,
     subject: Subject,
@@ -26,10 +41,10 @@ def forward(
     consts: Mapping[str, Array],
     path: str,
     found: Any,
-    values_of: Callable[..., dict[str, Array]],
 ) -> Differs:
     """A difference of an output, with the op where it begins."""
-    made = _values(program, values_of(program, sample, consts))
+    given = values_of(program, sample, consts)
+    made = _values(program, given)
     target = next(o for o in program.outputs if o.path == path)
     hints = list(_shape(sample.outputs[path], made[target.value], found))
     suspect = None
@@ -40,7 +55,7 @@ def forward(
                 f"the program returns what line {early} makes; the code goes on from there"
             )
         else:
-            suspect = _suspect(program, subject, made, values_of(program, sample, consts), target)
+            suspect = _suspect(program, subject, made, given, target)
     elif sample.label not in ("random",):
         hints.append(
             f"on random samples nothing differs; on '{sample.label}' it does: look at "
@@ -54,7 +69,7 @@ def forward(
         found.got,
         suspect,
         tuple(hints),
-        f"{subject.name} ({subject.path})" if subject.path else subject.name,
+        named(subject),
     )
 
 

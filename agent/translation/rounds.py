@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.llm.answers import Answer, Completion, NoModel, Unanswered, Usage
+from agent.errors import Exit
+from agent.llm.answers import Answer, Completion, NoModel, Unanswered, Usage, exit_of
 from agent.llm.client import Form, Message, Model
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.replies import Unsupported
@@ -54,6 +55,16 @@ class Report:
     text: str = ""
     """The last program, as it was written."""
     usage: Usage = field(default_factory=Usage)
+
+    @property
+    def exit(self) -> Exit:
+        match self.end:
+            case Bound():
+                return Exit.PROVED
+            case GivenUp(unanswered=silent) if silent is not None and not self.differences:
+                return exit_of(silent)
+            case _:
+                return Exit.NOT_PROVED
 
 
 def run_rounds(model: Model, task: Task, judge: Judge, tell: Tell) -> Report:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 
 from agent import events
 from agent.batch import command, keys
-from agent.batch.manifest import Options
 from agent.run import Outcome, Run, failed
 from tests.batch.driver import start
 
@@ -70,15 +69,10 @@ class Lab:
             text += f'[[job]]\nname = "{name}"\ntarget = "m.py:M"\nconfig = {{ n = "{name}" }}\n'
         return self.write(text + more)
 
-    def batch(
-        self, *what: str | Path, begin: Any = start, given: Options | None = None, **asked: Any
-    ) -> Done:
+    def batch(self, *what: str | Path, begin: Any = start, **asked: Any) -> Done:
         heard = Heard()
         run = Run([heard])
-        wanted = command.Asked(
-            tuple(map(str, what)), given or Options(), self.out, arguments=("batch", "...")
-        )
-        wanted = replace(wanted, **{"workers": 2, **asked})
+        wanted = command.Asked(list(map(str, what)), self.out, **{"workers": 2, **asked})
         try:
             outcome = command.batch(run, wanted, begin)
         except Exception as error:  # noqa: BLE001

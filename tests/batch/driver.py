@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.batch import command, keys
-from agent.batch.manifest import Options
 from agent.batch.pool import Task
 from agent.run import Outcome, Run, conduct
 
@@ -23,9 +22,7 @@ def main() -> int:
     keys.ours = lambda: {"version": "fixed"}  # others may edit this program meanwhile
 
     def work(run: Run) -> Outcome:
-        asked = command.Asked(
-            (manifest,), Options(), Path(out), workers=2, resume="--resume" in words
-        )
+        asked = command.Asked([manifest], Path(out), workers=2, resume="--resume" in words)
         return command.batch(run, asked, start)
 
     return conduct("batch", sys.argv[1:], work, json=True)

@@ -25,7 +25,7 @@ def test_column_and_row_parallel(case):
         "output": ("R", "from its shape"),
     }
     assert found.question is not None
-    grads = {o.path for o in found.question.one.outputs if o.role == "grad"}
+    grads = {o.path for o in found.question.sequential.outputs if o.role == "grad"}
     assert grads == {p for p in placed if p not in ("x", "output")} | {"input:x"}
 
 

@@ -29,5 +29,5 @@ def test_models_and_hardware_are_read_by_name(here: Command, tmp_path: Path) -> 
 def test_a_file_that_cannot_be_read_is_one_error(here: Command, tmp_path: Path) -> None:
     done = here("price", str(tmp_path / "none.jsonl"))
     assert done.code == 2
-    assert "cannot read" in done.err
+    assert "cannot be read" in done.err
     assert "Traceback" not in done.err

@@ -12,6 +12,7 @@ import pytest
 from agent import outdir
 from agent.patching import describe
 from agent.patching.record import Origin
+from agent.patching.store import Record, locked
 from synthesis.emit.patch import patch
 
 MODEL = "import torch\n\nwidth = 4\nheads = 2\n"
@@ -42,6 +43,12 @@ class Tree:
 
 
 Make = Callable[..., Tree]
+
+
+def history(root: Path, state: Path) -> list[Record]:
+    """What is kept of every patch of a tree, oldest first."""
+    with locked(root.resolve(), state) as (store, _):
+        return store.records()
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.patching import apply_patch, history, recover, redo, undo
-from tests.patching.conftest import DEFAULT, Make, Tree
+from agent.patching import apply_patch, recover, redo, undo
+from tests.patching.conftest import DEFAULT, Make, Tree, history
 
 CALLS = ("replace", "unlink", "fsync", "mkdir", "rmdir", "fchmod", "open")
 FILES = {**DEFAULT, "b.py": ("b = 1\n", "b = 2\n")}
@@ -110,7 +110,7 @@ def test_edits_made_while_it_lay_dead_are_kept(make: Make) -> None:
     assert "edited since" in str(found)
     kept = history(tree.root, tree.state)
     assert [e.state for e in kept] == ["dropped"]
-    assert {p.read_text() for p in kept[0].folder.glob("before.*")} == {"a\n", "b\n"}
+    assert {p.read_text() for p in tree.state.rglob("before.*")} == {"a\n", "b\n"}
 
 
 def test_killed_while_it_takes_back(make: Make) -> None:
@@ -125,7 +125,7 @@ def test_killed_while_it_takes_back(make: Make) -> None:
         dead = killed_before(call, lambda: recover(tree.root, tree.state))
         recover(tree.root, tree.state)
         assert tree.files() == start, call
-        assert history(tree.root, tree.state) == (), call
+        assert history(tree.root, tree.state) == [], call
         if not dead:
             break
         assert killed_before(half - 1, lambda: apply_patch(tree.out, tree.root, tree.state))

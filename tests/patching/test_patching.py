@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 
 from agent import outdir
 from agent.errors import InputError
-from agent.patching import apply_patch, describe, history, preview, redo, undo
+from agent.patching import apply_patch, describe, preview, redo, undo
 from agent.patching.disk import place
 from synthesis.emit.patch import patch
-from tests.patching.conftest import LOCAL, MODEL, Make, Tree
+from tests.patching.conftest import LOCAL, MODEL, Make, Tree, history
 
 
 def refused(what: str, tree: Tree, **options: bool) -> None:
@@ -24,7 +24,7 @@ def refused(what: str, tree: Tree, **options: bool) -> None:
         apply_patch(tree.out, tree.root, tree.state, **options)
     assert what in f"{told.value.what} {told.value.got}"
     assert tree.files() == before
-    assert history(tree.root, tree.state) == ()
+    assert history(tree.root, tree.state) == []
 
 
 def test_apply_undo_redo(make: Make) -> None:

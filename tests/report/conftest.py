@@ -73,7 +73,9 @@ def report(request: pytest.FixtureRequest) -> Report:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """`report.html` of every sample."""
     folder = tmp_path_factory.mktemp("reports")
-    return {name: write_report(make(), folder / name).html for name, make in REPORTS.items()}
+    for name, make in REPORTS.items():
+        write_report(make(), folder / name)
+    return {name: folder / name / "report.html" for name in REPORTS}
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,7 @@ def test_long_diff_is_cut_and_pointed_at() -> None:
     body = "".join(f"+line {i}\n" for i in range(MOST_DIFF_LINES + 100))
     diff = f"--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,{MOST_DIFF_LINES + 100} @@\n{body}"
     html = render_html(replace(base, patch=replace(base.patch, diff=diff)))
-    assert "103 lines more are in <code>shardproof.patch</code>" in html
+    assert "103 lines more are in <code>patch.diff</code>" in html
     assert len(html) < 1_000_000
 
 

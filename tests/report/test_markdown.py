@@ -55,7 +55,7 @@ def test_long_diff_is_cut_and_pointed_at() -> None:
     diff = f"--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,20000 @@\n{body}"
     page = render_markdown(replace(base, patch=replace(base.patch, diff=diff)))
     assert len(page.encode()) < MOST_BYTES
-    assert re.search(r"\*19,\d+ more lines of the diff are in\* `shardproof.patch`", page)
+    assert re.search(r"\*19,\d+ more lines of the diff are in\* `patch.diff`", page)
     assert "+20000 −0 lines" in page
 
 

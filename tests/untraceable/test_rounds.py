@@ -14,7 +14,7 @@ from agent.llm.budget import Limits
 from agent.translation.binding import TOLERANCE, bind, measure
 from agent.translation.rounds import GivenUp, Replies, Report, run_rounds
 from agent.translation.splicing import splice
-from agent.translation.tasks import task_of
+from agent.translation.trial import task_of
 from agent.translation.trust import Bound, Differs, DisplayOnly, Evidence, Judged, Suspect
 from synthesis.frontends.torch.observed import Hole, Observed, OutFact, Sample, Subject, Trouble
 from synthesis.frontends.torch.request import InputSpec

@@ -35,7 +35,7 @@ def model(session: Session, words: Words) -> Outcome:
         settings = session.state.settings.model_copy(update={"model": name})
         session.change(settings=settings)
         session.asker.named = name
-        session.asker.forget()
+        session.asker.close()
     found = session.asker.client()
     if isinstance(found, NoModel):
         return session.say(str(found))
@@ -111,7 +111,7 @@ def _sent(session: Session, shown: Shown) -> str:
 @command(group=GROUP, examples=("/cost",))
 def cost(session: Session, words: Words) -> Outcome:
     """Say what the model has cost in this session: calls, tokens, money, seconds."""
-    spent, limits = session.spent, session.state.budget
+    spent, limits = session.asker.spent, session.state.budget
     lines = [spent.words()]
     stated = {k: v for k, v in limits.model_dump().items() if v is not None}
     if stated:

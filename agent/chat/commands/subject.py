@@ -1,6 +1,7 @@
 """`/load` and `/mesh`: what a session is about."""
 
 from dataclasses import replace
+from math import prod
 
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
@@ -248,9 +249,7 @@ def _best(session: Session, words: Words, gpus: int) -> Mesh:
 
 def _mesh_line(session: Session) -> str:
     dims = session.state.mesh
-    size = 1
-    for extent in dims.values():
-        size *= extent
+    size = prod(dims.values())
     shown = ", ".join(f"{name}={extent}" for name, extent in dims.items())
     hint = "" if session.state.planned or session.state.model is None else "; next: /plan"
     return f"mesh {shown}: {size} ranks{hint}"

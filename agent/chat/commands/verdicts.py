@@ -1,9 +1,10 @@
 """`/verify`, `/explain`, `/cex` and `/repair`: what was decided, and why."""
 
-from agent import events, verdicts as shown
+from dataclasses import replace
+
+from agent import verdicts as shown
 from agent.chat.engine import Session
 from agent.chat.registry import Words, command
-from agent.chat.state import Judged
 from agent.errors import InputError
 from agent.run import Outcome
 from verifier.verdict import Counterexample, Proof, Unknown, Verdict
@@ -17,8 +18,12 @@ def verify(session: Session, words: Words) -> Outcome:
 
     The certificate of a proof is replayed by a checker that shares no rule with the prover.
     """
-    verdict = session.desk.verdict()
-    outcome = _report(session, verdict)
+    from agent.certificates import second
+
+    pair = session.desk.pair()
+    verdict, _ = second(session.run, session.desk.verdict(), pair)
+    outcome = shown.report(session.run, replace(verdict, relations=()))
+    session.judged(pair.of)
     return _next(session, outcome)
 
 
@@ -35,44 +40,6 @@ def _next(session: Session, outcome: Outcome) -> Outcome:
     if outcome.verdict != "proved" or model:
         session.say(f"next: {steps[outcome.verdict]}")
     return outcome
-
-
-def _report(session: Session, verdict: Verdict) -> Outcome:
-    from verifier.checker import Accepted, check
-    from verifier.problem import Problem
-
-    pair = session.desk.pair()
-    if isinstance(verdict, Proof):
-        with session.run.phase("check") as phase:
-            found = check(
-                verdict.certificate, Problem(pair.sequential, pair.distributed, pair.contract)
-            )
-            if isinstance(found, Accepted):
-                phase.summary = str(found)
-            else:
-                phase.summary = "certificate rejected"
-                verdict = Unknown(
-                    f"the checker rejects the certificate: {found.reason} ({found.where})"
-                )
-    session.run.emit(
-        events.VerdictReached(
-            verdict=shown.word(verdict),
-            message=shown.message(verdict),
-            where=shown.place(verdict),
-            scope=list(verdict.scope) if isinstance(verdict, Proof) else [],
-            assumptions=list(verdict.assumptions) if isinstance(verdict, Proof) else [],
-        )
-    )
-    session.change(
-        judged=Judged(
-            verdict=shown.word(verdict),
-            of=pair.of,
-            message=shown.message(verdict),
-            where=shown.place(verdict),
-        ),
-        at=0,
-    )
-    return Outcome(shown.exit_of(verdict), shown.word(verdict))
 
 
 @command(
@@ -133,22 +100,15 @@ def _value(session: Session, name: str) -> str:
     )
 
 
-def _layer_of(path: str, pattern: str) -> bool:
-    """Whether a path is one of those that a path with `*` for the layer stands for."""
-    parts, wanted = path.split("."), pattern.split(".")
-    alike = zip(parts, wanted, strict=False)
-    return len(parts) == len(wanted) and all(b in (a, "*") for a, b in alike)
-
-
 def _module(session: Session, path: str) -> str:
     import difflib
 
-    from agent.summary import one_of, stacked
+    from agent.agreement import covers, one_of, stacked
 
     plan = session.desk.made().plan
     known = {p.rpartition(".")[0] for p in plan.params} | {m.path for m in plan.modules}
     if path not in known:  # the layers of a repeated block are planned as one
-        path = next((p for p in sorted(known) if _layer_of(path, p)), path)
+        path = next((p for p in sorted(known) if covers(p, path)), path)
     found = plan.module(path)
     params = {p: at for p, at in plan.params.items() if p.rpartition(".")[0] == path}
     if found is None and not params:

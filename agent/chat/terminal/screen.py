@@ -57,7 +57,8 @@ class Screen:
         self._column = len(words.rpartition("\n")[2]) or self._column
 
     def _settle(self) -> None:
-        """End a line that a reply has begun."""
+        """End what is under way: a spinner, a line that a reply has begun."""
+        self._rest()
         if self._column:
             self.console.print()
             self._column = 0
@@ -80,7 +81,6 @@ class Screen:
             case events.Said(by="model", text=text):
                 self._model(text)
             case events.Said(text=text):
-                self._rest()
                 self._settle()
                 self.console.print(self._text(text))
             case events.PatchShown(diff=diff, standing=standing):
@@ -103,7 +103,6 @@ class Screen:
                 self._spoken = Spoken(self._piece)
                 self._busy("the model")
             case events.ModelAnswered(calls=calls):
-                self._rest()
                 self._settle()
                 if calls:
                     tokens = event.prompt_tokens + event.completion_tokens
@@ -114,7 +113,6 @@ class Screen:
             case events.SessionOpened():
                 self._opened(event)
             case events.StepCompleted():
-                self._rest()
                 self._settle()
             case _:
                 pass
@@ -148,7 +146,6 @@ class Screen:
             self._line("  patch", event.patch, "dim")
 
     def _problem(self, event: events.Problem) -> None:
-        self._rest()
         self._settle()
         self._line("error" if event.kind != "interrupted" else "stopped", event.message, "red")
         for name, text in event.details().items():
@@ -162,7 +159,6 @@ class Screen:
             self.console.print(self._text(line, "bold" if head else styles.get(line[:1], "")))
 
     def _line(self, name: str, text: str, style: str) -> None:
-        self._rest()
         self._settle()
         indent = "\n" + " " * (WIDTH + 1)
         made = self._text(f"{name:<{WIDTH}} ", style)

@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from agent.report.model import Memory, TimeEstimate
-from agent.report.svg import MONO, box, canvas, label, line, picture
+from agent.report.svg import MONO, Canvas, box, label, line, picture
 from agent.report.text import duration, size
 
 
@@ -12,7 +12,7 @@ def draw_memory(memory: Memory | None, width: float, key: str) -> Markup | None:
     before, after = (sum(m.values()) for m in (memory.before, memory.after)) if memory else (0, 0)
     if memory is None or before <= 0:
         return None
-    drawn = canvas(width)
+    drawn = Canvas(width)
     capacity = memory.capacity or 0
     most = max(before, after)
     shows_line = 0 < capacity <= 4 * most
@@ -47,7 +47,7 @@ def draw_time(time: TimeEstimate | None, width: float, key: str) -> Markup | Non
     """One bar; its parts in the order given."""
     if time is None or time.total <= 0:
         return None
-    drawn, x = canvas(width), 0.0
+    drawn, x = Canvas(width), 0.0
     for index, (name, seconds) in enumerate(time.parts.items()):
         span = width * seconds / time.total
         share = f"{seconds / time.total:.0%}"
@@ -68,7 +68,7 @@ def draw_traffic(
     if most <= 0:
         return None
     longest = max(len(f"{dim} {phase}") for dim, phase, *_ in totals)
-    drawn, names, y = canvas(width), min(longest * 10.5 * MONO + 10, width * 0.42), 0.0
+    drawn, names, y = Canvas(width), min(longest * 10.5 * MONO + 10, width * 0.42), 0.0
     room = width - names - 118
     for dim, phase, number, moved in totals:
         cls = "fw" if phase == "forward" else "bw"

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from agent.report.drawings.flow import Flow, Stage, flow_of
 from agent.report.model import MeshDim, Parameter, Report
-from agent.report.svg import MONO, Canvas, arrow, box, canvas, element, label, line, picture
+from agent.report.svg import MONO, Canvas, arrow, box, element, label, line, picture
 from agent.report.text import leaf, size
 from synthesis.plan import CollectiveUse
 
@@ -21,7 +21,7 @@ def draw_block(report: Report, width: float, key: str) -> Markup | None:
     flow = flow_of(report.plan, report.collectives, report.mesh)
     if not flow.stages:
         return None
-    drawn, y, frame, top = canvas(width), 22.0, "", 0.0
+    drawn, y, frame, top = Canvas(width), 22.0, "", 0.0
     down, up = _lanes(width)
     drawn.add(label(down, 11, "forward ↓", "fw", "middle"))
     drawn.add(label(up, 11, "backward ↑", "bw", "middle"))

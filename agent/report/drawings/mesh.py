@@ -6,7 +6,7 @@ from itertools import product
 from markupsafe import Markup
 
 from agent.report.model import MeshDim
-from agent.report.svg import MONO, Canvas, box, canvas, element, label, picture
+from agent.report.svg import MONO, Canvas, box, element, label, picture
 
 COLUMNS, ROWS, PANELS = 8, 4, 2
 """Ranks drawn along the last dim, the one before it, and the product of the others."""
@@ -19,7 +19,7 @@ def draw_mesh(mesh: tuple[MeshDim, ...], width: float, key: str) -> Markup | Non
     column = mesh[-1]
     row = mesh[-2] if len(mesh) > 1 else MeshDim("", 1)
     outer = mesh[:-2]
-    drawn, left = canvas(width), 8.0
+    drawn, left = Canvas(width), 8.0
     if len(mesh) > 1:
         left = min(max(46.0, len(f"{row.name} {row.size}") * 10.5 * MONO + 12), width / 3)
     shown = _shown(column.size, COLUMNS if width > 400 else 4)

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from agent.report.model import StepInTime
-from agent.report.svg import Canvas, box, canvas, element, label, line, picture
+from agent.report.svg import Canvas, box, element, label, line, picture
 from agent.report.text import duration, size
 
 KINDS = {"forward": "t0", "backward": "t1", "weight gradients": "t2", "exchange": "t3",
@@ -20,7 +20,7 @@ def draw_step(steps: Mapping[str, StepInTime], width: float, key: str) -> Markup
     """A row for each stage, one plan below the other, each on a scale of its own."""
     if not steps:
         return None
-    drawn, y = canvas(width), 0.0
+    drawn, y = Canvas(width), 0.0
     for name, step in steps.items():
         length = max(start + seconds for *_, start, seconds in step.spans)
         part = f", {step.drawn} of {step.micro_batches} micro-batches"
@@ -67,7 +67,7 @@ def draw_front(front: Sequence[dict[str, Any]], width: float, key: str) -> Marku
     """A point for each plan: memory to the right, seconds of a step upwards."""
     if len(front) < 2:
         return None
-    drawn, tall, left = canvas(width), 120.0, 64.0
+    drawn, tall, left = Canvas(width), 120.0, 64.0
     times, sizes = [p["step_s"] for p in front], [p["memory_bytes"] for p in front]
     wide = width - left - 20
     drawn.add(line(left - 8, tall, width, tall, "axis"), line(left - 8, 0, left - 8, tall, "axis"))

@@ -5,7 +5,7 @@ import math
 from markupsafe import Markup
 
 from agent.report.model import TensorView
-from agent.report.svg import MONO, Canvas, box, canvas, label, picture
+from agent.report.svg import MONO, Canvas, box, label, picture
 from agent.report.text import number, shape
 
 MOST = 8
@@ -19,7 +19,7 @@ def draw_tensors(tensors: tuple[TensorView, ...], width: float, key: str) -> Mar
     views = [view for view in tensors if view.values]
     if not views:
         return None
-    drawn, y = canvas(width), 0.0
+    drawn, y = Canvas(width), 0.0
     for view in views:
         y = _grid(drawn, view, y, width) + GAP
     told = "; ".join(f"{view.name} {shape(view.shape)}" for view in views)
