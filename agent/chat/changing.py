@@ -172,7 +172,9 @@ def standing(session: Session) -> str:
     if judged is None or planned is None or judged.of != planned.of:
         return "not judged yet: /verify"
     if judged.verdict == "proved":
-        return f"proved: {judged.message.split('; ')[0]}; patch: {judged.patch or 'not read'}"
+        where = judged.message.split("; ")[0]
+        read = f"proved: {where}; patch: {judged.patch}"
+        return read if judged.patch else f"the plan is proved: {where}; /apply reads its patch"
     return f"{judged.verdict}: {judged.message.splitlines()[0]}; it cannot be applied"
 
 

@@ -107,7 +107,7 @@ def test_a_resumed_session_comes_to_the_same_plan_and_verdict(talk: Callable[...
     again("/diff")
     found = heard.of(events.PatchShown)[-1]
     assert (found.diff, found.standing) == (diff.diff, diff.standing)
-    assert found.standing == "proved: mesh tp=2; patch: not read"
+    assert found.standing == "the plan is proved: mesh tp=2; /apply reads its patch"
     again("/explain up")
     assert "column, R -> S(-1)" in again.said
     again.session.close()

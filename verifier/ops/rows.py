@@ -41,9 +41,13 @@ def _cumsum_vjp(b: Builder, ins: Names, outs: Names, cts: Names, attrs: AttrMap)
     return [b.add("flip", back, dim=dim)]
 
 
+def _topk_mask(d: Domain, x: Array, k: int, dim: int) -> Array:
+    return d.topk_mask(x, k, dim)
+
+
 topk_mask = describe(
     rows.topk_mask,
-    lambda d, x, k, dim: d.topk_mask(x, k, dim),
+    _topk_mask,
     doc="1 at the `k` largest entries along `dim`, ties by lower index, else 0. The dim must "
     "be whole. The gradient is zero.",
     bounds=always(0, 1),
@@ -53,9 +57,13 @@ topk_mask = describe(
 topk_mask.vjp(stops)
 
 
+def _topk_index(d: Domain, x: Array, k: int, dim: int) -> Array:
+    return d.topk_index(x, k, dim)
+
+
 topk_index = describe(
     rows.topk_index,
-    lambda d, x, k, dim: d.topk_index(x, k, dim),
+    _topk_index,
     doc="Where the `k` largest entries along `dim` are, the largest first, ties by lower "
     "index. The dim must be whole. There is no gradient.",
 )

@@ -50,13 +50,25 @@ def term(expr: Expr, name: Any) -> Term:
     return _TERMS[expr.op](*args)
 
 
+def _quotient(a: Term, b: Term) -> Term:
+    return a / b  # of Z3 integers: the floor, for a divisor above 0
+
+
+def _larger(a: Term, b: Term) -> Term:
+    return smt.when(a >= b, a, b)
+
+
+def _smaller(a: Term, b: Term) -> Term:
+    return smt.when(a <= b, a, b)
+
+
 _TERMS: dict[str, Any] = {
     **{n: getattr(operator, n) for n in ("add", "sub", "mul", "neg")},
     **{n: getattr(operator, n) for n in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "floordiv": operator.truediv,  # of Z3 integers: the floor, for a divisor above 0
+    "floordiv": _quotient,
     "floormod": operator.mod,
-    "maximum": lambda a, b: smt.when(a >= b, a, b),
-    "minimum": lambda a, b: smt.when(a <= b, a, b),
+    "maximum": _larger,
+    "minimum": _smaller,
     "logical_and": smt.conj,
     "logical_or": smt.disj,
     "logical_not": smt.negation,
