@@ -1142,7 +1142,7 @@ fault(
 )
 fault(
     "of the ranks' addends the first counts",
-    WALK + "joining:total_of",
+    WALK + "joining:_together",
     "for ref in refs]",
     "for ref in refs[:1]]",
     about="merge",
