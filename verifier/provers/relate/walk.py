@@ -165,13 +165,21 @@ def _step(
 
 
 def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
-    """Prefer facts about terms that the one-device program computes; cap the rest."""
+    """Prefer facts about terms that the one-device program computes; cap the rest. A number that
+    is the same at every place is kept whole too: which pieces it is of, others say."""
     out: list[Fact] = []
     for where in dict.fromkeys(f.where for f in facts):
         here = [f for f in facts if f.where == where]
         known = [f for f in here if f.ref.id in sequential.known]
-        out += (known or here)[:MAX_FACTS]
+        if known:
+            here = [*known, *(f for f in here if f not in known and _uniform(sequential, f))]
+        out += here[:MAX_FACTS]
     return out
+
+
+def _uniform(sequential: Sequential, fact: Fact) -> bool:
+    """Whether a fact says of a value that it is one number, whole on every rank."""
+    return sequential.terms[fact.ref.id].op == "ones" and not fact.layout.mentioned
 
 
 def _assume(
