@@ -44,6 +44,9 @@ class Sequential:
         """By what terms come to in index notation, where a prover has asked for it."""
         self.viewed: dict[tuple[tuple[int, ...], View], int] = {}
         """By what they are a rearrangement of, where a prover has asked for it."""
+        self.addends: dict[int, Ref] = {}
+        """By a term that an op makes of slices: the value that it makes of the wholes, which a
+        prover takes it to be a part of."""
         self.shapes = frozenset(self.terms.shape(ref) for ref in self.values.values())
 
     @cached_property

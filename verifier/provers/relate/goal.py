@@ -8,6 +8,7 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, within
+from verifier.provers.canonical.relative import alike
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref
@@ -68,7 +69,10 @@ def equal_otherwise(
         layout, where = contract.outputs[key], contract.wanted.get(key, EVERYWHERE)
         for index, fact in enumerate(facts):
             fits = fact.layout == layout and within(where, fact.where)
-            if fits and keys.same(fact.ref, wanted[key]):
+            if not fits:
+                continue
+            ref, want = fact.ref, wanted[key]
+            if alike(sequential.terms, sequential.known, ref, want) or keys.same(ref, want):
                 chosen[key] = index
                 break
         if key not in chosen:

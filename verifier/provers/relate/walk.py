@@ -17,6 +17,7 @@ from verifier.provers.relate.joining import joined
 from verifier.provers.relate.moving import moved_facts
 from verifier.provers.relate.peeling import want_peel
 from verifier.provers.relate.rules import Rules
+from verifier.provers.relate.recognition import slice_of_known
 from verifier.provers.relate.scans import relate_scan
 from verifier.provers.relate.strategies import Wide, plainest, recognised, share
 from verifier.provers.sequential import Sequential
@@ -153,7 +154,10 @@ def _step(
             if option.moves:
                 ref = chosen[0].ref
             else:
-                ref = terms.apply(node.op, [f.ref for f in chosen], dict(option.attrs), dtypes)
+                refs, attrs = [f.ref for f in chosen], dict(option.attrs)
+                ref = terms.apply(node.op, refs, attrs, dtypes)
+                if rules.wide:
+                    ref = slice_of_known(sequential, node.op, refs, attrs, dtypes, ref)
             ref = Ref(times(ref.coef, option.scale), ref.id)
             if terms.shape(ref) != layout.global_shape:
                 continue

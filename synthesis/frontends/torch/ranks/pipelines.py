@@ -199,8 +199,8 @@ class Pipeline(nn.Module):
             )
         found = dict(zip(names, outputs, strict=False))
         if losses:
-            stacked = torch.stack([loss.detach() for loss in losses])
-            loss = stacked.mean() if self.schedule.scale_grads else stacked.sum()
+            loss = sum(loss.detach() for loss in losses)
+            loss = loss / len(losses) if self.schedule.scale_grads else loss
             found |= {name: loss for name, is_loss in self.results if is_loss}
         return {name: found[name] for name, _ in self.results}
 
