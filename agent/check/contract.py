@@ -7,7 +7,7 @@ the code does with a tensor is never looked at.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.errors import InputError
 from synthesis.frontends.torch.ranks import LayoutLine, RanksCaptured, layout_for
@@ -17,7 +17,9 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
-from verifier.kernel.program.where import Where, contains, ranks_where
+from verifier.kernel.program.where import EVERYWHERE, Where, contains, ranks_where, show
+
+NO_RANK = "the model has a parameter {}, which no rank has"
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,15 @@ class Placed:
     layout: Layout
     how: str
     """`stated`, `from its placements`, `from its shape` or `by default`."""
+    where: Where = EVERYWHERE
+    """The ranks that have it."""
 
     def says(self, mesh: Mesh) -> str:
         """`up.weight [16, 8]: S(0)@tp (from its shape)`."""
         shape = ", ".join(map(str, self.layout.global_shape))
-        return f"{self.kind} {self.name} [{shape}]: {placement(self.layout, mesh)} ({self.how})"
+        on = f" on {show(self.where)}" if self.where else ""
+        laid = placement(self.layout, mesh)
+        return f"{self.kind} {self.name} [{shape}]: {laid}{on} ({self.how})"
 
 
 def placement(layout: Layout, mesh: Mesh) -> str:
@@ -98,7 +104,12 @@ def agree(
         if where:
             held[item.name], holders[item.path] = where, where
         placed.append(
-            _decide(kind, item.path, item.type.shape, local, known, stated.params, mesh, "--layout")
+            replace(
+                _decide(
+                    kind, item.path, item.type.shape, local, known, stated.params, mesh, "--layout"
+                ),
+                where=where,
+            )
         )
     params = {p.name: p for p in placed}
     for item in one.inputs:
@@ -129,7 +140,7 @@ def agree(
         decided = _decide(
             kind, out.path, shape, results[key], known, stated.outputs, mesh, "--output-layout"
         )
-        placed.append(decided)
+        placed.append(replace(decided, where=ends))
         found[out.path], outputs[key] = decided, decided.layout
     inputs: dict[str, Layout] = {}
     for item in one.inputs:
@@ -152,7 +163,7 @@ def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     held = {k: r.params[path].shape for k, r in enumerate(captured.ranks) if path in r.params}
     if not held:
         raise InputError(
-            f"the model has a parameter {path}, which no rank has",
+            NO_RANK.format(path),
             hint=f"say which it is: --param NAME={path}",
         )
     shapes = set(held.values())

@@ -73,7 +73,9 @@ def slice_of_known(
         for dim, extent in enumerate(terms.shape(ref)):
             shape = list(terms.shape(ref))
             shape[dim] = extent * whole // size
-            wide = [_widened(one, arg, (whole, start, stop), dim, extent, shape[dim]) for arg in args]
+            wide = [
+                _widened(one, arg, (whole, start, stop), dim, extent, shape[dim]) for arg in args
+            ]
             more = {**attrs, "shape": tuple(shape)} if "shape" in attrs else attrs
             if _shape(one, op, wide, more, dtypes) != tuple(shape):
                 continue
@@ -119,9 +121,7 @@ def _window(one: Sequential, ref: Ref) -> Window:
     return (one.terms.shape(term.args[0])[dim], start, stop) if step == 1 else (0, 0, 0)
 
 
-def _widened(
-    one: Sequential, ref: Ref, window: Window, dim: int, extent: int, whole: int
-) -> Ref:
+def _widened(one: Sequential, ref: Ref, window: Window, dim: int, extent: int, whole: int) -> Ref:
     """The whole of a slice, and of a constant that has the extent of one in that dim."""
     term = one.terms[ref.id]
     if _window(one, ref) == window:

@@ -16,8 +16,8 @@ from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from verifier.provers.relate.joining import joined
 from verifier.provers.relate.moving import moved_facts
 from verifier.provers.relate.peeling import want_peel
-from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.recognition import slice_of_known
+from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.scans import relate_scan
 from verifier.provers.relate.strategies import Wide, plainest, recognised, share
 from verifier.provers.sequential import Sequential

@@ -180,13 +180,15 @@ class Pipeline(nn.Module):
             given |= {"target": inputs[target], "losses": losses}
         args = [inputs[first]] if any(stage.is_first for stage in self.held) else []
         step = self.schedule.step if torch.is_grad_enabled() else self.schedule.eval
+        ended = False
         try:
             merged = step(*args, **given)
-        except Exception as problem:
-            if self.mail is not None:
+            ended = True
+        except RuntimeError as problem:
+            raise (problem.__cause__ or problem) from None  # a stage tells of its shapes instead
+        finally:
+            if not ended and self.mail is not None:
                 self.mail.failed(self._step())
-            cause = problem.__cause__ or problem
-            raise (cause if isinstance(cause, CaptureError) else problem) from None
         if not self.ends:
             return {}
         outputs = [t.detach() for t in pytree.tree_leaves(merged) if isinstance(t, torch.Tensor)]
@@ -230,7 +232,8 @@ class Pipeline(nn.Module):
         others = [rank for rank in group if rank != self.mail.rank]
         for rank in others:
             self.mail.send(step, rank, known)
-        known = all([self.mail.receive(step, rank) for rank in others]) and known
+        said = [self.mail.receive(step, rank) for rank in others]
+        known = known and all(said)
         for stage in stages:
             stage._inference_mode = InferenceMode.STATIC if known else InferenceMode.DYNAMIC
 

@@ -28,7 +28,7 @@ class Places:
         library = None
         while frame is not None:
             kind = _kind(self.root, frame.f_code.co_filename)
-            if kind == "ours" and frame.f_code.co_name == "joint":
+            if kind == "ours" and frame.f_code.co_name in ("joint", "forward"):
                 break
             if kind == "own":
                 return frame
