@@ -117,8 +117,10 @@ def _window(one: Sequential, ref: Ref) -> Window:
     term = one.terms[ref.id]
     if term.op != "slice":
         return 0, 0, 0
-    dim, start, stop, step = term.attrs
-    return (one.terms.shape(term.args[0])[dim], start, stop) if step == 1 else (0, 0, 0)
+    dim: int = term.attrs[0]
+    start: int = term.attrs[1]
+    stop: int = term.attrs[2]
+    return (one.terms.shape(term.args[0])[dim], start, stop) if term.attrs[3] == 1 else (0, 0, 0)
 
 
 def _widened(one: Sequential, ref: Ref, window: Window, dim: int, extent: int, whole: int) -> Ref:

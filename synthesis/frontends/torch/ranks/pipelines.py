@@ -11,7 +11,7 @@ import inspect
 import pickle
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -121,9 +121,7 @@ class Pipeline(nn.Module):
         schedule._initialize_pp_stages = self._initialize
         schedule._warmup_p2p = self._agree
         for stage in held:
-            if isinstance(stage, PipelineStage):
-                stage._send_meta = self._sender(stage)
-                stage._recv_meta = self._receiver(stage)
+            self._post_shapes(stage)
 
     @property
     def ends(self) -> bool:
@@ -201,7 +199,9 @@ class Pipeline(nn.Module):
             )
         found = dict(zip(names, outputs, strict=False))
         if losses:
-            loss = sum(loss.detach() for loss in losses)
+            loss = losses[0].detach()
+            for other in losses[1:]:
+                loss = loss + other.detach()
             loss = loss / len(losses) if self.schedule.scale_grads else loss
             found |= {name: loss for name, is_loss in self.results if is_loss}
         return {name: found[name] for name, _ in self.results}
@@ -237,16 +237,15 @@ class Pipeline(nn.Module):
         for stage in stages:
             stage._inference_mode = InferenceMode.STATIC if known else InferenceMode.DYNAMIC
 
-    def _sender(self, stage: Any) -> Callable[[Any, int], None]:
+    def _post_shapes(self, stage: Any) -> None:
+        """What a stage sends others of shapes goes by mail."""
+
         def send(meta: Any, to: int) -> None:
             assert self.mail is not None
             self.mail.send(self._step(), stage._resolve_peer_global_rank(to), meta)
 
-        return send
-
-    def _receiver(self, stage: Any) -> Callable[[int], Any]:
         def receive(by: int) -> Any:
             assert self.mail is not None
             return self.mail.receive(self._step(), stage._resolve_peer_global_rank(by))
 
-        return receive
+        stage._send_meta, stage._recv_meta = send, receive
