@@ -37,7 +37,6 @@ from verifier.kernel.program.types import mesh_dims
 from verifier.kernel.program.where import EVERYWHERE, show, within
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.problem import Problem
-from verifier.provers.canonical.relative import alike
 from verifier.provers.sequential import Scan, Sequential, as_terms
 from verifier.scope import scope_of
 from verifier.terms import Ref, Terms
@@ -306,7 +305,7 @@ def _outputs(
             raise at[key].fail("no such claim")
         claim = claims[chosen]
         if not same(one.terms, claim.ref, ref):
-            near = alike(one.terms, one.known, claim.ref, ref)
+            near = one.alike(claim.ref, ref)
             if not near and not one.keys.same(claim.ref, ref):
                 raise BrokenError(f"%{values[key]} is another value than %{out.value}", where)
             one.terms.same(ref, claim.ref)
@@ -522,7 +521,7 @@ class _Walk:
         named = meant(row, one.values, one.terms)
         if named is None or same(one.terms, named, ref):
             return ref
-        equal = alike(one.terms, one.known, named, ref) or one.keys.same(named, ref)
+        equal = one.alike(named, ref) or one.keys.same(named, ref)
         need(equal, f"the value is not {row.factor} * %{row.of}")
         one.terms.same(named, ref)
         return named

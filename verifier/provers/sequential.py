@@ -56,6 +56,13 @@ class Sequential:
 
         return Keys(self.terms)
 
+    def alike(self, a: Ref, b: Ref) -> bool:
+        """Whether two terms are seen to be equal, in index notation, by the few ops between them
+        and values of the program."""
+        from verifier.provers.canonical.relative import alike
+
+        return alike(self.keys.terms, self.known, a, b)
+
 
 def as_terms(
     program: Program,

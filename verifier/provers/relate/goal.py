@@ -8,7 +8,6 @@ from verifier.kernel.contract import Contract, output_key
 from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.where import EVERYWHERE, Where, within
-from verifier.provers.canonical.relative import alike
 from verifier.provers.relate.facts import Fact, Related
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref
@@ -72,7 +71,7 @@ def equal_otherwise(
             if not fits:
                 continue
             ref, want = fact.ref, wanted[key]
-            if alike(sequential.terms, sequential.known, ref, want) or keys.same(ref, want):
+            if sequential.alike(ref, want) or keys.same(ref, want):
                 chosen[key] = index
                 break
         if key not in chosen:

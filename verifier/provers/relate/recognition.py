@@ -11,7 +11,6 @@ from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.registry import ONE, Site
 from verifier.kernel.program.types import Mesh, TensorType
 from verifier.provers.canonical.rearranged import view
-from verifier.provers.canonical.relative import alike
 from verifier.provers.sequential import Sequential
 from verifier.terms import Ref, times
 
@@ -85,7 +84,7 @@ def slice_of_known(
             first = start // size * extent
             cut = {"dim": dim, "start": first, "stop": first + extent, "step": 1}
             found = terms.apply("slice", [made], cut, ["f32"])
-            if alike(terms, one.known, found, ref):
+            if one.alike(found, ref):
                 return found
         wide = [_widened(one, arg, (whole, start, stop), 0, -1, 0) for arg in args]
         if ref.coef and _shape(one, op, wide, attrs, dtypes) == terms.shape(ref):
@@ -102,7 +101,7 @@ def _added(one: Sequential, ref: Ref) -> Ref:
     (made, *more) = parts
     if made is None or more or any(a.coef != 1 for a in term.args):
         return ref
-    if alike(one.terms, one.known, made, Ref(ONE, ref.id)):
+    if one.alike(made, Ref(ONE, ref.id)):
         return Ref(ref.coef * made.coef, made.id)
     one.addends[ref.id] = made
     return ref

@@ -182,8 +182,9 @@ def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
 
 
 def _uniform(sequential: Sequential, fact: Fact) -> bool:
-    """Whether a fact says of a value that it is one number, whole on every rank."""
-    return sequential.terms[fact.ref.id].op == "ones" and not fact.layout.mentioned
+    """Whether a fact says of a value that it is one number but 0, whole on every rank."""
+    one = sequential.terms[fact.ref.id].op == "ones" and fact.ref.coef != 0
+    return one and not fact.layout.mentioned
 
 
 def _assume(
