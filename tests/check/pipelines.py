@@ -252,3 +252,42 @@ def averaged(pipeline):
     for part in pipeline.children():
         for p in part.parameters():
             dist.all_reduce(p.grad, op=dist.ReduceOp.AVG, group=part.replicas)
+
+
+def words_loss(y, target):
+    return nn.functional.cross_entropy(y.flatten(0, 1), target.flatten())
+
+
+class Words(nn.Module):
+    """A model of words, of which a stage has the first or the last part."""
+
+    def __init__(self, first=True, last=True):
+        super().__init__()
+        if first:
+            self.words = nn.Embedding(5, 4)
+            self.up = nn.Linear(4, 8)
+        if last:
+            self.norm = nn.LayerNorm(8)
+            self.head = nn.Linear(8, 5, bias=False)
+
+    def through(self, x):
+        if hasattr(self, "words"):
+            x = nn.functional.gelu(self.up(self.words(x)))
+        return self.head(self.norm(x)) if hasattr(self, "head") else x
+
+    def forward(self, x, target):
+        return words_loss(self.through(x), target)
+
+
+class PartOfWords(Words):
+    def forward(self, x):
+        return self.through(x)
+
+
+def words(pp_rank, pp_size, pp_group, kind=Schedule1F1B):
+    part = PartOfWords(pp_rank == 0, pp_rank == 1)
+    return kind(stage(part, pp_rank, pp_size, pp_group), 2, loss_fn=words_loss)
+
+
+def mixed_words(pp_rank, pp_size, pp_group):
+    return words(pp_rank, pp_size, pp_group, Mixed)

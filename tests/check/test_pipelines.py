@@ -124,3 +124,13 @@ def test_replicas_of_a_pipeline(made: Callable[..., object]) -> None:
     found.proved()
     found.after_backward = ""
     found.refuted()
+
+
+def test_micro_batches_are_parts_of_the_batch(made: Callable[..., object]) -> None:
+    """Too many inputs to be compared one by one: relations name the slices."""
+    found = made("words", "Words")
+    found.inputs = ["x=i64[4,3]<5", "target=i64[4,3]<5"]
+    proof = found.proved().verdict
+    assert "extents of the captured program" in "; ".join(proof.scope)
+    found.target = "pipelines.py:mixed_words"
+    found.refuted()
