@@ -106,7 +106,7 @@ def schema() -> dict[str, Any]:
             "layout": object_of(layout),
             "where": list_of(_tuple(TEXT, {**list_of(COUNT), "minItems": 1})),
             "contract": object_of(contract, places),
-            "claim": object_of(claim, {"on": COUNT}),
+            "claim": object_of(claim, {"on": COUNT, "cut": list_of(COUNT)}),
             "body": object_of({"block": TEXT, "claims": COUNT}),
             "packed": list_of({"anyOf": [INT, repeat]}),
         },

@@ -142,12 +142,17 @@ class _Said:
         return self._of[id(related)]
 
     def _row(self, one: Sequential, fact: Fact, premises: list[int]) -> dict[str, Any]:
-        name, factor = one.known.get(fact.ref.id), None
+        ref, term = fact.ref, one.terms[fact.ref.id]
+        cut: tuple[int, ...] | None = None
+        if term.op == "slice" and ref.id not in one.known and term.attrs[3] == 1:
+            (inner,) = term.args
+            ref, cut = Ref(ref.coef * inner.coef, inner.id), term.attrs[:3]
+        name, factor = one.known.get(ref.id), None
         if name is not None:
             base = one.values[name].coef
             if base:
-                factor = fact.ref.coef if base is ONE else fact.ref.coef / base
-            elif not fact.ref.coef:
+                factor = ref.coef if base is ONE else ref.coef / base
+            elif not ref.coef:
                 factor = base + 1
         row: dict[str, Any] = {
             "of": None if factor is None else name,
@@ -156,6 +161,8 @@ class _Said:
             "from": premises,
             "rule": fact.rule,
         }
+        if cut is not None and factor is not None:
+            row["cut"] = list(cut)
         if fact.where:
             row["on"] = self.ranks.setdefault(fact.where, len(self.ranks))
         return row

@@ -228,7 +228,7 @@ def assumptions(captured: RanksCaptured) -> list[str]:
             out.append(note)
     if one.frozen:
         out.append(f"Frozen, so without a gradient: {', '.join(one.frozen)}.")
-    renamed = captured.ranks[0].renamed
+    renamed = {k: v for r in captured.ranks for k, v in r.renamed.items()}
     if renamed:
         pairs = "; ".join(f"{own} is {theirs}" for own, theirs in renamed.items())
         out.append(f"Parameters of the parallel module: {pairs}.")

@@ -7,7 +7,7 @@ the code does with a tensor is never looked at.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.errors import InputError
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
@@ -18,6 +18,9 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.placements import from_placements
 from verifier.kernel.program.program import Program
 from verifier.kernel.program.types import Mesh
+from verifier.kernel.program.where import EVERYWHERE, Where, contains, ranks_where, show
+
+NO_RANK = "the model has a parameter {}, which no rank has"
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,15 @@ class Placed:
     layout: Layout
     how: str
     """`stated`, `from its placements`, `from its shape` or `by default`."""
+    where: Where = EVERYWHERE
+    """The ranks that have it."""
 
     def says(self, mesh: Mesh) -> str:
         """`up.weight [16, 8]: S(0)@tp (from its shape)`."""
         shape = ", ".join(map(str, self.layout.global_shape))
-        return f"{self.kind} {self.name} [{shape}]: {placement(self.layout, mesh)} ({self.how})"
+        on = f" on {show(self.where)}" if self.where else ""
+        laid = placement(self.layout, mesh)
+        return f"{self.kind} {self.name} [{shape}]: {laid}{on} ({self.how})"
 
 
 def placement(layout: Layout, mesh: Mesh) -> str:
@@ -87,13 +94,23 @@ def agree(
     """
     mesh, one = many.mesh, captured.one.program
     placed: list[Placed] = []
+    held: dict[str, Where] = {}
+    holders: dict[str, Where] = {}
     for item in one.inputs:
         if item.role != "param":
             continue
         kind, local = "parameter", _local(captured, item.path)
         known = _known(captured, kind, item.path)
+        where = _holders(captured, item.path, mesh)
+        if where:
+            held[item.name], holders[item.path] = where, where
         placed.append(
-            _decide(kind, item.path, item.type.shape, local, known, stated.params, mesh, "--layout")
+            replace(
+                _decide(
+                    kind, item.path, item.type.shape, local, known, stated.params, mesh, "--layout"
+                ),
+                where=where,
+            )
         )
     params = {p.name: p for p in placed}
     for item in one.inputs:
@@ -108,18 +125,23 @@ def agree(
     results = {output_key(o): many.types[o.value].shape for o in many.outputs}
     outputs: dict[str, Layout] = {}
     found: dict[str, Placed] = {}
+    wanted: dict[str, Where] = {}
+    ends = _product([k for k, r in enumerate(captured.ranks) if r.outputs], "the outputs", mesh)
     for out in one.outputs:
         key, shape = output_key(out), one.types[out.value].shape
         if out.role == "grad":
             whole = out.path.removeprefix(GRAD_OF_INPUT)
-            held = given[whole] if whole != out.path else params[out.path]
-            outputs[key] = held.layout
+            outputs[key] = (given[whole] if whole != out.path else params[out.path]).layout
+            if out.path in holders:
+                wanted[key] = holders[out.path]
             continue
+        if ends:
+            wanted[key] = ends
         kind, known = "output", _known(captured, "output", out.path)
         decided = _decide(
             kind, out.path, shape, results[key], known, stated.outputs, mesh, "--output-layout"
         )
-        placed.append(decided)
+        placed.append(replace(decided, where=ends))
         found[out.path], outputs[key] = decided, decided.layout
     inputs: dict[str, Layout] = {}
     for item in one.inputs:
@@ -134,19 +156,25 @@ def agree(
             found_table = layout_for(lines, item.name, item.type.shape, mesh)
             inputs[item.name] = found_table or Layout.replicate(item.type.shape)
     _all_used(stated, placed)
-    return Contract(inputs, outputs), tuple(placed)
+    return Contract(inputs, outputs, held=held, wanted=wanted), tuple(placed)
 
 
 def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
     """What each rank holds of a parameter. Raises InputError where they hold different shapes."""
-    shapes = {r.params[path].shape for r in captured.ranks}
+    held = {k: r.params[path].shape for k, r in enumerate(captured.ranks) if path in r.params}
+    if not held:
+        raise InputError(
+            NO_RANK.format(path),
+            hint=f"say which it is: --param NAME={path}",
+        )
+    shapes = set(held.values())
     if len(shapes) > 1:
-        first = captured.ranks[0].params[path].shape
-        rank = next(k for k, r in enumerate(captured.ranks) if r.params[path].shape != first)
-        other = list(captured.ranks[rank].params[path].shape)
+        where, first = next(iter(held.items()))
+        rank = next(k for k, shape in held.items() if shape != first)
+        other = list(held[rank])
         raise InputError(
             f"ranks hold pieces of {path} of different shapes, which no layout says",
-            expected=f"{list(first)}, as on rank 0",
+            expected=f"{list(first)}, as on rank {where}",
             got=f"{other} on rank {rank}",
             hint="pad the parameter to an extent that divides",
         )
@@ -155,15 +183,38 @@ def _local(captured: RanksCaptured, path: str) -> tuple[int, ...]:
 
 def _known(captured: RanksCaptured, kind: str, name: str) -> Layout | None:
     """What the placements of a DTensor say. Raises InputError where ranks place it differently."""
-    found = [r.layouts.get(f"{kind} {name}") for r in captured.ranks]
-    other = next((k for k, layout in enumerate(found) if layout != found[0]), None)
+    found = {
+        k: r.layouts.get(f"{kind} {name}")
+        for k, r in enumerate(captured.ranks)
+        if (name in r.params if kind == "parameter" else r.outputs)
+    }
+    where, first = next(iter(found.items()))
+    other = next((k for k, layout in found.items() if layout != first), None)
     if other is not None:
         raise InputError(
             f"ranks place {kind} {name} in different ways",
-            expected=f"{found[0] or 'no DTensor'}, as on rank 0",
+            expected=f"{first or 'no DTensor'}, as on rank {where}",
             got=f"{found[other] or 'no DTensor'} on rank {other}",
         )
-    return found[0]
+    return first
+
+
+def _holders(captured: RanksCaptured, path: str, mesh: Mesh) -> Where:
+    """The ranks that hold a parameter."""
+    ranks = [k for k, r in enumerate(captured.ranks) if path in r.params]
+    return _product(ranks, f"the parameter {path}", mesh)
+
+
+def _product(ranks: Sequence[int], what: str, mesh: Mesh) -> Where:
+    """The ranks as coordinates. Raises InputError where they are no product of these."""
+    coords = [mesh.coords()[rank] for rank in ranks]
+    where = ranks_where(mesh, {n: {at[n] for at in coords} for n in mesh.names})
+    if sum(contains(where, at) for at in mesh.coords()) != len(ranks):
+        raise InputError(
+            f"the ranks {list(ranks)} have {what}, which is no slice of the mesh {mesh}",
+            expected="stages that lie along one mesh dim",
+        )
+    return where
 
 
 def _decide(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.check import dropout
 from agent.check.consts import same_tables
-from agent.check.contract import Placed, Statements, agree
+from agent.check.contract import NO_RANK, Placed, Statements, agree
 from agent.errors import InputError
 from agent.loop.sources import node_of
 from agent.repairing import told
@@ -23,6 +23,7 @@ from verifier.kernel.contract import output_key
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import Node, Output, Program
 from verifier.kernel.program.types import NOWHERE, Attr, Mesh, Source
+from verifier.kernel.program.where import EVERYWHERE
 from verifier.problem import Problem
 from verifier.text import source_note
 from verifier.verdict import Counterexample, Location, Proof, Trace, Unknown, Verdict
@@ -146,7 +147,8 @@ def _mean_loss(program: Program, over: Sequence[str]) -> Program:
         for name in over if out.role == "loss" else ():
             made = f"{out.value}.mean.{name}"
             attrs: dict[str, Attr] = {"mesh_dim": name, "reduce": "avg"}
-            nodes.append(Node("all_reduce", (value,), (made,), attrs))
+            where = next((n.where for n in program.nodes if out.value in n.outputs), EVERYWHERE)
+            nodes.append(Node("all_reduce", (value,), (made,), attrs, where=where))
             types[made] = types[value]
             value = made
         outputs.append(replace(out, value=value))
@@ -295,8 +297,11 @@ def _same_outputs(one: Program, many: Program) -> Program:
     """The ranks' program with the outputs that are compared. Raises InputError where one lacks."""
     theirs = {output_key(o): o for o in many.outputs}
     for out in one.outputs:
-        if output_key(out) not in theirs:
-            raise InputError(f"no rank gives the {out.role} {out.path}")
+        if output_key(out) in theirs:
+            continue
+        if out.role == "grad" and not out.path.startswith(GRAD_OF_INPUT):
+            raise InputError(NO_RANK.format(out.path))
+        raise InputError(f"no rank gives the {out.role} {out.path}")
     return replace(many, outputs=tuple(theirs[output_key(o)] for o in one.outputs))
 
 

@@ -425,6 +425,9 @@ class Second:
             (whole,) = ours.values[row["of"].text()]
             assert whole is not None
             whole = whole if factor == Fraction(1) else whole * float(factor)
+            if "cut" in row:
+                dim, start, stop = row["cut"].integers()
+                whole = np.take(whole, range(start, stop), axis=dim)
         try:
             made = made_up(layout, where, held, self.mesh, whole)
         except FalseError as error:

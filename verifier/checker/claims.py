@@ -51,6 +51,8 @@ class Row:
     premises: tuple[int, ...]
     rule: str
     where: Where = EVERYWHERE
+    cut: tuple[int, ...] = ()
+    """Dim, start and stop of the slice of it that the claim is about; the whole where empty."""
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Named:
 
     def row(self, at: Cursor) -> Row:
         """Raises MalformedError."""
-        at.only("of", "factor", "layout", "from", "rule", "on")
+        at.only("of", "factor", "layout", "from", "rule", "on", "cut")
         said = at.object()
         of = None if said.get("of", at) is None else at["of"].text()
         factor = None if said.get("factor", at) is None else _rational(at["factor"])
@@ -78,7 +80,10 @@ class Named:
         premises = at["from"].integers()
         where = self.ranks[self._place(at["on"], ranks=True)] if "on" in at else EVERYWHERE
         layout = self.layouts[self._place(at["layout"], ranks=False)]
-        return Row(of, factor, layout, premises, at["rule"].text(), where)
+        cut = at["cut"].integers() if "cut" in at else ()
+        if "cut" in at and (of is None or len(cut) != 3):
+            raise at.fail("a slice of a value has a dim, a start and a stop")
+        return Row(of, factor, layout, premises, at["rule"].text(), where, cut)
 
     def _place(self, at: Cursor, ranks: bool) -> int:
         found = at.integer()
@@ -155,11 +160,17 @@ def same(terms: Terms, a: Ref, b: Ref) -> bool:
     return a == b
 
 
-def meant(row: Row, values: Mapping[str, Ref]) -> Ref | None:
+def meant(row: Row, values: Mapping[str, Ref], terms: Terms) -> Ref | None:
     """The term a row names, None where it names none. Raises NotShownError."""
     if row.of is None or row.factor is None:
         return None
     need(row.of in values, f"the one-device program has no value %{row.of}")
     base = values[row.of]
     need(base.coef != 0 or row.factor == 1, "a multiple of the constant 0")
-    return Ref(times(row.factor, base.coef), base.id)
+    whole = Ref(times(row.factor, base.coef), base.id)
+    if not row.cut:
+        return whole
+    (dim, start, stop), shape = row.cut, terms.shape(whole)
+    need(0 <= dim < len(shape) and 0 <= start <= stop <= shape[dim], "no such slice")
+    attrs = {"dim": dim, "start": start, "stop": stop, "step": 1}
+    return terms.apply("slice", [whole], attrs, ["f32"])

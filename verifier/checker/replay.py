@@ -304,7 +304,8 @@ def _outputs(
             raise at[key].fail("no such claim")
         claim = claims[chosen]
         if not same(one.terms, claim.ref, ref):
-            if not one.keys.same(claim.ref, ref):
+            near = one.alike(claim.ref, ref)
+            if not near and not one.keys.same(claim.ref, ref):
                 raise BrokenError(f"%{values[key]} is another value than %{out.value}", where)
             one.terms.same(ref, claim.ref)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
@@ -372,7 +373,7 @@ class _Walk:
                     out.append(self._joined(one, program, name, row, out))
                     continue
                 need(row.rule == rule and not row.premises, f"expected rule {rule}, no premises")
-                ref = meant(row, one.values)
+                ref = meant(row, one.values, one.terms)
                 if ref is None:
                     raise NotShownError(f"a claim by {rule} names a value")
                 fits(row.layout, self.mesh, program.types[name].shape)
@@ -516,10 +517,11 @@ class _Walk:
 
     def _meant(self, one: Sequential, row: Row, ref: Ref) -> Ref:
         """The term that a row names, which must be the one that was derived, or equal to it."""
-        named = meant(row, one.values)
+        named = meant(row, one.values, one.terms)
         if named is None or same(one.terms, named, ref):
             return ref
-        need(one.keys.same(named, ref), f"the value is not {row.factor} * %{row.of}")
+        equal = one.alike(named, ref) or one.keys.same(named, ref)
+        need(equal, f"the value is not {row.factor} * %{row.of}")
         one.terms.same(named, ref)
         return named
 

@@ -44,6 +44,9 @@ class Sequential:
         """By what terms come to in index notation, where a prover has asked for it."""
         self.viewed: dict[tuple[tuple[int, ...], View], int] = {}
         """By what they are a rearrangement of, where a prover has asked for it."""
+        self.addends: dict[int, Ref] = {}
+        """By a term that an op makes of slices: the value that it makes of the wholes, which a
+        prover takes it to be a part of."""
         self.shapes = frozenset(self.terms.shape(ref) for ref in self.values.values())
 
     @cached_property
@@ -52,6 +55,13 @@ class Sequential:
         from verifier.provers.canonical import Keys
 
         return Keys(self.terms)
+
+    def alike(self, a: Ref, b: Ref) -> bool:
+        """Whether two terms are seen to be equal, in index notation, by the few ops between them
+        and values of the program."""
+        from verifier.provers.canonical.relative import alike
+
+        return alike(self.keys.terms, self.known, a, b)
 
 
 def as_terms(

@@ -39,7 +39,7 @@ class _Ranged:
 
     def compared(self, r: Rewriting, node: Node) -> str | None:
         left, right = node.inputs
-        base = r.through(left, "reshape", "expand")
+        base = r.through(left, "reshape", "expand", "permute", "slice")
         limit = r.number(right)
         if base not in self.below or limit is None or r.type(base).is_float:
             return None

@@ -250,17 +250,23 @@ class OneTerm(ABC):
         return made
 
     def _fused(self, mono: Mono) -> Mono:
-        """Two indices of the sum that are always neighbouring digits are one index."""
-        free = {v for v in mono.bound if not any(r[0] == v for r in mono.ranges)}
-        free -= {v for f in mono.factors for v in ranged(Mono((f,)))}
-        pairs = neighbours(self.space, [mono], free)
-        if not pairs:
+        """Two indices of the sum that are always neighbouring digits are one index. Of the outer
+        one, some values may be left out."""
+        free = set(mono.bound) - {v for f in mono.factors for v in ranged(Mono((f,)))}
+        limited = {v for v, _, _ in mono.ranges}
+        found = neighbours(self.space, [mono], free)
+        pair = next(((v, w) for v, w in found if w not in limited), None)
+        if pair is None:
             return mono
-        first, second = pairs[0]
-        one = self.space.fresh(self.space.extents[first] * self.space.extents[second])
+        first, second = pair
+        count = self.space.extents[second]
+        low, high = self.range_of(mono, first)
+        one = self.space.fresh(self.space.extents[first] * count)
         made = self._places(mono, lambda p: fused(self.space, p, first, second, one))
         bound = tuple(one if v == first else v for v in mono.bound if v != second)
-        return self._fused(Mono(made.factors, bound, mono.ranges))
+        rest = tuple(r for r in mono.ranges if r[0] != first)
+        joined = Mono(made.factors, bound, rest)
+        return self._fused(self._ranging(joined, one, (low * count, high * count)))
 
 
 def _entries(mono: Mono) -> Iterator[Index]:

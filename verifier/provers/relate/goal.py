@@ -66,7 +66,10 @@ def equal_otherwise(
         layout, where = contract.outputs[key], contract.wanted.get(key, EVERYWHERE)
         for index, fact in enumerate(facts):
             fits = fact.layout == layout and within(where, fact.where)
-            if fits and keys.same(fact.ref, wanted[key]):
+            if not fits:
+                continue
+            ref, want = fact.ref, wanted[key]
+            if sequential.alike(ref, want) or keys.same(ref, want):
                 chosen[key] = index
                 break
         if key not in chosen:

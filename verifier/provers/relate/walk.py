@@ -14,6 +14,7 @@ from verifier.provers.relate.facts import MAX_FACTS, Break, Fact, Related
 from verifier.provers.relate.joining import joined
 from verifier.provers.relate.moving import moved_facts
 from verifier.provers.relate.peeling import want_peel
+from verifier.provers.relate.recognition import slice_of_known
 from verifier.provers.relate.rules import Rules
 from verifier.provers.relate.scans import relate_scan
 from verifier.provers.relate.strategies import Wide, plainest, recognised, share
@@ -151,7 +152,10 @@ def _step(
             if option.moves:
                 ref = chosen[0].ref
             else:
-                ref = terms.apply(node.op, [f.ref for f in chosen], dict(option.attrs), dtypes)
+                refs, attrs = [f.ref for f in chosen], dict(option.attrs)
+                ref = terms.apply(node.op, refs, attrs, dtypes)
+                if rules.wide:
+                    ref = slice_of_known(sequential, node.op, refs, attrs, dtypes, ref)
             ref = Ref(times(ref.coef, option.scale), ref.id)
             if terms.shape(ref) != layout.global_shape:
                 continue
@@ -163,13 +167,22 @@ def _step(
 
 
 def keep(sequential: Sequential, facts: list[Fact]) -> list[Fact]:
-    """Prefer facts about terms that the one-device program computes; cap the rest."""
+    """Prefer facts about terms that the one-device program computes; cap the rest. A number that
+    is the same at every place is kept whole too: which pieces it is of, others say."""
     out: list[Fact] = []
     for where in dict.fromkeys(f.where for f in facts):
         here = [f for f in facts if f.where == where]
         known = [f for f in here if f.ref.id in sequential.known]
-        out += (known or here)[:MAX_FACTS]
+        if known:
+            here = [*known, *(f for f in here if f not in known and _uniform(sequential, f))]
+        out += here[:MAX_FACTS]
     return out
+
+
+def _uniform(sequential: Sequential, fact: Fact) -> bool:
+    """Whether a fact says of a value that it is one number but 0, whole on every rank."""
+    one = sequential.terms[fact.ref.id].op == "ones" and fact.ref.coef != 0
+    return one and not fact.layout.mentioned
 
 
 def _assume(

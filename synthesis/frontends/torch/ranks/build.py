@@ -28,6 +28,7 @@ from synthesis.frontends.torch.errors import CaptureError
 from synthesis.frontends.torch.materialize import fake_mode, to_fake
 from synthesis.frontends.torch.ranks import averaging
 from synthesis.frontends.torch.ranks.collectives import tensors
+from synthesis.frontends.torch.ranks.pipelines import SCHEDULE, Pipeline, note_schedules
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.request import split_target
@@ -85,6 +86,7 @@ def join_world(mesh: Mesh, rank: int) -> dict[str, Any]:
     names = mesh.names
     device_mesh = init_device_mesh("cpu", tuple(mesh[n] for n in names), mesh_dim_names=names)
     averaging.stand_in()
+    note_schedules()
     offered: dict[str, Any] = {"rank": rank, "world_size": size}
     offered |= {"mesh": device_mesh, "device_mesh": device_mesh}
     for name in names:
@@ -129,10 +131,16 @@ def build(
         kwargs, used = _arguments(factory, dict(config), offered, path.name)
         mode = fake_mode()
         model, moved = _made(lambda: factory(**kwargs), mode)
+    if isinstance(model, SCHEDULE):
+        model = Pipeline(model)
     if not isinstance(model, nn.Module):
+        kind = type(model).__name__
         raise CaptureError(
-            f"{name} in {path.name} gives a {type(model).__name__}, expected a torch.nn.Module",
+            f"{name} in {path.name} gives a {kind}, expected a torch.nn.Module",
             file=path.name,
+            hint="return the schedule that runs it: ScheduleGPipe(stage, ...)"
+            if kind.endswith("PipelineStage")
+            else "",
         )
     _followed(model, path.name)
     carry_over(moved)

@@ -203,7 +203,10 @@ class Watch(TorchDispatchMode):
         """Note the line of the op at hand: the user's, or in a backward that of its forward."""
         frame = self.places.frame(sys._getframe(1))
         meta = fx_traceback.current_meta
-        line = self.lines.get(self.undone, " \n") if self.backward else " \n"
+        line = self.lines.get(self.undone, "") if self.backward else ""
+        if frame is None and not line:
+            frame = self.places.home
+        line = line or " \n"
         if frame is not None:
             code = frame.f_code
             line = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n'
@@ -239,6 +242,25 @@ class Watch(TorchDispatchMode):
                     self.undone = number
 
             node.register_prehook(before)
+
+    @contextmanager
+    def within_backwards(self) -> Iterator[None]:
+        """A backward within the forward, as a schedule runs it, is followed as one."""
+        backward = _autograd.backward
+
+        def follow(roots: Any, *args: Any, **kwargs: Any) -> None:
+            before = self.backward, self.undone
+            self.follow_back(tensors(roots))
+            try:
+                backward(roots, *args, **kwargs)
+            finally:
+                self.backward, self.undone = before
+
+        _autograd.backward = follow
+        try:
+            yield
+        finally:
+            _autograd.backward = backward
 
     # Random numbers.
 

@@ -54,18 +54,33 @@ _ANY_NAME, _ANY_PLACE = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POS
 
 
 def pair_names(
-    own: Sequence[str], wanted: Sequence[str], stated: Sequence[tuple[str, str]]
+    own: Sequence[str],
+    wanted: Sequence[str],
+    stated: Sequence[tuple[str, str]],
+    ties: Mapping[str, str] | None = None,
+    inside: Sequence[str] = (),
+    every: bool = True,
 ) -> dict[str, str]:
     """For each parameter of a rank, the one of the model that it is a piece of.
 
     A stated pair may hold `*` on both sides, which stand for the same text.
+
+    Args:
+        own: names of the rank.
+        wanted: names of the model.
+        stated: pairs of both.
+        ties: other names of the model's, each with the one that is wanted.
+        inside: what stands before the names of modules that are wrapped.
+        every: whether the rank holds all.
 
     Raises:
         CaptureError: a parameter without a counterpart, on either side, or two with the same.
     """
     out: dict[str, str] = {}
     for name in own:
-        out[name] = _stated(name, stated) or name
+        short = name.removeprefix(next((p for p in inside if name.startswith(p)), ""))
+        said = _stated(name, stated) or _stated(short, stated) or short
+        out[name] = (ties or {}).get(said, said)
     for name, target in out.items():
         if target not in wanted:
             raise CaptureError(
@@ -74,7 +89,7 @@ def pair_names(
             )
     for target in wanted:
         holders = [n for n, t in out.items() if t == target]
-        if not holders:
+        if not holders and every:
             raise CaptureError(
                 f"the model has a parameter {target}, which the parallel module does not have",
                 hint=f"say which it is: --param NAME={target}",

@@ -15,18 +15,20 @@ _LIBRARY = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Places:
     """Frames of files below `root` are the user's; else those of a package other than torch."""
 
     root: str
+    home: Any = None
+    """The frame that is told of where there is none: what made a schedule, say."""
 
     def frame(self, frame: Any) -> Any:
         """The innermost frame of the user's, going out from one; None where there is none."""
         library = None
         while frame is not None:
             kind = _kind(self.root, frame.f_code.co_filename)
-            if kind == "ours" and frame.f_code.co_name == "joint":
+            if kind == "ours" and frame.f_code.co_name in ("joint", "forward"):
                 break
             if kind == "own":
                 return frame
@@ -40,6 +42,7 @@ class Places:
 
     def of(self, frame: Any) -> tuple[str, int, str]:
         """File as it is shown, line and text of a frame."""
+        frame = frame or self.home
         if frame is None:
             return "", 0, ""
         file, line = frame.f_code.co_filename, frame.f_lineno

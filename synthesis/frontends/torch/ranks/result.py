@@ -64,6 +64,8 @@ class Told:
     draws: tuple[Draw, ...]
     """Masks of dropout, inputs of the program, by the names of the one-device model."""
     consts: Mapping[str, Array]
+    ties: Mapping[str, str]
+    """Other names of parameters, each with the first."""
 
 
 @dataclass(frozen=True)

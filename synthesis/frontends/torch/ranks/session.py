@@ -4,6 +4,7 @@
 # (PyTorch has no types for what is used here.)
 
 import json
+import multiprocessing
 import os
 import random
 import warnings
@@ -42,6 +43,7 @@ from synthesis.frontends.torch.ranks.pairing import (
     pair_outputs,
     takes_positions_alone,
 )
+from synthesis.frontends.torch.ranks.pipelines import MISSED, Mail, Pipeline
 from synthesis.frontends.torch.ranks.places import Places
 from synthesis.frontends.torch.ranks.request import INFERENCE, MOST_RANKS, SAID, TRAIN, RanksRequest
 from synthesis.frontends.torch.ranks.result import Draw, Rank, Side, Told
@@ -58,6 +60,8 @@ from verifier.kernel.program.types import NO_MESH, Mesh, TensorType
 AT_ONCE = 2
 """Ranks that are traced side by side."""
 ONE = "one"
+Work = Sequence[tuple[str, Callable[[Any], Side]]]
+"""Names with what makes each, given the semaphore of those that work."""
 
 
 def save_ranks(data: dict[str, Any], folder: Path, progress: Progress) -> None:
@@ -90,17 +94,18 @@ def _save(
 ) -> list[str]:
     """Trace one device and every rank in a mode; those of the others that are like it."""
     progress(f"trace one device, {SAID[mode]}")
-    work = [(ONE, lambda: _one(request, mode, others))]
+    work: Work = [(ONE, lambda _: _one(request, mode, others))]
     said = _all(folder, work, _root(request.against))
     (folder / "ranks").mkdir()
     text = header("ranks", request.mesh)
     (folder / "ranks" / "mesh.sp").write_text(f"{text}\n", encoding="utf-8")
     size = request.mesh.size
-    for first in range(0, size, AT_ONCE):
-        progress(f"trace ranks, {SAID[mode]}, {first} of {size} done")
-        batch = range(first, min(first + AT_ONCE, size))
-        work = [(f"rank-{r}", lambda r=r: _rank(request, folder, r, mode, others)) for r in batch]
-        said += _all(folder, work, _root(request.target))
+    progress(f"trace {size} ranks, {SAID[mode]}")
+    work = [
+        (f"rank-{r}", lambda slots, r=r: _rank(request, folder, r, mode, others, slots))
+        for r in range(size)
+    ]
+    said += _all(folder, work, _root(request.target))
     _messages(request.mesh, folder / "ranks")
     left = sorted(set(request.config).difference(*(used for used, _ in said)))
     if left:
@@ -129,27 +134,33 @@ def _root(target: str) -> str:
     return str(Path(target.rpartition(":")[0]).resolve().parent)
 
 
-def _all(
-    folder: Path, work: Sequence[tuple[str, Callable[[], Side]]], root: str
-) -> list[tuple[list[str], list[str]]]:
-    """Do each in a process of its own; what it gives is `NAME.json`, of which this returns `used`
-    and `alike`."""
-    children = [(name, _fork(folder / f"{name}.json", do, root)) for name, do in work]
-    ended = {name: os.waitpid(pid, 0)[1] for name, pid in children}
-    said: list[tuple[list[str], list[str]]] = []
-    for name, status in ended.items():
-        path = folder / f"{name}.json"
-        if not path.is_file():
+def _all(folder: Path, work: Work, root: str) -> list[tuple[list[str], list[str]]]:
+    """Do each in a process of its own, `AT_ONCE` side by side; what it gives is `NAME.json`, of
+    which this returns `used` and `alike`. After an error no other is begun."""
+    slots = multiprocessing.get_context("fork").Semaphore(AT_ONCE)
+    files = [folder / f"{name}.json" for name, _ in work]
+    running = {
+        _fork(file, do, root, slots): file for file, (_, do) in zip(files, work, strict=True)
+    }
+    problem: CaptureError | None = None
+    while running:
+        pid, status = os.waitpid(-1, 0)
+        file = running.pop(pid, None)
+        if file is not None and status:
+            slots.release()
             code = os.waitstatus_to_exitcode(status)
-            raise CaptureError(f"the process of {name} ended with code {code} before it was done")
-        found = json.loads(path.read_text())
-        if "error" in found:
-            raise CaptureError(**found["error"])
-        said.append((found["used"], found["alike"]))
-    return said
+            said = f"the process of {file.stem} ended with code {code} before it was done"
+            problem = problem or CaptureError(said)
+    found = [json.loads(file.read_text()) for file in files if file.is_file()]
+    errors = [CaptureError(**f["error"]) for f in found if "error" in f]
+    for error in sorted(errors, key=lambda e: e.message.startswith(MISSED)):
+        raise error
+    if problem is not None:
+        raise problem
+    return [(f["used"], f["alike"]) for f in found]
 
 
-def _fork(path: Path, do: Callable[[], Side], root: str) -> int:
+def _fork(path: Path, do: Callable[[Any], Side], root: str, slots: Any) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch has threads, none of which the child needs
         pid = os.fork()
@@ -157,15 +168,22 @@ def _fork(path: Path, do: Callable[[], Side], root: str) -> int:
         return pid
     from synthesis.frontends.torch.worker import explain
 
+    slots.acquire()
+    failed = path.parent / "failed"
+    if failed.exists():
+        slots.release()
+        os._exit(0)
     try:
         _own_numbers()
-        side = do()
+        side = do(slots)
         found = dump(type(side), side)
     except BaseException as problem:  # noqa: BLE001  (the user's code)
         found = json.dumps({"error": explain(problem, root)})
+        failed.touch()
     draft = path.with_suffix(".draft")
     draft.write_text(found)
     draft.replace(path)
+    slots.release()
     os._exit(0)
 
 
@@ -195,9 +213,21 @@ def _one(request: RanksRequest, mode: str, others: Sequence[str]) -> Side:
     names = argument_names(type(model).forward)
     side = _Module(request, built, specs, 0, NO_MESH, places, {n: n for n in names})
     twice, buffers = _followed(side, mode, others)
-    canonical = {n: g[0] for g in tied_groups(model) for n in g}
+    canonical = _ties(model)
     draws = twice.order.watch.draws.made
     return _lowered(side, twice, buffers, canonical, draws)
+
+
+def _ties(model: Any) -> dict[str, str]:
+    """Names of parameters that have several, each with the first."""
+    return {n: g[0] for g in tied_groups(model) for n in g}
+
+
+def _wrapped(model: Any) -> list[str]:
+    """What stands before the names of modules in those that wrap them."""
+    if isinstance(model, DistributedDataParallel):
+        return ["module."]
+    return [f"{n}." for n, _ in model.named_children()] if isinstance(model, Pipeline) else []
 
 
 def _with_examples(request: RanksRequest, target: Any) -> Any:
@@ -211,7 +241,26 @@ def _with_examples(request: RanksRequest, target: Any) -> Any:
     )
 
 
-def _rank(request: RanksRequest, folder: Path, rank: int, mode: str, others: Sequence[str]) -> Rank:
+def _joins(
+    pipeline: Pipeline, request: RanksRequest, file: Path, built: building.Built, places: Places
+) -> None:
+    """A pipeline is told what the model returns; without gradients, a scalar is its loss.
+
+    Raises:
+        CaptureError: only one of them has a loss.
+    """
+    pipeline.mode, places.home = built.mode, pipeline.frame
+    program = load(Side, file.read_text()).program
+    found = [o for o in program.outputs if o.role != "grad"]
+    scalars = [o for o in found if program.types[o.value].shape == ()]
+    loss = next((o for o in found if o.role == "loss"), scalars[0] if scalars else None)
+    pipeline.results = tuple((o.path, o is loss) for o in found)
+    pipeline.refuse_unlike(request.gradients)
+
+
+def _rank(
+    request: RanksRequest, folder: Path, rank: int, mode: str, others: Sequence[str], slots: Any
+) -> Rank:
     """The parallel module on one rank."""
     one = load(Told, (folder / f"{ONE}.json").read_text())
     mesh = request.mesh
@@ -219,6 +268,10 @@ def _rank(request: RanksRequest, folder: Path, rank: int, mode: str, others: Seq
     offered = building.join_world(mesh, rank)
     built = building.build(request.target, request.config, offered, places, request.tp_plan)
     model = built.model
+    pipeline = model if isinstance(model, Pipeline) else None
+    if pipeline is not None:
+        pipeline.mail = Mail(folder, rank, slots)
+        _joins(pipeline, request, folder / f"{ONE}.json", built, places)
     specs: list[InputSpec] = []
     for item in one.inputs:
         layout = layout_for(request.input_layouts, item.name, item.shape, mesh)
@@ -238,15 +291,17 @@ def _rank(request: RanksRequest, folder: Path, rank: int, mode: str, others: Seq
     side = _Module(request, built, tuple(specs), rank, mesh, places, arguments, after)
     twice, buffers = _followed(side, mode, others)
     followed = twice.followed
-    ties = {n: g[0] for g in tied_groups(model) for n in g}
+    ties = _ties(model)
     own = [n for n, _ in model.named_parameters()]
-    inside = (("module.*", "*"),) if isinstance(model, DistributedDataParallel) else ()
-    renamed = pair_names(own, list(one.params), (*request.names, *inside))
-    canonical = renamed | {n: renamed[first] for n, first in ties.items()}
-    followed.traced.outputs = pair_outputs(
-        followed.traced.outputs, followed.outputs, list(one.outputs)
+    renamed = pair_names(
+        own, list(one.params), request.names, one.ties, _wrapped(model), pipeline is None
     )
-    followed.outputs = list(one.outputs)
+    canonical = renamed | {n: renamed[first] for n, first in ties.items()}
+    if pipeline is None or pipeline.ends:
+        followed.traced.outputs = pair_outputs(
+            followed.traced.outputs, followed.outputs, list(one.outputs)
+        )
+        followed.outputs = list(one.outputs)
     draws = pair_draws(twice.order.watch.draws.made, one.draws)
     found = _lowered(side, twice, buffers, canonical, draws, one.consts)
     below = {s.name: s.below for s in specs}
@@ -308,7 +363,7 @@ def _followed(
                 side.built.target.result_names,
                 Watch(side.rank, side.mesh, side.places, Seen(), Draws(taken)),
                 request.gradients and mode != INFERENCE,
-                request.no_grad,
+                tuple(inputs) if isinstance(model, Pipeline) else request.no_grad,
                 side.after,
                 mode != INFERENCE,
             )
@@ -351,6 +406,8 @@ def _lowered(
         notes.append(f"Dropout of the config is set to 0: {', '.join(side.built.target.dropout)}.")
     if isinstance(model, DistributedDataParallel):
         notes.append("DistributedDataParallel is taken to average the gradients over its group.")
+    if isinstance(model, Pipeline):
+        notes.append(model.told([s.name for s in side.specs]))
     notes += precisions(model)
     for name in watch.seen.opened:
         notes.append(f"The custom op {name} computes what its body in Python does.")
@@ -373,6 +430,7 @@ def _lowered(
         used=side.built.used,
         alike=tuple(twice.alike),
         tables=placed,
+        ties=canonical if whole is None else {},
     )
 
 

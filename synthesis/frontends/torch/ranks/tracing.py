@@ -28,6 +28,7 @@ from synthesis.frontends.torch.provenance import Provenance
 from synthesis.frontends.torch.ranks import dtensors
 from synthesis.frontends.torch.ranks.collectives import Watch, storage
 from synthesis.frontends.torch.ranks.pairing import GRAD_OF_INPUT
+from synthesis.frontends.torch.ranks.pipelines import Pipeline
 from synthesis.frontends.torch.ranks.recording import Recorder
 from synthesis.frontends.torch.ranks.sharded import over_inputs, reshard
 from synthesis.frontends.torch.ranks.writes import without_writes
@@ -138,10 +139,10 @@ def run(
                 passed[name] = value.clone()
         mine = {name: storage(t) for name, t in passed.items()}
         over_inputs(model)
-        with watch.within(model):
+        with watch.within(model), watch.within_backwards():
             result = order.call(passed)
         named, loss = named_outputs(result, order.result_names)
-        if not named:
+        if not named and not isinstance(model, Pipeline):
             raise CaptureError(f"{type(model).__name__}.forward returns no tensor")
         found.placed = [v for _, v in named]
         named = [(n, _plain(n, v)) for n, v in named]
