@@ -31,7 +31,7 @@ def _next(session: Session, outcome: Outcome) -> Outcome:
     """Say what a verdict leads to."""
     model = session.state.subject == "model"
     steps = {
-        "proved": "the plan is proved, not yet its patch: /diff shows it, /apply proves and writes it",
+        "proved": "the plan is proved, its patch not yet: /diff shows it, /apply proves and writes",
         "refuted": "/cex steps through it, /repair looks for the fewest edits",
         "unknown": "/explain says what is missing, /repair looks for edits that are proved",
     }
