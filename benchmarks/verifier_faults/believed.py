@@ -1105,7 +1105,7 @@ WALK = "provers.relate."
 fault(
     "any output is equal to the one asked for",
     WALK + "goal:equal_otherwise",
-    "keys.same(fact.ref, wanted[key])",
+    "keys.same(ref, want)",
     "True",
     pair(lambda op, a: op("exp", a), copy, V),
 )
