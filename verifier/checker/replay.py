@@ -304,7 +304,7 @@ def _outputs(
             raise at[key].fail("no such claim")
         claim = claims[chosen]
         if not same(one.terms, claim.ref, ref):
-            if not one.keys.same(claim.ref, ref) and not one.alike(claim.ref, ref):
+            if not one.keys.same(claim.ref, ref) and not one.equal_over_known(claim.ref, ref):
                 raise BrokenError(f"%{values[key]} is another value than %{out.value}", where)
             one.terms.same(ref, claim.ref)
         zero = claim.is_zero and claim.layout.local_shape == layout.local_shape
@@ -519,7 +519,7 @@ class _Walk:
         named = meant(row, one.values, one.terms)
         if named is None or same(one.terms, named, ref):
             return ref
-        equal = one.keys.same(named, ref) or one.alike(named, ref)
+        equal = one.keys.same(named, ref) or one.equal_over_known(named, ref)
         need(equal, f"the value is not {row.factor} * %{row.of}")
         one.terms.same(named, ref)
         return named

@@ -56,12 +56,12 @@ class Sequential:
 
         return Keys(self.terms)
 
-    def alike(self, a: Ref, b: Ref) -> bool:
+    def equal_over_known(self, a: Ref, b: Ref) -> bool:
         """Whether two terms are seen to be equal, in index notation, by the few ops between them
         and values of the program."""
-        from verifier.provers.canonical.relative import alike
+        from verifier.provers.canonical.relative import equal_over_known
 
-        return alike(self.keys.terms, self.known, a, b)
+        return equal_over_known(self.keys.terms, self.known, a, b)
 
 
 def as_terms(

@@ -22,7 +22,7 @@ MORE = tuple(map(frozenset[str], ((), ("prod",), ("lin",), ("lin", "prod", "sum"
 """Likewise, each opened only where terms are not seen to be equal without."""
 
 
-def alike(terms: Terms, known: Container[int], a: Ref, b: Ref) -> bool:
+def equal_over_known(terms: Terms, known: Container[int], a: Ref, b: Ref) -> bool:
     """Whether two terms are one function of the known values that they are made of, and have a
     value alike. False where that is not seen."""
     if terms.shape(a) != terms.shape(b) or terms.loose(a.id) or terms.loose(b.id):

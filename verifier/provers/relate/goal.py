@@ -69,7 +69,7 @@ def equal_otherwise(
             if not fits:
                 continue
             ref, want = fact.ref, wanted[key]
-            if keys.same(ref, want) or sequential.alike(ref, want):
+            if keys.same(ref, want) or sequential.equal_over_known(ref, want):
                 chosen[key] = index
                 break
         if key not in chosen:
