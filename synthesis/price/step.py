@@ -62,9 +62,12 @@ class Terms:
         return spent + self.bubble + self.update + self.other
 
 
-def passes(machine: Machine, model: Model, plan: Plan) -> Passes:
-    """Seconds of each kind of layer, and of the head, for one micro-batch."""
+def passes(machine: Machine, model: Model, plan: Plan, near: Passes | None = None) -> Passes:
+    """Seconds of each kind of layer, and of the head, for one micro-batch; `near` are those of a
+    plan that differs in ep alone."""
     moe = layer(machine, model, plan, moe=True) if model.moe_layers else None
+    if near is not None:
+        return Passes(near.dense, moe, near.head)
     return Passes(layer(machine, model, plan, moe=False), moe, head(machine, model, plan))
 
 

@@ -64,11 +64,12 @@ class Search:
             heapq.heappush(heap, (found.step_s, 2, region))
 
     def terms(self, plan: Plan) -> Terms:
-        key = plan.tp, plan.cp, plan.ep, plan.micro_batch, plan.recompute, plan.pp > 1
+        key = plan.tp, plan.cp, plan.micro_batch, plan.recompute, plan.pp > 1
         model = self.space.fitted(plan.tp)
-        made = self._passes.get(key)
+        made = self._passes.get((*key, plan.ep))
         if made is None:
-            made = self._passes[key] = passes(self.space.machine, model, plan)
+            made = passes(self.space.machine, model, plan, self._passes.get(key))
+            self._passes[key] = self._passes[*key, plan.ep] = made
         return terms(self.space.machine, model, plan, made)
 
     def memory(self, plan: Plan) -> Memory:
