@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from synthesis.frontends.rank_programs.groups import Regions
+from synthesis.frontends.rank_programs.groups import Regions, union
 from synthesis.frontends.rank_programs.repeated import in_order
-from synthesis.frontends.rank_programs.whole import Piece, United, Whole
+from synthesis.frontends.rank_programs.whole import Piece, United, Whole, by_value
 from verifier.kernel.program.program import Input, Node, Output, Program, unused
 from verifier.kernel.program.types import TensorType
 from verifier.kernel.program.where import EVERYWHERE, Where, joined, moved
@@ -86,10 +86,7 @@ class _Writer:
 
     def gathered(self, pieces: Sequence[Piece], where: Where, hint: str = "") -> str:
         """One name on all ranks of a product, from pieces that make it up."""
-        parts: dict[int, int] = {}
-        for value, mask in pieces:
-            parts[value] = parts.get(value, 0) | mask
-        key = (tuple(parts.items()), where)
+        key = (tuple(by_value(pieces).items()), where)
         if key not in self.made:
             self.made[key] = self._gather(key[0], where, hint)
         return self.made[key]
@@ -198,12 +195,8 @@ class _Writer:
         need = self.members(box) & region
         if need == self.members(box):
             return self.operand(value, box)
-        found = self.boxes(need)
-        if len(found) != 1:
-            raise UnwrittenError(
-                f"the ranks that give a value to the {item.node.op} are no product"
-            )
-        return self.operand(value, found[0])
+        what = f"the ranks that give a value to the {item.node.op} are no product"
+        return self.operand(value, self._box(need, what))
 
     def _result(self, item: United, box: Where) -> Where:
         """Where the result of a node lives."""
@@ -214,9 +207,14 @@ class _Writer:
             assert isinstance(target, int)
             return moved(box, self.mesh, name, target)
         region = self.whole.values[item.outputs[0]].region & self.members(box)
-        found = self.boxes(region)
+        what = f"the ranks that hold the result of the {node.op} are no product"
+        return self._box(region, what)
+
+    def _box(self, bits: int, otherwise: str) -> Where:
+        """The one product that a set of ranks is. Raises UnwrittenError."""
+        found = self.boxes(bits)
         if len(found) != 1:
-            raise UnwrittenError(f"the ranks that hold the result of the {node.op} are no product")
+            raise UnwrittenError(otherwise)
         return found[0]
 
     def input(self, item: Input, value: int, mask: int) -> Input:
@@ -227,13 +225,8 @@ class _Writer:
         return replace(item, where=where)
 
     def output(self, role: str, path: str, pieces: Sequence[Piece]) -> Output:
-        asked = 0
-        for _, mask in pieces:
-            asked |= mask & self.limit
-        boxes = self.boxes(asked)
-        if len(boxes) != 1:
-            raise UnwrittenError(f"{role}:{path} is returned on ranks that are no product")
-        (where,) = boxes
+        asked = union(mask for _, mask in pieces) & self.limit
+        where = self._box(asked, f"{role}:{path} is returned on ranks that are no product")
         name = self.gathered(pieces, where)
         if self.held[name] != where:
             name = self.local("only", [name], f"{name}.out", where)

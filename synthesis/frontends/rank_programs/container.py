@@ -4,13 +4,11 @@ import gzip
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
-from synthesis.frontends.rank_programs.findings import Finding, InputError
+from synthesis.frontends.rank_programs.findings import InputError, malformed
 
 HEADER = "mesh.sp"
 """The file of a folder or a zip that holds the header."""
@@ -29,6 +27,13 @@ class Section:
     """The line of the file on which it starts."""
 
 
+Member = tuple[str, Callable[[], bytes]]
+"""A file that is kept: its name, and what reads it."""
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile,
+)  # fmt: skip
+
+
 def open_ranks(path: Path) -> tuple[Section, Iterator[Section]]:
     """The header and the sections of all ranks, in the order in which they stand.
 
@@ -37,80 +42,70 @@ def open_ranks(path: Path) -> tuple[Section, Iterator[Section]]:
     """
     try:
         if path.is_dir():
-            return _folder(path)
+            return _kept(path, _files)
         with path.open("rb") as start:
             magic = start.read(4)
     except OSError as error:
         raise _unreadable(str(path), error) from None
     if magic == b"PK\x03\x04":
-        return _zip(path)
+        return _kept(path, _zipped)
     if _is_tar(path):
-        return _tar(path)
+        return _kept(path, _tarred)
     stream = _stream(path, magic[:2] == b"\x1f\x8b")
     first = next(stream, None)
     if first is None:
-        raise InputError(Finding("malformed", "the file is empty", f"{path}:1"))
+        raise malformed("the file is empty", f"{path}:1")
     return first, stream
 
 
 def _unreadable(name: str, error: Exception) -> InputError:
     why = getattr(error, "strerror", None) or str(error)
-    return InputError(Finding("malformed", f"cannot be read: {why}", f"{name}:1"))
+    return malformed(f"cannot be read: {why}", f"{name}:1")
 
 
-def _no_header(path: Path) -> InputError:
-    what = f"{HEADER} is missing"
-    return InputError(Finding("malformed", what, f"{path}:1", expected="a line `ranks ...` in it"))
+def _kept(
+    path: Path, files: Callable[[Path], Iterator[Member]]
+) -> tuple[Section, Iterator[Section]]:
+    """The header and the sections of what keeps a file a rank."""
+    head = next(_read(path, files, lambda name: name == HEADER), None)
+    if head is None:
+        expected = "a line `ranks ...` in it"
+        raise malformed(f"{HEADER} is missing", f"{path}:1", expected=expected)
+    ranks = _read(path, files, lambda name: name.startswith("rank-"))
+    return Section(head[1], head[0], 1), (whole(data, name) for name, data in ranks)
 
 
-def _folder(path: Path) -> tuple[Section, Iterator[Section]]:
-    head = path / HEADER
-    if not head.is_file():
-        raise _no_header(path)
-    names = sorted(p for p in path.iterdir() if p.name.startswith("rank-"))
-
-    def sections() -> Iterator[Section]:
-        for name in names:
-            try:
-                data = name.read_bytes()
-                if data[:2] == b"\x1f\x8b":
-                    data = gzip.decompress(data)
-            except (OSError, EOFError, zlib.error) as error:
-                raise _unreadable(name.name, error) from None
-            yield whole(data, name.name)
-
-    return Section(head.read_bytes(), HEADER, 1), sections()
-
-
-@contextmanager
-def _member(archive: zipfile.ZipFile, name: str) -> Generator[BinaryIO]:
-    with archive.open(name) as file:
-        yield cast(BinaryIO, file)
-
-
-def _zip(path: Path) -> tuple[Section, Iterator[Section]]:
+def _read(
+    path: Path, files: Callable[[Path], Iterator[Member]], wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files whose own name is wanted."""
+    name = str(path)
     try:
-        archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise _unreadable(str(path), error) from None
-    names = sorted(n for n in archive.namelist() if Path(n).name.startswith("rank-"))
-    heads = [n for n in archive.namelist() if Path(n).name == HEADER]
-    if not heads:
-        raise _no_header(path)
+        for name, content in files(path):
+            if wanted(Path(name).name):
+                data = content()
+                yield name, gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except UNREADABLE as error:
+        raise _unreadable(name, error) from None
 
-    def read(name: str) -> bytes:
-        try:
-            with _member(archive, name) as file:
-                return file.read(MAX_SECTION + 1)
-        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
-            raise _unreadable(name, error) from None
 
-    def sections() -> Iterator[Section]:
-        with archive:
-            for name in names:
-                yield whole(read(name), name)
+def _files(path: Path) -> Iterator[Member]:
+    for file in sorted(path.iterdir()):
+        yield file.name, file.read_bytes
 
-    return Section(read(heads[0]), heads[0], 1), sections()
+
+def _zipped(path: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(path) as archive:
+        for name in sorted(archive.namelist()):
+            yield name, lambda name=name: archive.open(name).read(MAX_SECTION + 1)
+
+
+def _tarred(path: Path) -> Iterator[Member]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None:
+                yield member.name, lambda file=file: file.read(MAX_SECTION + 1)
 
 
 def _is_tar(path: Path) -> bool:
@@ -118,30 +113,6 @@ def _is_tar(path: Path) -> bool:
         return tarfile.is_tarfile(path)
     except (OSError, EOFError, zlib.error):
         return False  # one packed stream, cut short: read as what it is
-
-
-def _tar(path: Path) -> tuple[Section, Iterator[Section]]:
-    def members() -> Iterator[tuple[str, bytes]]:
-        try:
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    name = Path(member.name).name
-                    file = archive.extractfile(member) if member.isfile() else None
-                    if file is not None and (name == HEADER or name.startswith("rank-")):
-                        yield member.name, file.read(MAX_SECTION + 1)
-        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-            raise _unreadable(str(path), error) from None
-
-    head = next((found for found in members() if Path(found[0]).name == HEADER), None)
-    if head is None:
-        raise _no_header(path)
-
-    def sections() -> Iterator[Section]:
-        for name, data in members():
-            if Path(name).name != HEADER:
-                yield whole(data, name)
-
-    return Section(head[1], head[0], 1), sections()
 
 
 def whole(data: bytes, name: str) -> Section:
@@ -157,8 +128,7 @@ def whole(data: bytes, name: str) -> Section:
 def _cut(data: bytes, name: str, line: int) -> InputError:
     at = line + data.rstrip().count(b"\n")
     last = data.rstrip().rpartition(b"\n")[2].decode("utf-8", "replace")[:60]
-    what = "the program is cut short"
-    return InputError(Finding("malformed", what, f"{name}:{at}", expected="a line `end`", got=last))
+    return malformed("the program is cut short", f"{name}:{at}", expected="a line `end`", got=last)
 
 
 def _stream(path: Path, packed: bool) -> Iterator[Section]:

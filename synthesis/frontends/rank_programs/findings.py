@@ -32,16 +32,10 @@ class Finding:
         at = "" if self.rank is None else f"rank {self.rank}"
         if self.coords:
             at += f" ({', '.join(f'{k}={v}' for k, v in self.coords.items())})"
-        detail = ", ".join(
-            part
-            for part in (
-                f"expected {self.expected}" if self.expected else "",
-                f"got {self.got}" if self.got else "",
-            )
-            if part
-        )
-        what = "; ".join(part for part in (self.message, detail) if part)
-        return ": ".join(part for part in (self.where, at, what) if part)
+        expected = f"expected {self.expected}" if self.expected else ""
+        detail = ", ".join(filter(None, (expected, f"got {self.got}" if self.got else "")))
+        what = "; ".join(filter(None, (self.message, detail)))
+        return ": ".join(filter(None, (self.where, at, what)))
 
 
 class InputError(Exception):
@@ -50,6 +44,20 @@ class InputError(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
         self.finding = finding
+
+
+def malformed(
+    what: str,
+    where: str,
+    rank: int | None = None,
+    mesh: Mesh | None = None,
+    *,
+    expected: str = "",
+    got: str = "",
+) -> InputError:
+    """The error of input that is no set of rank programs."""
+    at = coordinates(mesh, rank) if mesh is not None and rank is not None else {}
+    return InputError(Finding("malformed", what, where, rank, at, expected, got))
 
 
 def coordinates(mesh: Mesh, rank: int) -> dict[str, int]:
@@ -70,10 +78,6 @@ class RankClass:
     """The file and first line of its first rank."""
 
 
-def _nothing() -> Program | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Ingested:
     """The programs of all ranks as one."""
@@ -84,7 +88,7 @@ class Ingested:
     findings: tuple[Finding, ...]
     stats: dict[str, float]
     mesh: str = ""
-    unite_others: Callable[[], Program | None] = _nothing
+    unite_others: Callable[[], Program | None] = lambda: None
     """Makes `majority`."""
 
     @cached_property

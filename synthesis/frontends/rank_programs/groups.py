@@ -148,6 +148,14 @@ def _commonest(values: Ints) -> int:
     return int(found[counts.argmax()])
 
 
+def union(sets: Iterable[int]) -> int:
+    """The ranks that are in some of these sets."""
+    out = 0
+    for bits in sets:
+        out |= bits
+    return out
+
+
 @dataclass(frozen=True)
 class Regions:
     """Sets of ranks, as integers with one bit for each, and as products over mesh dims."""

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from synthesis.frontends.rank_programs.groups import Regions
+from synthesis.frontends.rank_programs.groups import Regions, union
 from synthesis.frontends.rank_programs.repeated import bodies
 from synthesis.frontends.rank_programs.symbolic import ClassProgram, LineError, Step
 from synthesis.frontends.rank_programs.whole import (
@@ -20,6 +20,7 @@ from synthesis.frontends.rank_programs.whole import (
     Value,
     Whole,
     alike,
+    by_value,
     joins,
 )
 from verifier.kernel.ops import lookup
@@ -106,8 +107,7 @@ class Uniting:
                 for out in step.outputs:
                     key = (out.role, out.path)
                     if key in self.returned[i]:
-                        error = MalformedError(f"{out.role}:{out.path} is returned twice")
-                        raise ClassError(i, LineError(step.line, error))
+                        raise _wrong(i, step.line, f"{out.role}:{out.path} is returned twice")
                     self.returned[i].add(key)
                     value = self._read(i, step, out.value)
                     self.whole.outputs.setdefault(key, []).append((value, self.masks[i]))
@@ -118,13 +118,13 @@ class Uniting:
     def _read(self, i: int, step: Step, name: str) -> int:
         value = self.env[i].get(name)
         if value is None:
-            error = MalformedError(f"%{name} is not defined here", expected="a value defined above")
-            raise ClassError(i, LineError(step.line, error))
+            what, expected = f"%{name} is not defined here", "a value defined above"
+            raise _wrong(i, step.line, what, expected=expected)
         missing = self.masks[i] & ~self.whole.values[value].region
         if missing:
             rank = int(self.regions.ranks(missing)[0])
-            error = MalformedError(f"%{name} is read on rank {rank}, which does not hold it")
-            raise ClassError(i, LineError(step.line, error, "mismatch"))
+            what = f"%{name} is read on rank {rank}, which does not hold it"
+            raise _wrong(i, step.line, what, "mismatch")
         return value
 
     def _value(self, name: str, type: TensorType, region: int) -> int:
@@ -141,12 +141,9 @@ class Uniting:
         else:
             first, value, mask = found
             if first != item:
-                error = MalformedError(
-                    f"%{item.name} is another input on other ranks",
-                    expected=f"{first.role} {first.type} {first.path!r}",
-                    got=f"{item.role} {item.type} {item.path!r}",
-                )
-                raise ClassError(i, LineError(step.line, error, "unsupported"))
+                what = f"%{item.name} is another input on other ranks"
+                expected, got = (f"{x.role} {x.type} {x.path!r}" for x in (first, item))
+                raise _wrong(i, step.line, what, "unsupported", expected=expected, got=got)
             self.whole.inputs[item.name] = (item, value, mask | self.masks[i])
             self.whole.values[value].region |= self.masks[i]
         self.env[i][item.name] = value
@@ -248,10 +245,8 @@ class Uniting:
         for value in pieces:
             kind = self.whole.values[value].type
             if kind != step.input.type:
-                error = MalformedError(
-                    "the message has another type", expected=str(step.input.type), got=str(kind)
-                )
-                raise ClassError(i, LineError(step.line, error, "mismatch"))
+                what, expected = "the message has another type", str(step.input.type)
+                raise _wrong(i, step.line, what, "mismatch", expected=expected, got=str(kind))
         for key in taken:
             self.received[key] = self.received.get(key, 0) + 1
         attrs: dict[str, Attr] = {"mesh_dim": name, "src": theirs, "dst": mine}
@@ -273,27 +268,20 @@ class Uniting:
                 count = self.received.get((k, i, channel), 0)
                 if mask & targets and count < len(queue):
                     rank = int(self.regions.ranks(mask & targets)[0])
-                    error = MalformedError(f"sends a message that rank {rank} never receives")
-                    raise ClassError(k, LineError(queue[count][1], error, "mismatch"))
+                    what = f"sends a message that rank {rank} never receives"
+                    raise _wrong(k, queue[count][1], what, "mismatch")
 
     def _join(self, pieces: Sequence[Piece], hint: str) -> int:
         """One value from pieces on different ranks."""
-        parts: dict[int, int] = {}
-        for value, mask in pieces:
-            parts[value] = parts.get(value, 0) | mask
-        if len(parts) == 1:
-            return next(iter(parts))
-        key = tuple(sorted(parts.items()))
+        key = tuple(sorted(by_value(pieces).items()))
+        if len(key) == 1:
+            return key[0][0]
         found = self.merged.get(key)
-        if found is not None:
-            return found
-        return self._merge(key, f"{hint}.merged", set())
+        return self._merge(key, f"{hint}.merged", set()) if found is None else found
 
     def _merge(self, key: tuple[Piece, ...], name: str, classes: set[int]) -> int:
         kind = self.whole.values[key[0][0]].type
-        region = 0
-        for _, mask in key:
-            region |= mask
+        region = union(mask for _, mask in key)
         out = self._value(name, kind, region)
         node = Node("merge", (), (name,))
         operands = tuple(v for v, _ in key)
@@ -351,32 +339,25 @@ class Uniting:
                 owner[p.owner.ranks] = i
             pairs = np.stack([owner[base], owner], axis=1)
             pairs = pairs[(pairs >= 0).all(axis=1)]
-            parent = list(range(len(self.programs)))
-
-            def root(k: int) -> int:
-                while parent[k] != k:
-                    k = parent[k]
-                return k
-
-            for a, b in np.unique(pairs, axis=0):
-                parent[root(int(a))] = root(int(b))
-            groups: dict[int, set[int]] = {}
-            for k in range(len(parent)):
-                groups.setdefault(root(k), set()).add(k)
-            self.together[key] = [frozenset(groups[root(k)]) for k in range(len(parent))]
+            tied = [frozenset({k}) for k in range(len(self.programs))]
+            met: list[list[int]] = np.unique(pairs, axis=0).tolist()
+            for a, b in met:
+                both = tied[a] | tied[b]
+                for k in both:
+                    tied[k] = both
+            self.together[key] = tied
         return self.together[key]
 
     def _collective(self, members: list[int], waiting: dict[int, Step]) -> None:
-        runs = 0
+        runs = union(self.masks[i] for i in members)
         pieces: list[list[Piece]] = []
         for i in members:
             step, mask = waiting[i], self.masks[i]
             assert step.node is not None
-            runs |= mask
             given = [(self._read(i, step, v), mask) for v in step.node.inputs]
             if given and pieces and len(given) != len(pieces):
-                error = MalformedError("a repeated block with other operands than on other ranks")
-                raise ClassError(i, LineError(step.line, error, "unsupported"))
+                what = "a repeated block with other operands than on other ranks"
+                raise _wrong(i, step.line, what, "unsupported")
             if given:
                 pieces = pieces or [[] for _ in given]
                 for part, piece in zip(pieces, given, strict=True):
@@ -385,8 +366,8 @@ class Uniting:
         node = waiting[leader].node
         assert node is not None
         if not pieces:
-            error = MalformedError(f"no rank brings a value to the {node.op}")
-            raise ClassError(leader, LineError(waiting[leader].line, error, "mismatch"))
+            what = f"no rank brings a value to the {node.op}"
+            raise _wrong(leader, waiting[leader].line, what, "mismatch")
         operands = tuple(self._join(p, node.outputs[0]) for p in pieces)
         region = runs
         if node.op in ("reduce_to", "gather"):
@@ -409,12 +390,9 @@ class Uniting:
             assert mine is not None
             theirs = tuple(self.programs[i].program.types[v] for v in mine.outputs)
             if theirs != types:
-                error = MalformedError(
-                    f"the {node.op} has another type than on other ranks",
-                    expected=", ".join(map(str, types)),
-                    got=", ".join(map(str, theirs)),
-                )
-                raise ClassError(i, LineError(waiting[i].line, error, "mismatch"))
+                what = f"the {node.op} has another type than on other ranks"
+                expected, got = (", ".join(map(str, kinds)) for kinds in (types, theirs))
+                raise _wrong(i, waiting[i].line, what, "mismatch", expected=expected, got=got)
             self.env[i] |= zip(mine.outputs, outputs, strict=True)
             self.at[i] += 1
 
@@ -426,9 +404,7 @@ class Uniting:
         try:
             inner = Uniting(bodies([self.programs[i] for i in members], steps), self.regions)
             leader = inner.programs[0].program
-            everyone = 0
-            for mask in inner.masks:
-                everyone |= mask
+            everyone = union(inner.masks)
             for k, item in enumerate(leader.inputs):
                 value = inner._value(item.name, item.type, everyone)
                 inner.whole.inputs[item.name] = (item, value, everyone)
@@ -443,18 +419,15 @@ class Uniting:
 
     def _rejoin(self, members: list[int], waiting: dict[int, Step]) -> None:
         """A merge whose pieces are on different classes."""
-        parts: dict[int, int] = {}
-        name = ""
-        for i in members:
-            node = waiting[i].node
-            assert node is not None
-            name = node.outputs[0]
-            value = self._read(i, waiting[i], node.inputs[0])
-            parts[value] = parts.get(value, 0) | self.masks[i]
+        nodes = {i: node for i in members if (node := waiting[i].node) is not None}
+        name = nodes[members[0]].outputs[0]
+        parts = by_value(
+            (self._read(i, waiting[i], node.inputs[0]), self.masks[i]) for i, node in nodes.items()
+        )
         kinds = {self.whole.values[v].type for v in parts}
         if len(kinds) > 1:
-            error = MalformedError("pieces of different types are merged")
-            raise ClassError(members[0], LineError(waiting[members[0]].line, error, "unsupported"))
+            line, what = waiting[members[0]].line, "pieces of different types are merged"
+            raise _wrong(members[0], line, what, "unsupported")
         out = self._merge(tuple(sorted(parts.items())), name, set(members))
         for i in members:
             self.env[i][name] = out
@@ -470,3 +443,10 @@ class Uniting:
                 self.at[i] += 1
                 return True
         return False
+
+
+def _wrong(
+    index: int, line: int, what: str, kind: str = "malformed", *, expected: str = "", got: str = ""
+) -> ClassError:
+    error = MalformedError(what, expected=expected, got=got)
+    return ClassError(index, LineError(line, error, kind))

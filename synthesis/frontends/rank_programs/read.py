@@ -19,6 +19,7 @@ from synthesis.frontends.rank_programs.findings import (
     InputError,
     RankClass,
     coordinates,
+    malformed,
 )
 from synthesis.frontends.rank_programs.form import BLANK, Lines, read_header
 from synthesis.frontends.rank_programs.groups import Grid, Regions
@@ -117,13 +118,9 @@ def _read(path: Path, tell: Progress) -> _Read:
         name, mesh = read_header(head.text.decode("utf-8"), head.file)
     except MalformedError as error:
         where = error.where.rpartition(":")[0] or f"{head.file}:1"
-        raise InputError(
-            Finding("malformed", error.what, where, expected=error.expected, got=error.got)
-        ) from None
+        raise malformed(error.what, where, expected=error.expected, got=error.got) from None
     except UnicodeDecodeError:
-        raise InputError(
-            Finding("malformed", "the header is not UTF-8", f"{head.file}:1")
-        ) from None
+        raise malformed("the header is not UTF-8", f"{head.file}:1") from None
     grid, table = Grid(mesh), Lines()
     out = _Read(name, grid, table, [], {}, 0)
     groups: dict[bytes, list[tuple[int, NDArray[np.int32], NDArray[np.int32]]]] = {}
@@ -139,18 +136,8 @@ def _read(path: Path, tell: Progress) -> _Read:
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         what = f"the program of rank {missing[0]} is missing{more}"
-        at = coordinates(mesh, missing[0])
-        raise InputError(
-            Finding(
-                "malformed",
-                what,
-                str(path),
-                missing[0],
-                at,
-                f"{grid.size} ranks",
-                got=str(len(out.files)),
-            )
-        )
+        expected, got = f"{grid.size} ranks", str(len(out.files))
+        raise malformed(what, str(path), missing[0], mesh, expected=expected, got=got)
     for members in groups.values():
         members.sort(key=lambda m: m[0])
         ranks = np.array([r for r, _, _ in members], np.int64)
@@ -170,34 +157,23 @@ def _section(
     words = lines[start].split(b"#")[0].split()
     if len(words) != 2 or words[0] != b"rank" or not words[1].isdigit() or len(words[1]) > 9:
         shown = lines[start][:60].decode("utf-8", "replace")
-        raise InputError(
-            Finding(
-                "malformed",
-                "a rank's program starts with its number",
-                where,
-                expected="`rank N`",
-                got=f"`{shown}`",
-            )
-        )
+        what = "a rank's program starts with its number"
+        raise malformed(what, where, expected="`rank N`", got=f"`{shown}`")
     rank = int(words[1])
     if rank >= grid.size:
         expected = f"0 to {grid.size - 1}"
-        raise InputError(
-            Finding("malformed", "no such rank", where, expected=expected, got=str(rank))
-        )
+        raise malformed("no such rank", where, expected=expected, got=str(rank))
     if rank in files:
         file, line = files[rank]
         what = f"rank {rank} is here twice; first at {file}:{line}"
-        raise InputError(Finding("malformed", what, where, rank, coordinates(grid.mesh, rank)))
+        raise malformed(what, where, rank, grid.mesh)
     files[rank] = (section.file, section.line)
     ids = np.fromiter(
         map(table.__getitem__, lines[start + 1 : -1]), np.int32, len(lines) - start - 2
     )
     kept = np.flatnonzero(table.skeleton(ids) != BLANK).astype(np.int32)
     if not len(kept):
-        raise InputError(
-            Finding("malformed", "the program is empty", where, rank, coordinates(grid.mesh, rank))
-        )
+        raise malformed("the program is empty", where, rank, grid.mesh)
     return rank, ids[kept], kept + np.int32(start + 1)
 
 

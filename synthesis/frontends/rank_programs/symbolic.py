@@ -8,6 +8,7 @@ from synthesis.frontends.rank_programs.classes import Line, TextClass, chunks
 from synthesis.frontends.rank_programs.form import HOLE, keys
 from synthesis.frontends.rank_programs.groups import Grid
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.attrs import named_mesh_dims
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.program import (
     IN_ORDER,
@@ -18,7 +19,7 @@ from verifier.kernel.program.program import (
     Program,
     Timing,
 )
-from verifier.kernel.program.types import NOWHERE, Affine, Attr, Source, mesh_dims
+from verifier.kernel.program.types import NOWHERE, Affine, Attr, Source
 from verifier.text.parser import parse_text
 
 ROOTED = ("broadcast", "scatter")
@@ -133,20 +134,14 @@ def _words(line: Line, op: str, grid: Grid, depth: int) -> tuple[list[str], str]
     """The line in the words of the IR, and what kind of step it is."""
     tokens, names = line.tokens, keys(line.tokens)
     words = [str(n) for n in line.numbers]
-    if op == "send":
-        _outermost(depth, "send")
-        wording.sent(tokens)
+    if op in ("send", "recv"):
+        _outermost(depth, op)
+        (wording.sent if op == "send" else wording.received)(tokens)
         if line.peer is None:
-            raise _other("the peer of a send differs in several mesh dims, or in none", line)
+            raise _other(f"the peer of a {op} differs in several mesh dims, or in none", line)
         _timing(tokens)
-        return ["#", tokens[1]], "send"
-    if op == "recv":
-        _outermost(depth, "recv")
-        wording.received(tokens)
-        if line.peer is None:
-            raise _other("the peer of a recv differs in several mesh dims, or in none", line)
-        _timing(tokens)
-        return ["const", tokens[0], ":", *_type(line)], "recv"
+        said = ["#", tokens[1]] if op == "send" else ["const", tokens[0], ":", *_type(line)]
+        return said, op
     if op in ROOTED and not tokens[tokens.index("=") + 2].startswith("%"):
         _outermost(depth, op)
         wording.rootless(tokens, op)
@@ -201,19 +196,19 @@ def _unsupported(error: MalformedError) -> MalformedError:
 
 
 def _other(what: str, line: Line) -> MalformedError:
-    numbers = [
-        n
-        for n, k in zip(line.numbers, keys(line.tokens), strict=True)
-        if k in ("ranks", "to", "from")
-    ]
+    pairs = zip(line.numbers, keys(line.tokens), strict=True)
+    numbers = [n for n, k in pairs if k in ("ranks", "to", "from")]
     return _unsupported(MalformedError(what, got=str(numbers[0] if len(numbers) == 1 else numbers)))
 
 
 def _type(line: Line) -> list[str]:
-    at = len(line.tokens) - 1 - line.tokens[::-1].index(":")
-    skipped = line.tokens[:at].count(HOLE)
-    rest = iter(line.numbers[skipped:])
-    return [str(next(rest)) if t == HOLE else t for t in line.tokens[at + 1 :]]
+    return _filled(line, len(line.tokens) - line.tokens[::-1].index(":"))
+
+
+def _filled(line: Line, start: int) -> list[str]:
+    """The tokens from a place on, with their numbers."""
+    rest = iter(line.numbers[line.tokens[:start].count(HOLE) :])
+    return [str(next(rest)) if t == HOLE else t for t in line.tokens[start:]]
 
 
 def _end(tokens: tuple[str, ...], start: int) -> int:
@@ -247,10 +242,7 @@ def _chunk(line: Line, names: tuple[str, ...], grid: Grid) -> list[str]:
     tokens = line.tokens
     at = tokens.index("=")
     tail = ["{", f"mesh_dim = [ {' , '.join(dims)} ]", ",", f"dim = {named['dim']}", "}"]
-    close = tokens.index("}")
-    skipped = tokens[:close].count(HOLE)
-    rest = iter(line.numbers[skipped:])
-    after = [str(next(rest)) if t == HOLE else t for t in tokens[close + 1 :]]
+    after = _filled(line, tokens.index("}") + 1)
     return [*tokens[: at + 1], "shard_slice", *_operands(tokens), *tail, *after]
 
 
@@ -259,8 +251,7 @@ def _steps(said: Sequence[_Said], owner: ClassProgram, grid: Grid) -> Iterator[S
     inputs, nodes = iter(program.inputs), iter(program.nodes)
     for item in said:
         if item.kind == "send":
-            operand = item.line.tokens[1]
-            yield _message(item, "send", operand=_bare(operand))
+            yield _message(item, "send", operand=_bare(item.line.tokens[1]))
             continue
         if item.kind == "return":
             yield Step("return", item.index, outputs=program.outputs)
@@ -342,15 +333,10 @@ def _whole_chunk(owner: TextClass, line: int, node: Node, scope: Program, grid: 
 def _talks(node: Node) -> tuple[str, ...]:
     """All mesh dims over which a node, or the body of a repeated block, talks."""
     if node.body is None:
-        return mesh_dims(_dims_of(node)) if "mesh_dim" in lookup(node.op).attrs else ()
+        communicates = "mesh_dim" in lookup(node.op).attrs
+        return named_mesh_dims("mesh_dim", node.attrs["mesh_dim"]) if communicates else ()
     out = [d for child in node.body.nodes for d in _talks(child)]
     return tuple(dict.fromkeys(out))
-
-
-def _dims_of(node: Node) -> str | tuple[str, ...]:
-    value = node.attrs["mesh_dim"]
-    assert isinstance(value, str | tuple)
-    return value if isinstance(value, str) else tuple(map(str, value))
 
 
 def _message(item: _Said, kind: str, operand: str | None = None) -> Step:

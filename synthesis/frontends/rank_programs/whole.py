@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from synthesis.frontends.rank_programs.symbolic import LineError, Step
@@ -12,6 +12,14 @@ from verifier.kernel.program.types import TensorType
 
 Piece = tuple[int, int]
 """A value, and the ranks on which it is meant."""
+
+
+def by_value(pieces: Iterable[Piece]) -> dict[int, int]:
+    """For each value, all the ranks on which it is meant."""
+    out: dict[int, int] = {}
+    for value, mask in pieces:
+        out[value] = out.get(value, 0) | mask
+    return out
 
 
 @dataclass

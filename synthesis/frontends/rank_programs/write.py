@@ -4,16 +4,18 @@ Ranks that run the same nodes share one template; ranks and affine numbers are p
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verifier.kernel.ops import lookup
+from verifier.kernel.program.attrs import named_mesh_dims
 from verifier.kernel.program.errors import IRError
 from verifier.kernel.program.groups import process_groups
 from verifier.kernel.program.program import Node, Program
-from verifier.kernel.program.types import Affine, Mesh, mesh_dims
+from verifier.kernel.program.types import Affine
 from verifier.kernel.program.where import EVERYWHERE, Where, common, contains
 from verifier.kernel.rank_sets import Regions, regions
 from verifier.text import source_note
@@ -86,8 +88,7 @@ class _Writer:
             for item in scope.inputs:
                 wheres.add(item.where)
             for node in scope.nodes:
-                wheres.add(node.where)
-                wheres.update(self._runs(n, places) for n in (node,))
+                wheres.update((node.where, self._runs(node, places)))
                 if node.body is not None:
                     visit(node.body, places.inside(node))
 
@@ -111,20 +112,28 @@ class _Writer:
     def template(self, rank: int) -> _Template:
         out = _Template()
         here = self.coords[rank]
-        for item in self.inputs:
-            if contains(item.where, here):
-                path = "" if item.path == item.name else f" {quote(item.path)}"
-                out.text += _escaped(f"{item.role} {value(item.name)}: {item.type}{path}\n")
-        for node in self.program.nodes:
-            self._node(out, node, self.program, self.places, rank, "")
-        shown: list[str] = []
-        for item in self.program.outputs:
-            if contains(self.places.values[item.value], here):
-                role = "" if item.role == "output" else f"{item.role} "
-                path = "" if item.path == item.value else f" {quote(item.path)}"
-                shown.append(f"{role}{value(item.value)}{path}")
-        out.text += _escaped(f"return {', '.join(shown)}".rstrip() + "\n")
+        inputs = tuple(i for i in self.inputs if contains(i.where, here))
+        held, returned = self.places.values, self.program.outputs
+        outputs = tuple(o for o in returned if contains(held[o.value], here))
+        mine = replace(self.program, inputs=inputs, outputs=outputs)
+        self._scope(out, mine, self.places, rank)
         return out
+
+    def _scope(
+        self, out: _Template, scope: Program, places: Regions, rank: int, indent: str = ""
+    ) -> None:
+        """The statements of a program, or of the body of a repeated block."""
+        for item in scope.inputs:
+            path = "" if item.path == item.name else f" {quote(item.path)}"
+            out.text += _escaped(f"{indent}{item.role} {value(item.name)}: {item.type}{path}\n")
+        for node in scope.nodes:
+            self._node(out, node, scope, places, rank, indent)
+        shown: list[str] = []
+        for item in scope.outputs:
+            role = "" if item.role == "output" else f"{item.role} "
+            path = "" if item.path == item.value else f" {quote(item.path)}"
+            shown.append(f"{role}{value(item.value)}{path}")
+        out.text += _escaped(f"{indent}return {', '.join(shown)}".rstrip() + "\n")
 
     def _node(
         self, out: _Template, node: Node, scope: Program, places: Regions, rank: int, indent: str
@@ -155,21 +164,8 @@ class _Writer:
         note = source_note.show(node.source)
         out.text += _escaped(" ".join(["", *words, *([note] if note else [])]) + "\n")
         if node.body is not None:
-            self._body(out, node.body, places.inside(node), rank, indent + "  ")
+            self._scope(out, node.body, places.inside(node), rank, indent + "  ")
             out.text += f"{indent}}}\n"
-
-    def _body(self, out: _Template, body: Program, places: Regions, rank: int, indent: str) -> None:
-        for item in body.inputs:
-            path = "" if item.path == item.name else f" {quote(item.path)}"
-            out.text += _escaped(f"{indent}{item.role} {value(item.name)}: {item.type}{path}\n")
-        for node in body.nodes:
-            self._node(out, node, body, places, rank, indent)
-        shown: list[str] = []
-        for item in body.outputs:
-            role = "" if item.role == "output" else f"{item.role} "
-            path = "" if item.path == item.value else f" {quote(item.path)}"
-            shown.append(f"{role}{value(item.value)}{path}")
-        out.text += _escaped(f"{indent}return {', '.join(shown)}".rstrip() + "\n")
 
     def _attrs(self, out: _Template, node: Node) -> None:
         order = {name: i for i, name in enumerate(lookup(node.op).attrs)}
@@ -202,7 +198,7 @@ class _Writer:
     def _peer(self, node: Node, key: str) -> Hole:
         name, target = _dim(node), node.attrs[key]
         assert isinstance(target, int)
-        stride = _stride(self.mesh, name)
+        stride = prod(size for _, size in self.mesh.dims[self.mesh.names.index(name) + 1 :])
         if self.mesh[name] == 1:
             return str
         return lambda rank: str(rank + (target - self.coords[rank][name]) * stride)
@@ -264,19 +260,8 @@ def _escaped(text: str) -> str:
 
 
 def _dims(node: Node) -> tuple[str, ...]:
-    name = node.attrs["mesh_dim"]
-    assert isinstance(name, str | tuple)
-    return mesh_dims(name if isinstance(name, str) else tuple(map(str, name)))
+    return named_mesh_dims("mesh_dim", node.attrs["mesh_dim"])
 
 
 def _dim(node: Node) -> str:
     return _dims(node)[0]
-
-
-def _stride(mesh: Mesh, name: str) -> int:
-    out = 1
-    for other, size in reversed(mesh.dims):
-        if other == name:
-            return out
-        out *= size
-    raise IRError(f"the mesh has no dim {name}")
