@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from verifier.kernel.program.program import Node, Program
 
@@ -21,274 +21,249 @@ class Use:
     own_index: bool = False
 
 
+@dataclass
+class _Found:
+    """What was found so far, in all scopes."""
+
+    uses: dict[str, list[Use]] = field(default_factory=dict[str, list[Use]])
+    biases: dict[str, str] = field(default_factory=dict[str, str])
+    count: int = 0
+    """Nodes that were passed."""
+
+
 def uses(program: Program) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Uses of each parameter, and the weight that each bias goes with."""
-    biases: dict[str, str] = {}
-    out: dict[str, list[Use]] = {}
-    counter = [0]
-    params = {i.name: i.name for i in program.inputs if i.role == "param"}
-    _visit(program, params, out, counter, biases)
-    return out, biases
+    found = _Found()
+    _Scope(program, {i.name: i.name for i in program.inputs if i.role == "param"}).visit(found)
+    return found.uses, found.biases
 
 
-def _bias_heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
-    """Columns of a table of which each is for one head (Raffel et al. 2020): the last dim of what
-    is looked up becomes a dim of whole matrices. 0 where it does not."""
-    value = node.outputs[0]
-    columns = program.types[value].shape[-1]
-    for _ in range(4):
-        moved = next((n for n in readers.get(value, []) if n.op in PASSES), None)
-        if moved is None:
-            return 0
-        if moved.op == "permute":
-            last = len(program.types[value].shape) - 1
-            dims = moved.numbers("dims")
-            return columns if dims[-1] != last and dims.index(last) == len(dims) - 3 else 0
-        value = moved.outputs[0]
-    return 0
+class _Scope:
+    """A program, or the body of a repeated block, whose inputs `params` are parameters."""
 
+    def __init__(self, program: Program, params: Mapping[str, str]) -> None:
+        self.program, self.params = program, params
+        self.producers = program.producers()
+        self.readers: dict[str, list[Node]] = {}
+        for node in program.nodes:
+            for v in node.inputs:
+                self.readers.setdefault(v, []).append(node)
+        self.origin = {v: (p, tuple(range(len(self.shape(v))))) for v, p in params.items()}
+        """For each value that is a parameter, which one, and its dims in this order."""
 
-def _deep(program: Program, node: Node) -> bool:
-    """Whether a lookup takes whole matrices, one for each entry of its index."""
-    if node.op != "take":
-        return False
-    table, index = (program.types[v].shape for v in node.inputs)
-    return len(table) == 3 and len(index) == 1
+    def shape(self, value: str) -> tuple[int, ...]:
+        return self.program.types[value].shape
 
+    def read(self, value: str) -> list[Node]:
+        return self.readers.get(value, [])
 
-def _stacked_parts(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
-    """Into how many equal pieces the rows of a batched product with vectors are cut at once."""
-    rows = [n for n in readers.get(node.outputs[0], []) if n.op == "reshape"]
-    flat = next((n for n in rows if len(program.types[n.outputs[0]].shape) == 2), None)
-    return _pieces(program, flat, readers) if flat is not None else 1
+    def passed_on(self, value: str) -> list[Node]:
+        """The readers of a value that leave its numbers as they are, or nearly."""
+        return [n for n in self.read(value) if n.op in PASSES]
 
+    def visit(self, found: _Found) -> None:
+        for node in self.program.nodes:
+            found.count += 1
+            if node.body is not None:
+                if not node.attrs.get("reverse"):
+                    pairs = zip(node.body.inputs, node.inputs, strict=True)
+                    inner = {i.name: self.params[v] for i, v in pairs if v in self.params}
+                    _Scope(node.body, inner).visit(found)
+            else:
+                self._node(node, found)
 
-def _own_index(node: Node, producers: Mapping[str, Node]) -> bool:
-    """Whether the rows that a lookup takes are worked out in its module, or are constants."""
-    made = producers.get(node.inputs[1])
-    if made is None:
-        return False
-    todo, constant = [made], True
-    while todo and constant:
-        inputs = todo.pop().inputs
-        constant = all(v in producers for v in inputs)
-        todo += [producers[v] for v in inputs if v in producers]
-    return constant or made.source.module == node.source.module
+    def _node(self, node: Node, found: _Found) -> None:
+        origin, first = self.origin, node.inputs[0] if node.inputs else ""
+        if node.op == "permute" and first in origin:
+            name, dims = origin[first]
+            origin[node.outputs[0]] = (name, tuple(dims[d] for d in node.numbers("dims")))
+        elif (node.op == "cast" or self._deep(node)) and first in origin:
+            origin[node.outputs[0]] = origin[first]
+        elif use := self._use(node, found):
+            found.uses.setdefault(use[0], []).append(use[1])
 
-
-def _visit(
-    program: Program,
-    params: dict[str, str],
-    out: dict[str, list[Use]],
-    counter: list[int],
-    biases: dict[str, str],
-) -> None:
-    readers: dict[str, list[Node]] = {}
-    for node in program.nodes:
-        for v in node.inputs:
-            readers.setdefault(v, []).append(node)
-    producers = program.producers()
-    origin: dict[str, tuple[str, tuple[int, ...]]] = {
-        v: (p, tuple(range(len(program.types[v].shape)))) for v, p in params.items()
-    }
-    for node in program.nodes:
-        counter[0] += 1
-        if node.body is not None:
-            inner = {
-                i.name: params[v]
-                for i, v in zip(node.body.inputs, node.inputs, strict=True)
-                if v in params
-            }
-            if not node.attrs.get("reverse"):
-                _visit(node.body, inner, out, counter, biases)
-            continue
-        if node.op == "permute" and node.inputs[0] in origin:
-            name, dims = origin[node.inputs[0]]
-            order = node.numbers("dims")
-            origin[node.outputs[0]] = (name, tuple(dims[int(d)] for d in order))
-        elif (node.op == "cast" or _deep(program, node)) and node.inputs[0] in origin:
-            origin[node.outputs[0]] = origin[node.inputs[0]]
-        elif node.op == "bmm" and any(v in origin for v in node.inputs):
-            at = 0 if node.inputs[0] in origin else 1
-            name, dims = origin[node.inputs[at]]
-            parts = _stacked_parts(program, node, readers)
-            out.setdefault(name, []).append(Use("expert", dims[1 + at], parts, counter[0]))
-        elif node.op == "take" and node.inputs[0] in origin:
-            name, _ = origin[node.inputs[0]]
-            own = _own_index(node, producers)
-            biases_of = _bias_heads(program, node, readers)
-            use = Use("embedding", 1, 1, counter[0], biases_of, own_index=own)
-            out.setdefault(name, []).append(use)
-        elif node.op == "mm" and node.inputs[1] in origin:
+    def _use(self, node: Node, found: _Found) -> tuple[str, Use] | None:
+        """The parameter that a node uses, and how."""
+        origin, at = self.origin, found.count
+        held = [origin[v] for v in node.inputs if v in origin]
+        if not held:
+            return None
+        name, dims = held[0]
+        if node.op == "bmm":
+            side = 1 + (node.inputs[0] not in origin)
+            return name, Use("expert", dims[side], self._stacked_parts(node), at)
+        if node.op == "take" and node.inputs[0] in origin:
+            own, heads = self._own_index(node), self._bias_heads(node)
+            return name, Use("embedding", 1, 1, at, heads, own_index=own)
+        if node.op == "mm" and node.inputs[1] in origin:
             name, dims = origin[node.inputs[1]]
-            if any(u.kind == "linear" for u in out.get(name, ())):
-                continue
-            parts, heads = _fused(program, node, readers) or (
-                _pieces(program, node, readers),
-                _heads(program, node, readers),
-            )
-            follows = _follows(program, node, origin, producers, readers)
-            use = Use("linear", dims[1], parts, counter[0], heads, node.source.module, follows)
-            out.setdefault(name, []).append(use)
-        elif node.inputs and _parameter_of(origin, node):
-            name = _parameter_of(origin, node)
-            assert name is not None
-            weight = _product_before(node, producers, origin)
-            if weight is not None and len(program.types[node.inputs[0]].shape) > 1:
-                biases[name] = weight
-            out.setdefault(name, []).append(Use("other", 0, 1, counter[0]))
+            if any(u.kind == "linear" for u in found.uses.get(name, ())):
+                return None
+            parts, heads = self._fused(node) or (self._pieces(node), self._heads(node))
+            follows = self._follows(node)
+            return name, Use("linear", dims[1], parts, at, heads, node.source.module, follows)
+        weight = self._product_before(node)
+        if weight is not None and len(self.shape(node.inputs[0])) > 1:
+            found.biases[name] = weight
+        return name, Use("other", 0, 1, at)
 
+    def _bias_heads(self, node: Node) -> int:
+        """Columns of a table of which each is for one head (Raffel et al. 2020): the last dim of
+        what is looked up becomes a dim of whole matrices. 0 where it does not."""
+        value = node.outputs[0]
+        columns = self.shape(value)[-1]
+        for _ in range(4):
+            moved = next(iter(self.passed_on(value)), None)
+            if moved is None:
+                return 0
+            if moved.op == "permute":
+                last = len(self.shape(value)) - 1
+                dims = moved.numbers("dims")
+                return columns if dims[-1] != last and dims.index(last) == len(dims) - 3 else 0
+            value = moved.outputs[0]
+        return 0
 
-def _parameter_of(origin: dict[str, tuple[str, tuple[int, ...]]], node: Node) -> str | None:
-    """The parameter that some operand of a node is, if any."""
-    return next((origin[v][0] for v in node.inputs if v in origin), None)
+    def _deep(self, node: Node) -> bool:
+        """Whether a lookup takes whole matrices, one for each entry of its index."""
+        return node.op == "take" and [len(self.shape(v)) for v in node.inputs] == [3, 1]
 
+    def _stacked_parts(self, node: Node) -> int:
+        """Into how many equal pieces the rows of a batched product with vectors are cut at once."""
+        rows = [n for n in self.read(node.outputs[0]) if n.op == "reshape"]
+        flat = next((n for n in rows if len(self.shape(n.outputs[0])) == 2), None)
+        return self._pieces(flat) if flat is not None else 1
 
-def _pieces(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
-    """Into how many equal pieces the last dim of a product is cut at once; 1 where it is not."""
-    value = node.outputs[0]
-    width = program.types[value].shape[-1]
-    for _ in range(4):
-        users = readers.get(value, [])
-        slices = [u for u in users if u.op == "slice"]
-        if len(slices) > 1 and len(slices) == len(users):
-            last = len(program.types[value].shape) - 1
-            spans = [(u.attrs["start"], u.attrs["stop"]) for u in slices if u.attrs["dim"] == last]
-            k = len(spans)
-            even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
-            return k if sorted(map(str, spans)) == sorted(map(str, even)) else 1
-        onward = [
-            u
-            for u in users
-            if u.op in PASSES and program.types[u.outputs[0]].shape[-1:] == (width,)
-        ]
-        if not onward:
-            return 1
-        value = onward[0].outputs[0]
-    return 1
-
-
-def _fused(program: Program, node: Node, readers: dict[str, list[Node]]) -> tuple[int, int] | None:
-    """(parts, heads) of a product reshaped to (parts, heads, d) or (heads, parts, d) and selected
-    from; None where it is not. Parts inside heads are no obstacle to dealing out heads: 1."""
-    value = node.outputs[0]
-    width = program.types[value].shape[-1]
-    for _ in range(4):
-        users = readers.get(value, [])
-        for user in users:
-            shape = program.types[user.outputs[0]].shape
-            inner = next((j for j in range(len(shape)) if math.prod(shape[j:]) == width), None)
-            if user.op == "reshape" and inner is not None and len(shape) - inner >= 3:
-                dim = _selected(program, user, readers)
-                if dim == inner:
-                    return shape[inner], shape[inner + 1]
-                if dim is not None and dim > inner:
-                    return 1, shape[inner]
-        onward = [u for u in users if u.op in PASSES]
-        if not onward:
-            return None
-        value = onward[0].outputs[0]
-    return None
-
-
-def _selected(program: Program, node: Node, readers: dict[str, list[Node]]) -> int | None:
-    """The dim of a value (read through permutes) whose entries are taken out one by one."""
-    value = node.outputs[0]
-    order = tuple(range(len(program.types[value].shape)))
-    for _ in range(3):
-        users = readers.get(value, [])
-        dims = {u.attrs["dim"] for u in users if u.op == "slice"}
-        if len(dims) == 1 and len([u for u in users if u.op == "slice"]) > 1:
-            (dim,) = dims
-            assert isinstance(dim, int)
-            return order[dim]
-        moved = next((u for u in users if u.op == "permute"), None)
-        if moved is None:
-            return None
-        dims_moved = moved.numbers("dims")
-        order = tuple(order[int(d)] for d in dims_moved)
-        value = moved.outputs[0]
-    return None
-
-
-def _heads(program: Program, node: Node, readers: dict[str, list[Node]]) -> int:
-    """Heads that the last dim of a product (or of its first piece) is reshaped into."""
-    value = node.outputs[0]
-    width = program.types[value].shape[-1]
-    for _ in range(6):
-        onward: list[str] = []
-        for user in readers.get(value, []):
-            shape = program.types[user.outputs[0]].shape
-            if user.op == "reshape" and len(shape) >= 3 and shape[-2] * shape[-1] == width:
-                rest = program.types[value].shape[:-1]
-                if shape[:-2] == rest and len(shape) > 3:
-                    return shape[-2]
-            if (
-                user.op == "slice"
-                and user.attrs["dim"] == len(shape) - 1
-                and user.attrs["start"] == 0
-            ) or (user.op in PASSES and shape[-1:] == (width,)):
-                onward.append(user.outputs[0])
-        if not onward:
-            return 0
-        value = onward[0]
-        width = program.types[value].shape[-1]
-    return 0
-
-
-def _follows(
-    program: Program,
-    node: Node,
-    origin: Mapping[str, tuple[str, tuple[int, ...]]],
-    producers: Mapping[str, Node],
-    readers: dict[str, list[Node]],
-) -> frozenset[str]:
-    """The weights of the products that the activation of a product depends on, where it depends on
-    nothing else but biases that each head looks up.
-
-    A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
-    """
-    weights = {p for p, dims in origin.values() if len(dims) > 1}
-    width = program.types[node.inputs[0]].shape[-1]
-    todo, seen, found = [node.inputs[0]], set[str](), set[str]()
-    while todo:
-        value = todo.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        made = producers.get(value)
+    def _own_index(self, node: Node) -> bool:
+        """Whether the rows that a lookup takes are worked out in its module, or are constants."""
+        made = self.producers.get(node.inputs[1])
         if made is None:
-            item = next((i for i in program.inputs if i.name == value), None)
-            if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
-                return frozenset()
-            continue
-        if made.op == "take" and made.inputs[0] in origin and _bias_heads(program, made, readers):
-            continue
-        if made.op in ("scan", "take"):
-            return frozenset()
-        if made.op == "mm" and made.inputs[1] in origin:
-            found.add(origin[made.inputs[1]][0])
-            continue
-        vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
-        wide = any(program.types[v].shape[-1:] == (width,) for v in vectors)
-        if wide and _product_before(made, producers, origin) is None:
-            return frozenset()
-        todo += [v for v in made.inputs if v not in vectors]
-    return frozenset(found)
+            return False
+        todo, constant = [made], True
+        while todo and constant:
+            inputs = todo.pop().inputs
+            constant = all(v in self.producers for v in inputs)
+            todo += [self.producers[v] for v in inputs if v in self.producers]
+        return constant or made.source.module == node.source.module
 
+    def _pieces(self, node: Node) -> int:
+        """Into how many equal pieces the last dim of a product is cut at once; 1 where not."""
+        value = node.outputs[0]
+        width = self.shape(value)[-1]
+        for _ in range(4):
+            users = self.read(value)
+            slices = [u for u in users if u.op == "slice"]
+            if len(slices) > 1 and len(slices) == len(users):
+                last = len(self.shape(value)) - 1
+                along = [u.attrs for u in slices if u.attrs["dim"] == last]
+                spans = [(attrs["start"], attrs["stop"]) for attrs in along]
+                k = len(spans)
+                even = [(i * width // k, (i + 1) * width // k) for i in range(k)]
+                return k if sorted(map(str, spans)) == sorted(map(str, even)) else 1
+            wide = [u for u in self.passed_on(value) if self.shape(u.outputs[0])[-1:] == (width,)]
+            if not wide:
+                return 1
+            value = wide[0].outputs[0]
+        return 1
 
-def _product_before(
-    node: Node,
-    producers: Mapping[str, Node],
-    origin: Mapping[str, tuple[str, tuple[int, ...]]],
-) -> str | None:
-    """The weight of the product that an `add` comes right after."""
-    if node.op != "add":
+    def _fused(self, node: Node) -> tuple[int, int] | None:
+        """(parts, heads) of a product reshaped to (parts, heads, d) or (heads, parts, d) and
+        selected from; None where it is not. Parts inside heads are no obstacle to dealing out
+        heads: 1."""
+        value = node.outputs[0]
+        width = self.shape(value)[-1]
+        for _ in range(4):
+            for user in self.read(value):
+                shape = self.shape(user.outputs[0])
+                inner = next((j for j in range(len(shape)) if math.prod(shape[j:]) == width), None)
+                if user.op == "reshape" and inner is not None and len(shape) - inner >= 3:
+                    dim = self._selected(user)
+                    if dim == inner:
+                        return shape[inner], shape[inner + 1]
+                    if dim is not None and dim > inner:
+                        return 1, shape[inner]
+            onward = self.passed_on(value)
+            if not onward:
+                return None
+            value = onward[0].outputs[0]
         return None
-    for value in node.inputs:
-        made = producers.get(value)
-        while made is not None and made.op == "reshape":
-            made = producers.get(made.inputs[0])
-        if made is not None and made.op == "mm" and made.inputs[1] in origin:
-            return origin[made.inputs[1]][0]
-    return None
+
+    def _selected(self, node: Node) -> int | None:
+        """The dim of a value (read through permutes) whose entries are taken out one by one."""
+        value = node.outputs[0]
+        order = tuple(range(len(self.shape(value))))
+        for _ in range(3):
+            slices = [u.number("dim") for u in self.read(value) if u.op == "slice"]
+            if len(slices) > 1 and len(set(slices)) == 1:
+                return order[slices[0]]
+            moved = next((u for u in self.read(value) if u.op == "permute"), None)
+            if moved is None:
+                return None
+            order = tuple(order[d] for d in moved.numbers("dims"))
+            value = moved.outputs[0]
+        return None
+
+    def _heads(self, node: Node) -> int:
+        """Heads that the last dim of a product (or of its first piece) is reshaped into."""
+        value = node.outputs[0]
+        for _ in range(6):
+            onward: list[str] = []
+            *rest, width = self.shape(value)
+            for user in self.read(value):
+                shape = self.shape(user.outputs[0])
+                split = [*shape[:-2], math.prod(shape[-2:])] == [*rest, width]
+                if user.op == "reshape" and len(shape) > 3 and split:
+                    return shape[-2]
+                first = user.op == "slice" and user.attrs["start"] == 0
+                if (first and user.attrs["dim"] == len(shape) - 1) or (
+                    user.op in PASSES and shape[-1:] == (width,)
+                ):
+                    onward.append(user.outputs[0])
+            if not onward:
+                return 0
+            value = onward[0]
+        return 0
+
+    def _follows(self, node: Node) -> frozenset[str]:
+        """The weights of the products that the activation of a product depends on, where it
+        depends on nothing else but biases that each head looks up.
+
+        A norm's own parameter on the way, a carry or an input of the program ends the walk: none.
+        """
+        origin = self.origin
+        weights = {p for p, dims in origin.values() if len(dims) > 1}
+        width = self.shape(node.inputs[0])[-1]
+        todo, seen, found = [node.inputs[0]], set[str](), set[str]()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            made = self.producers.get(value)
+            if made is None:
+                item = next((i for i in self.program.inputs if i.name == value), None)
+                if item is None or item.role in ("carry", "input", "cotangent") or value in origin:
+                    return frozenset()
+                continue
+            if made.op == "take" and made.inputs[0] in origin and self._bias_heads(made):
+                continue
+            if made.op in ("scan", "take"):
+                return frozenset()
+            if made.op == "mm" and made.inputs[1] in origin:
+                found.add(origin[made.inputs[1]][0])
+                continue
+            vectors = [v for v in made.inputs if v in origin and origin[v][0] not in weights]
+            wide = any(self.shape(v)[-1:] == (width,) for v in vectors)
+            if wide and self._product_before(made) is None:
+                return frozenset()
+            todo += [v for v in made.inputs if v not in vectors]
+        return frozenset(found)
+
+    def _product_before(self, node: Node) -> str | None:
+        """The weight of the product that an `add` comes right after."""
+        for value in node.inputs if node.op == "add" else ():
+            made = self.producers.get(value)
+            while made is not None and made.op == "reshape":
+                made = self.producers.get(made.inputs[0])
+            if made is not None and made.op == "mm" and made.inputs[1] in self.origin:
+                return self.origin[made.inputs[1]][0]
+        return None

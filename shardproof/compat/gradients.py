@@ -71,29 +71,11 @@ def differentiated(
     wrt = [i.name for i in single.inputs if i.type.is_float]
     joint = grad(replace(single, outputs=returned), wrt=wrt)
     named = {f"ct.{n}": f"{PREFIX}{n}" for n in outputs}
-    joint = inline(renamed(joint, named))
+    joint = inline(joint.renamed(named))
     values = {f"{PREFIX}{n}": f"{PREFIX}{n}" for n in outputs}
     for name, out in zip(wrt, (o for o in joint.outputs if o.role == "grad"), strict=True):
         values[f"{PREFIX}{name}"] = out.value
     return joint, values
-
-
-def renamed(program: CoreProgram, names: Mapping[str, str]) -> CoreProgram:
-    """The program with some values under other names."""
-
-    def new(value: str) -> str:
-        return names.get(value, value)
-
-    return replace(
-        program,
-        inputs=tuple(replace(i, name=new(i.name), path=new(i.path)) for i in program.inputs),
-        nodes=tuple(
-            replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs)))
-            for n in program.nodes
-        ),
-        outputs=tuple(replace(o, value=new(o.value)) for o in program.outputs),
-        types={new(v): t for v, t in program.types.items()},
-    )
 
 
 def check_backward(

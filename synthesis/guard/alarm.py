@@ -26,19 +26,10 @@ class Alarm:
 
     def to_json(self) -> dict[str, Any]:
         """As in the log."""
-        v = self.verdict
-        return {
-            "event": "alarm",
-            "text": str(self),
-            "step": self.step,
-            "seq": self.seq,
-            "group": self.group,
-            "ranks": list(self.ranks),
-            "op": v.op,
-            "check": v.check,
-            "culprit_ranks": list(v.culprit_ranks),
-            "index_range": list(v.index_range) if v.index_range else None,
-            "expected": v.expected,
-            "actual": v.actual,
-            "probable_fault": v.probable_fault,
-        }
+        call = ("step", "seq", "group", "ranks")
+        found = (
+            "op", "check", "culprit_ranks", "index_range", "expected", "actual", "probable_fault",
+        )  # fmt: skip
+        said = {name: getattr(self, name) for name in call}
+        said |= {name: getattr(self.verdict, name) for name in found}
+        return {"event": "alarm", "text": str(self), **said}

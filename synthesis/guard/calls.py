@@ -4,7 +4,7 @@ Every functional collective, DTensor, FSDP, DDP's reducer and compiled graphs en
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -70,12 +70,11 @@ def _reduce(op: Any) -> str:
     return REDUCTIONS[int(op.op())]
 
 
-def _dtype(tensors: Tensors) -> str:
-    return str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-
-
-def _size(tensors: Tensors) -> int:
-    return sum(t.numel() for t in tensors)
+def _of(op: str, group: Any, tensors: Tensors, extent: Tensors | None = None, **more: Any) -> Call:
+    """A call whose dtype is that of some tensors, and its extent that of these or of others."""
+    size = sum(t.numel() for t in (tensors if extent is None else extent))
+    dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
+    return Call(op, group, dtype=dtype, extent=size, **more)
 
 
 def _chunks(t: torch.Tensor, n: int) -> Tensors:
@@ -89,7 +88,7 @@ def _all_gather(a: Any, me: int, n: int) -> Call:
     got = [((p, j, EVERYONE), t) for p, row in enumerate(outputs) for j, t in enumerate(row)]
     sent = [((p, me, EVERYONE), t) for p, t in enumerate(inputs)]
     flat = [t for row in outputs for t in row]
-    return Call("all_gather", a[2], sent, got, dtype=_dtype(inputs), extent=_size(flat))
+    return _of("all_gather", a[2], inputs, flat, sent=sent, got=got)
 
 
 def _all_gather_list(a: Any, me: int, n: int) -> Call:
@@ -109,28 +108,19 @@ def _as_list(x: Any) -> Tensors:
 
 def _all_reduce(a: Any, me: int, n: int) -> Call:
     tensors = list(a[0])
-    how = _reduce(a[2])
-    return Call(
-        "all_reduce", a[1], terms=tensors, sums=tensors, reduce=how, dtype=_dtype(tensors),
-        extent=_size(tensors),
-    )  # fmt: skip
+    return _of("all_reduce", a[1], tensors, terms=tensors, sums=tensors, reduce=_reduce(a[2]))
 
 
 def _reduce_to(a: Any, me: int, n: int) -> Call:
     tensors = list(a[0])
     sums = tensors if me == a[3] else []
-    return Call(
-        "reduce", a[1], terms=tensors, sums=sums, reduce=_reduce(a[2]), peer=a[3],
-        dtype=_dtype(tensors), extent=_size(tensors),
-    )  # fmt: skip
+    how = _reduce(a[2])
+    return _of("reduce", a[1], tensors, terms=tensors, sums=sums, reduce=how, peer=a[3])
 
 
 def _reduce_scatter_base(a: Any, me: int, n: int) -> Call:
     outputs, inputs = _as_list(a[0]), _as_list(a[1])
-    return Call(
-        "reduce_scatter", a[2], terms=inputs, sums=outputs, reduce=_reduce(a[3]),
-        dtype=_dtype(inputs), extent=_size(inputs),
-    )  # fmt: skip
+    return _of("reduce_scatter", a[2], inputs, terms=inputs, sums=outputs, reduce=_reduce(a[3]))
 
 
 def _reduce_scatter(a: Any, me: int, n: int) -> Call:
@@ -146,17 +136,15 @@ def _reduce_scatter(a: Any, me: int, n: int) -> Call:
 def _broadcast(a: Any, me: int, n: int) -> Call:
     tensors, root = list(a[0]), a[2]
     items = [((p, root, EVERYONE), t) for p, t in enumerate(tensors)]
-    return Call(
-        "broadcast", a[1], items if me == root else [], items, peer=root, dtype=_dtype(tensors),
-        extent=_size(tensors),
-    )  # fmt: skip
+    sent = items if me == root else []
+    return _of("broadcast", a[1], tensors, sent=sent, got=items, peer=root)
 
 
 def _all_to_all(a: Any, me: int, n: int) -> Call:
     outputs, inputs = list(a[0]), list(a[1])
     sent = [((0, me, j), t) for j, t in enumerate(inputs)]
     got = [((0, j, me), t) for j, t in enumerate(outputs)]
-    return Call("all_to_all", a[2], sent, got, dtype=_dtype(inputs))
+    return replace(_of("all_to_all", a[2], inputs, sent=sent, got=got), extent=-1)
 
 
 def _rows(t: torch.Tensor, sizes: list[int], n: int) -> Tensors:
@@ -173,17 +161,13 @@ def _all_to_all_base(a: Any, me: int, n: int) -> Call:
 def _send(a: Any, me: int, n: int) -> Call:
     tensors = list(a[0])
     sent = [((p, me, a[2]), t) for p, t in enumerate(tensors)]
-    return Call(
-        "send", a[1], sent, peer=a[2], tag=a[3], dtype=_dtype(tensors), extent=_size(tensors)
-    )
+    return _of("send", a[1], tensors, sent=sent, peer=a[2], tag=a[3])
 
 
 def _recv(a: Any, me: int, n: int) -> Call:
     tensors = list(a[0])
     got = [((p, a[2], me), t) for p, t in enumerate(tensors)]
-    return Call(
-        "recv", a[1], got=got, peer=a[2], tag=a[3], dtype=_dtype(tensors), extent=_size(tensors)
-    )
+    return _of("recv", a[1], tensors, got=got, peer=a[2], tag=a[3])
 
 
 def _scatter(a: Any, me: int, n: int) -> Call:
@@ -191,7 +175,7 @@ def _scatter(a: Any, me: int, n: int) -> Call:
     lists: Any = a[1] if me == root else []
     sent = [((p, root, j), t) for p, row in enumerate(lists) for j, t in enumerate(row)]
     got = [((p, root, me), t) for p, t in enumerate(outputs)]
-    return Call("scatter", a[2], sent, got, peer=root, dtype=_dtype(outputs), extent=_size(outputs))
+    return _of("scatter", a[2], outputs, sent=sent, got=got, peer=root)
 
 
 def _gather(a: Any, me: int, n: int) -> Call:
@@ -199,7 +183,7 @@ def _gather(a: Any, me: int, n: int) -> Call:
     lists: Any = a[0] if me == root else []
     got = [((p, j, root), t) for p, row in enumerate(lists) for j, t in enumerate(row)]
     sent = [((p, me, root), t) for p, t in enumerate(inputs)]
-    return Call("gather", a[2], sent, got, peer=root, dtype=_dtype(inputs), extent=_size(inputs))
+    return _of("gather", a[2], inputs, sent=sent, got=got, peer=root)
 
 
 READERS: dict[str, tuple[int, Callable[[Any, int, int], Call]]] = {

@@ -1,7 +1,7 @@
 """A sampled call from its start to the moment its result may be read: what is hashed and kept."""
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -107,10 +107,8 @@ class Flight:
             return
         self.got = self._hashes(call.got)
         if call.sums:
-            for part, t in enumerate(call.sums):
-                self.sums_hash = add(
-                    self.sums_hash, hash_flat(t, slot_key(self.seed, (part, 0, 0)))
-                )
+            slots = [((part, 0, 0), t) for part, t in enumerate(call.sums)]
+            self.sums_hash = functools.reduce(add, self._hashes(slots).values())
             if self.inputs is not None:
                 self.outputs = self._sampled(call.sums)
             self._compare_exact()
@@ -197,18 +195,13 @@ class Flight:
     def release(self) -> None:
         """Let go of the tensors and the Work of the call; what was kept stays."""
         self.work = self.result = self.expected = None
-        self.call = Call(
-            self.call.op,
-            None,
-            [(slot, torch.empty(0)) for slot, _ in self.call.sent],
-            [(slot, torch.empty(0)) for slot, _ in self.call.got],
-            [torch.empty(0, dtype=t.dtype) for t in self.call.terms],
-            [torch.empty(0, dtype=t.dtype) for t in self.call.sums],
-            reduce=self.call.reduce,
-            dtype=self.call.dtype,
-            extent=self.call.extent,
-            peer=self.call.peer,
-            device=self.call.device,
+        self.call = replace(
+            self.call,
+            group=None,
+            sent=[(slot, torch.empty(0)) for slot, _ in self.call.sent],
+            got=[(slot, torch.empty(0)) for slot, _ in self.call.got],
+            terms=[torch.empty(0, dtype=t.dtype) for t in self.call.terms],
+            sums=[torch.empty(0, dtype=t.dtype) for t in self.call.sums],
         )
 
     @property

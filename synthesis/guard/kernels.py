@@ -104,22 +104,27 @@ Entry = tuple[Proceed, bool]
 those of a graph that is traced)."""
 
 
-def _entry(keys: Any, redispatch: Callable[..., Any]) -> Entry:
-    below = keys & private.BELOW
-    real = below.has(private.CPU) or below.has(private.CUDA)
-    return partial(redispatch, below), real and not below.has(private.META)
+def _entries(op: Any) -> Callable[[Any], Entry]:
+    """What comes below the kernel of an op, by the dispatch keys of a call; kept once known."""
+    redispatch = private.redispatcher(op)
+    known: dict[int, Entry] = {}
+
+    def entry(keys: Any) -> Entry:
+        found = known.get(raw := keys.raw_repr())
+        if found is None:
+            below = keys & private.BELOW
+            real = below.has(private.CPU) or below.has(private.CUDA)
+            found = known[raw] = partial(redispatch, below), real and not below.has(private.META)
+        return found
+
+    return entry
 
 
 def _kernel(name: str) -> Callable[..., Any]:
-    redispatch = private.redispatcher(getattr(torch.ops.c10d, name).default)
-    entries: dict[int, Entry] = {}
+    entry = _entries(getattr(torch.ops.c10d, name).default)
 
     def kernel(keys: Any, *args: Any) -> Any:
-        raw = keys.raw_repr()
-        entry = entries.get(raw)
-        if entry is None:
-            entry = entries[raw] = _entry(keys, redispatch)
-        backend, real = entry
+        backend, real = entry(keys)
         if not real:
             return backend(*args)
         layers = _layers
@@ -137,15 +142,10 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def _wait_kernel() -> Callable[..., Any]:
-    redispatch = private.redispatcher(torch.ops._c10d_functional.wait_tensor.default)
-    entries: dict[int, Entry] = {}
+    entry = _entries(torch.ops._c10d_functional.wait_tensor.default)
 
     def kernel(keys: Any, tensor: torch.Tensor) -> Any:
-        raw = keys.raw_repr()
-        entry = entries.get(raw)
-        if entry is None:
-            entry = entries[raw] = _entry(keys, redispatch)
-        backend, real = entry
+        backend, real = entry(keys)
         for layer in reversed(_layers):
             if real and layer.on_wait is not None:
                 return layer.on_wait(tensor, backend)

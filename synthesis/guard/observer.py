@@ -2,7 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch._C._distributed_c10d import ProcessGroup
@@ -141,16 +142,22 @@ class Observer:
                 due = due or self.since > self.settings.calls
         if due:
             return self._due(name, args, proceed, pg, group, lane, seq)
-        try:
-            return proceed(*args)
-        except RuntimeError as error:
-            raise self._guard.explained(error) from error
+        return self._run(proceed, args)
 
     def _run(self, proceed: kernels.Proceed, args: tuple[Any, ...]) -> Any:
         try:
             return proceed(*args)
         except RuntimeError as error:
             raise self._guard.explained(error) from error
+
+    @contextmanager
+    def _explained(self, what: str = "") -> Generator[None]:
+        try:
+            yield
+        except GuardError:
+            raise
+        except RuntimeError as error:
+            raise self._guard.explained(error, what) from error
 
     def _met(self, pg: Any) -> Group | None:
         origin, born = self._origins.get(pg, 0), self._born.pop(pg, 0)
@@ -221,20 +228,12 @@ class Observer:
 
     def _agree(self, text: str, group: Group, uid: int, number: int) -> None:
         assert self.meeting is not None
-        try:
-            with ours():
-                self.meeting.come(text, group, uid, number)
-        except GuardError:
-            raise
-        except RuntimeError as error:
-            raise self._guard.explained(error) from error
+        with self._explained(), ours():
+            self.meeting.come(text, group, uid, number)
 
     def _start_canary(self, call: Call, pg: Any, group: Group) -> None:
-        try:
-            with ours():
-                found = canaries.start(pg, group.me, group.size, group.uid, device_of(call))
-        except RuntimeError as error:
-            raise self._guard.explained(error) from error
+        with self._explained(), ours():
+            found = canaries.start(pg, group.me, group.size, group.uid, device_of(call))
         flight = self._flight(Call("canary", None), group, make_key(group.uid, "canary"), 0)
         self._canaries.append((found, flight))
 
@@ -274,11 +273,8 @@ class Observer:
         with ours():
             flight.begin(self.settings.keep > 0)
         if exact:
-            try:
-                with ours():
-                    args = self._sum_exactly(flight, group, args)
-            except RuntimeError as error:
-                raise self._guard.explained(error, ORDER) from error
+            with self._explained(ORDER), ours():
+                args = self._sum_exactly(flight, group, args)
         result = self._run(proceed, args)
         flight.work, flight.result = kernels.work_of(result), result
         if exact:

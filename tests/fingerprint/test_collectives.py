@@ -140,7 +140,7 @@ OF_5 = fingerprint(X, None, 5)
         (lambda: verify_pipeline_handoff(X, "0", 1, 2), "a rank, layer or step is '0'"),  # type: ignore[arg-type]
         (lambda: verify_allreduce(X, 2.5), "n_ranks is 2.5, expected an integer"),  # type: ignore[arg-type]
         (lambda: verify_allreduce(X, 0, level="T2", samples=[]), "n_ranks is 0"),
-        (lambda: verify_allreduce(X, 1, level="T2", samples=[3]), "got 3 of rank 0"),  # type: ignore[list-item]
+        (lambda: verify_allreduce(X, 1, level="T2", samples=[3]), "level T2 takes samples, got 3"),  # type: ignore[list-item]
         (lambda: verify_allreduce(X, 1, level="T3", inputs=[[1.0]]), "rank 0: expected a numpy"),  # type: ignore[list-item]
         (
             lambda: verify_reduce_scatter(X, TensorPartition(0, 2, 0, 6), 2, level="T2"),

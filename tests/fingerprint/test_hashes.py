@@ -247,7 +247,7 @@ def test_what_a_lesser_hash_would_miss() -> None:
         (lambda: fingerprint(np.ma.masked_array([1.0], [True])), "got MaskedArray"),
         (lambda: colors(Region.whole((3,)), 1, "bfloat16"), "to move bfloat16 take uint16"),
         (lambda: TensorPartition(0, 2, 0, global_shape=(4.0, 2)), "an extent is 4.0"),  # type: ignore[arg-type]
-        (lambda: TensorPartition(0, 2, 0, global_shape=4), "global_shape is 4, no shape"),  # type: ignore[arg-type]
+        (lambda: TensorPartition(0, 2, 0, global_shape=4), "expected a global_shape, got 4"),  # type: ignore[arg-type]
         (lambda: ShardedTensor(np.zeros(3), 3), "expected a TensorPartition, got 3"),  # type: ignore[arg-type]
         (lambda: combined_fingerprint([np.zeros(3)]), "expected a ShardedTensor, got ndarray"),  # type: ignore[list-item]
         (lambda: total([3]), "expected a fingerprint, got 3"),  # type: ignore[list-item]

@@ -138,7 +138,7 @@ def test_a_ring() -> None:
         (lambda: ExoCluster([("a", 8.0, "::1")], "x", n_layers=2, hidden_dim=-1), "hidden_dim"),
         (lambda: ExoVerifier(SMALL_RING, 0), "n_tokens is 0, expected at least 1"),
         (lambda: ExoVerifier(SMALL_RING, "3"), "n_tokens is '3'"),
-        (lambda: ExoVerifier(SMALL_RING, 2, None), "the prompt is None"),
+        (lambda: ExoVerifier(SMALL_RING, 2, None), "the prompt: expected text, got None"),
         (lambda: ExoVerifier(SMALL_RING, 2).verify_cluster([1]), "expected a mapping"),
         (
             lambda: ExoVerifier(SMALL_RING, 2).verify_cluster({0: "x", 1: "y"}),

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.fingerprint.movement import (
     Fp,
@@ -91,8 +91,7 @@ def color_embeddings(local: Array, partition: TensorPartition, seed: int = GAY_S
 
 def _color(local: Array, partition: TensorPartition, salt: int) -> Array:
     local = checked(local, "a canary run")
-    if not isinstance(partition, TensorPartition):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FingerprintError(f"a canary run: expected a TensorPartition, got {partition!r:.60}")
+    expect(partition, TensorPartition, "a canary run: expected a TensorPartition")
     region = partition.region(local.shape)
     width = common_width(partition.extremes(), local.dtype.itemsize, region.global_shape)
     return colors(region, salt, local.dtype, width=width)

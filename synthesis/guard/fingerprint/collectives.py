@@ -6,7 +6,7 @@ arrived has to add up to them. *Canary*: the plan's real collectives are run onc
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from synthesis.guard.fingerprint.movement import (
     fingerprint,
     total,
 )
-from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.outcome import Verdict, compared
 from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
 from synthesis.guard.fingerprint.region import Array, Region, checked, raw_words
 
@@ -77,9 +77,10 @@ def verify_allgather(
     got = fingerprint(gathered, None, salt, width=width)
     expected = total(want)
     if expected == got:
-        return Verdict("passed", "all_gather", "H", str(expected), str(got), rank=rank)
+        return compared("all_gather", "H", expected, got, rank=rank)
     pieces = [np.ascontiguousarray(r.cut(gathered)) for r in regions]
-    found = _blame("all_gather", want, pieces, regions, salt, width, shard_fps is None, rank)
+    moved = _Pieces(want, pieces, regions, salt, width, shard_fps is None)
+    found = moved.blamed("all_gather", rank)
     if expected.count != gathered.nbytes:
         said = f"{gathered.nbytes} bytes of {gathered.dtype} where {expected.count} were sent"
         return replace(found, probable_fault=f"{said}: another dtype")
@@ -120,59 +121,43 @@ def _all_shards(where: str, partitions: Sequence[TensorPartition]) -> tuple[Tens
     return want
 
 
-def _blame(
-    op: str,
-    want: Sequence[Fp],
-    pieces: Sequence[Array],
-    regions: Sequence[Region],
-    salt: int,
-    width: int,
-    canary: bool,
-    rank: int | None,
-) -> Verdict:
-    """Which pieces differ, and what the first of them is instead."""
-    got = [fingerprint(p, r, salt, width=width) for p, r in zip(pieces, regions, strict=True)]
-    bad = [i for i, (a, b) in enumerate(zip(want, got, strict=True)) if a != b]
-    if not bad:
-        return Verdict(
-            "failed", op, "H", str(total(want)), str(total(got)), rank=rank,
-            probable_fault="the pieces are right, their sum is not",
-        )  # fmt: skip
-    first = bad[0]
-    spans = [regions[i].bounds for i in bad]
-    return Verdict(
-        "failed",
-        op,
-        "H",
-        str(want[first]),
-        str(got[first]),
-        tuple(bad),
-        (min(a for a, _ in spans), max(b for _, b in spans)),
-        _what_is_there(first, want, pieces, regions, salt, width, canary),
-        rank,
-    )
+@dataclass(frozen=True)
+class _Pieces:
+    """What arrived where each piece belongs, and the fingerprints of what should have."""
 
+    want: Sequence[Fp]
+    pieces: Sequence[Array]
+    regions: Sequence[Region]
+    salt: int
+    width: int
+    canary: bool = False
 
-def _what_is_there(
-    at: int,
-    want: Sequence[Fp],
-    pieces: Sequence[Array],
-    regions: Sequence[Region],
-    salt: int,
-    width: int,
-    canary: bool,
-) -> str:
-    piece = pieces[at]
-    for i, (region, fp) in enumerate(zip(regions[:DIAGNOSED], want, strict=False)):
-        if i == at or region.shape != piece.shape:
-            continue
-        if fingerprint(piece, region, salt, width=width) == fp:
-            return f"the place of rank {at} holds the shard of rank {i}"
-    if not np.any(raw_words(piece, 1)):
-        return f"the place of rank {at} holds zeros: nothing was written"
-    if canary and width == 8:
-        return f"the place of rank {at} {_decoded(piece, regions[at], salt)}"
-    return f"the place of rank {at} holds other bits than were sent"
+    def _hash(self, piece: Array, region: Region) -> Fp:
+        return fingerprint(piece, region, self.salt, width=self.width)
+
+    def blamed(self, op: str, rank: int | None) -> Verdict:
+        """Which pieces differ, and what the first of them is instead."""
+        got = [self._hash(p, r) for p, r in zip(self.pieces, self.regions, strict=True)]
+        bad = [i for i, (a, b) in enumerate(zip(self.want, got, strict=True)) if a != b]
+        if not bad:
+            want, why = str(total(self.want)), "the pieces are right, their sum is not"
+            return Verdict("failed", op, "H", want, str(total(got)), (), None, why, rank)
+        first = bad[0]
+        spans = [self.regions[i].bounds for i in bad]
+        span = (min(a for a, _ in spans), max(b for _, b in spans))
+        why = f"the place of rank {first} {self._what_is_there(first)}"
+        return compared(op, "H", self.want[first], got[first], tuple(bad), span, why, rank)
+
+    def _what_is_there(self, at: int) -> str:
+        piece = self.pieces[at]
+        for i, (region, fp) in enumerate(zip(self.regions[:DIAGNOSED], self.want, strict=False)):
+            if i != at and region.shape == piece.shape and self._hash(piece, region) == fp:
+                return f"holds the shard of rank {i}"
+        if not np.any(raw_words(piece, 1)):
+            return "holds zeros: nothing was written"
+        if self.canary and self.width == 8:
+            return _decoded(piece, self.regions[at], self.salt)
+        return "holds other bits than were sent"
 
 
 def _decoded(piece: Array, region: Region, salt: int) -> str:
@@ -202,12 +187,8 @@ def verify_broadcast(received: Array, sent_fp: Fp, key: int, *, rank: int | None
     width = _of_key("verify_broadcast", [sent_fp], key)
     got = fingerprint(checked(received, "verify_broadcast"), None, key, width=width)
     culprits = () if rank is None else (rank,)
-    if got == sent_fp:
-        return Verdict("passed", "broadcast", "H", str(sent_fp), str(got), rank=rank)
     span = (0, received.size)
-    return Verdict(
-        "failed", "broadcast", "H", str(sent_fp), str(got), culprits, span, "other bits", rank
-    )
+    return compared("broadcast", "H", sent_fp, got, culprits, span, "other bits", rank)
 
 
 def verify_alltoall(
@@ -236,22 +217,16 @@ def verify_alltoall(
     width = _of_key("verify_alltoall", sent_fps, key)
     got = [fingerprint(p, r, key, width=width) for p, r in zip(pieces, regions, strict=True)]
     if got == list(sent_fps):
-        return Verdict(
-            "passed", "all_to_all", "H", str(total(sent_fps)), str(total(got)), rank=rank
-        )
-    return _blame("all_to_all", sent_fps, pieces, regions, key, width, False, rank)
+        return compared("all_to_all", "H", total(sent_fps), total(got), rank=rank)
+    return _Pieces(sent_fps, pieces, regions, key, width).blamed("all_to_all", rank)
 
 
 def verify_send_buffer(before: Fp, after: Fp, rank: int) -> Verdict:
     """Whether a buffer was left alone while it was sent. Sees any write between the two hashes that
     changed a byte and was not undone. Raises FingerprintError where the two do not compare."""
     total((before, after))
-    if before == after:
-        return Verdict("passed", "send buffer", "pre/post", str(before), str(after), rank=rank)
-    return Verdict(
-        "failed", "send buffer", "pre/post", str(before), str(after), (rank,),
-        probable_fault="race: the buffer was written while the collective read it", rank=rank,
-    )  # fmt: skip
+    why = "race: the buffer was written while the collective read it"
+    return compared("send buffer", "pre/post", before, after, (rank,), None, why, rank)
 
 
 def verify_coverage(claims: Sequence[Fp], expected: Fp) -> Verdict:
@@ -259,14 +234,10 @@ def verify_coverage(claims: Sequence[Fp], expected: Fp) -> Verdict:
     FingerprintError where the claims are of another key."""
     got = total(claims)
     total((got, expected))
-    if got == expected:
-        return Verdict("passed", "partition", "C", str(expected), str(got))
     short = expected.count - got.count
     why = f"{short} places unclaimed" if short > 0 else f"{-short} places too many"
-    return Verdict(
-        "failed", "partition", "C", str(expected), str(got),
-        probable_fault=why if short else "some places are claimed twice, others not at all",
-    )  # fmt: skip
+    why = why if short else "some places are claimed twice, others not at all"
+    return compared("partition", "C", expected, got, fault=why)
 
 
 def handoff_key(
@@ -305,19 +276,14 @@ def verify_pipeline_handoff(
     activations = checked(activations, op)
     salt = handoff_key(seed, from_rank, to_rank, layer, micro_batch, step)
     if sent_fp is not None and _of_key(op, [sent_fp], total([sent_fp]).key) and sent_fp.key != salt:
-        return Verdict(
-            "failed", op, "H", f"key {salt:016x}", f"key {sent_fp.key:016x}", (from_rank,), None,
-            "sent for another stage, layer, micro-batch or step", to_rank,
-        )  # fmt: skip
+        want, got = (f"key {k:016x}" for k in (salt, sent_fp.key))
+        why = "sent for another stage, layer, micro-batch or step"
+        return compared(op, "H", want, got, (from_rank,), None, why, to_rank)
     got = fingerprint(activations, None, salt, width=sent_fp.width if sent_fp else None)
     want = sent_fp or fingerprint(
         colors(Region.whole(activations.shape), salt, activations.dtype), None, salt
     )
-    if got == want:
-        return Verdict("passed", op, "H", str(want), str(got), rank=to_rank)
     why = "other bits than were sent"
-    if sent_fp is None and activations.nbytes % 8 == 0:
+    if got != want and sent_fp is None and activations.nbytes % 8 == 0:
         why = _decoded(activations, Region.whole(activations.shape), salt)
-    return Verdict(
-        "failed", op, "H", str(want), str(got), (from_rank,), (0, activations.size), why, to_rank
-    )
+    return compared(op, "H", want, got, (from_rank,), (0, activations.size), why, to_rank)

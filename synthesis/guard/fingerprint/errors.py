@@ -1,10 +1,16 @@
-"""The one error of this package, and the check of numbers that all of it shares."""
+"""The one error of this package, and the checks of arguments that all of it shares."""
 
 from operator import index
 
 
 class FingerprintError(ValueError):
     """A call that has no answer: what, where, expected, got, what to try."""
+
+
+def expect(value: object, kind: type, what: str) -> None:
+    """Raise FingerprintError, with `what` was expected, where a value is of another type."""
+    if not isinstance(value, kind):
+        raise FingerprintError(f"{what}, got {value!r:.60}")
 
 
 def integer(value: object, what: str, least: int | None = None) -> int:

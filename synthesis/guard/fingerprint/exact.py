@@ -10,7 +10,7 @@ from synthesis.guard.fingerprint.errors import FingerprintError, integer
 from synthesis.guard.fingerprint.floats import as_floats, format_of
 from synthesis.guard.fingerprint.mix import Words, key as make_key
 from synthesis.guard.fingerprint.movement import Fp, colors, fingerprint
-from synthesis.guard.fingerprint.outcome import Verdict, combined, same
+from synthesis.guard.fingerprint.outcome import Verdict, combined, compared, same
 from synthesis.guard.fingerprint.region import Array, Region, checked, dtype_of, raw_words
 
 TRIED = 64
@@ -126,19 +126,11 @@ def check_canary_sum(
     with np.errstate(all="ignore"):
         got = reduced + np.zeros((), reduced.dtype)
     expected, actual = fingerprint(want, region, key), fingerprint(got, region, key)
-    if expected == actual:
-        return Verdict("passed", op, "canary", str(expected), str(actual))
-    wrong = np.flatnonzero(want.reshape(-1) != got.reshape(-1))
-    return Verdict(
-        "failed",
-        op,
-        "canary",
-        str(expected),
-        str(actual),
-        (),
-        _span(region, wrong),
-        _explain(got, want, region, n_ranks, key, precision),
-    )
+    span, why = None, ""
+    if expected != actual:
+        span = _span(region, np.flatnonzero(want.reshape(-1) != got.reshape(-1)))
+        why = _explain(got, want, region, n_ranks, key, precision)
+    return compared(op, "canary", expected, actual, (), span, why)
 
 
 def _span(region: Region, wrong: Array) -> tuple[int, int]:
@@ -231,21 +223,11 @@ def check_exact_sum(
             f"{list(reduced.shape)}"
         )
     expected, actual = fingerprint(want, None, key), fingerprint(reduced, None, key)
-    if expected == actual:
-        return Verdict("passed", op, "T3", str(expected), str(actual))
     differs = raw_words(want, 1) != raw_words(reduced, 1)
     wrong = np.flatnonzero(np.any(differs.reshape(want.size, want.itemsize), axis=1))
     span = (int(wrong[0]), int(wrong[-1]) + 1) if wrong.size else None
-    return Verdict(
-        "failed",
-        op,
-        "T3",
-        str(expected),
-        str(actual),
-        (),
-        span,
-        f"{wrong.size} of {want.size} elements are not the sum in the order of the ranks",
-    )
+    why = f"{wrong.size} of {want.size} elements are not the sum in the order of the ranks"
+    return compared(op, "T3", expected, actual, (), span, why)
 
 
 @dataclass(frozen=True)
@@ -323,9 +305,5 @@ def _moved(op: str, want: Fp, data: Array, where: Region, key: int, rank: int) -
     if data.shape != where.shape:
         got = f"{list(data.shape)} elements"
         return Verdict("failed", op, "T3", str(want), got, (rank,), where.bounds, "wrong size")
-    got = fingerprint(data, where, key)
-    if got == want:
-        return Verdict("passed", op, "T3", str(want), str(got))
-    return Verdict(
-        "failed", op, "T3", str(want), str(got), (rank,), where.bounds, f"what rank {rank} gave"
-    )
+    got, why = fingerprint(data, where, key), f"what rank {rank} gave"
+    return compared(op, "T3", want, got, (rank,), where.bounds, why)

@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from synthesis.guard.fingerprint.collectives import verify_pipeline_handoff
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.fingerprint.movement import Fp, colors, common_width, fingerprint, total
-from synthesis.guard.fingerprint.outcome import Verdict
+from synthesis.guard.fingerprint.outcome import Verdict, compared
 from synthesis.guard.fingerprint.partition import GAY_SEED
 from synthesis.guard.fingerprint.region import Array, Region, checked
 
@@ -117,8 +117,7 @@ class ExoCluster:
         hidden_dim: int | None = None,
     ) -> None:
         rows = _rows("ExoCluster", devices, "name, GB, address")
-        if not isinstance(model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(f"ExoCluster: the model is {model!r:.60}, expected a name")
+        expect(model, str, "ExoCluster: expected the name of a model")
         if model not in MODELS and (n_layers is None or hidden_dim is None):
             raise FingerprintError(
                 f"ExoCluster: model {model!r} is not known ({', '.join(MODELS)}); "
@@ -134,8 +133,7 @@ class ExoCluster:
 
     def key(self, prompt: str, n_tokens: int) -> int:
         """The key of a run. Raises FingerprintError where there is no prompt or are no tokens."""
-        if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(f"the prompt is {prompt!r:.60}, expected text")
+        expect(prompt, str, "the prompt: expected text")
         n_tokens = integer(n_tokens, "n_tokens", 1)
         return make_key(self.seed, "exo", self.model, prompt, n_tokens)
 
@@ -202,17 +200,14 @@ class ExoVerifier:
         cluster.key(prompt, n_tokens)
         self.cluster, self.n_tokens, self.prompt = cluster, n_tokens, prompt
         self.expected_fps: dict[int, Fp] = {}
+
+        def report(layer: int) -> Fp:
+            held = {layer: exo_color(cluster, layer, prompt, n_tokens, dtype)}
+            return exo_report(cluster, prompt, n_tokens, held)
+
         for part in cluster.partitions:
             if part.layer_range:
-                self.expected_fps[part.device_id] = total(
-                    exo_report(
-                        cluster,
-                        prompt,
-                        n_tokens,
-                        {i: exo_color(cluster, i, prompt, n_tokens, dtype)},
-                    )
-                    for i in part.layer_range
-                )
+                self.expected_fps[part.device_id] = total(map(report, part.layer_range))
 
     def verify_device(self, device_id: int, reported: Fp | Mapping[str, Any]) -> Verdict:
         """Whether one device's report is what it has to be.
@@ -230,14 +225,12 @@ class ExoVerifier:
             got = reported if isinstance(reported, Fp) else Fp.from_json(reported)
         except FingerprintError as error:
             raise FingerprintError(f"{op}: {error}") from None
-        if got == want:
-            return Verdict("passed", op, "H", str(want), str(got))
         why = "other layers, or other bits in them"
         if got.key != want.key:
             why = "a report of another run: model, prompt, number of tokens or seed"
         elif got.count != want.count:
             why = f"{got.count} bytes for {want.count}: layers missing or too many"
-        return Verdict("failed", op, "H", str(want), str(got), (device_id,), None, why)
+        return compared(op, "H", want, got, (device_id,), None, why)
 
     def verify_cluster(self, reported: Mapping[Any, Fp | Mapping[str, Any]]) -> Verdict:
         """Whether all devices' reports are what they have to be, and cover the model together.
@@ -248,8 +241,7 @@ class ExoVerifier:
         Raises:
             FingerprintError: a device that runs no layers, or a report that is no fingerprint.
         """
-        if not isinstance(reported, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(f"reports by device: expected a mapping, got {reported!r:.60}")
+        expect(reported, Mapping, "reports by device: expected a mapping")
         named = {str(device): device for device in self.expected_fps}
         reported = {named.get(str(device), device): fp for device, fp in reported.items()}
         if not reported:
@@ -257,10 +249,9 @@ class ExoVerifier:
             return Verdict("skipped", "exo cluster", "H", probable_fault=why)
         absent = sorted(set(self.expected_fps) - set(reported))
         if absent:
-            return Verdict(
-                "failed", "exo cluster", "H", f"{len(self.expected_fps)} reports",
-                f"{len(self.expected_fps) - len(absent)}", tuple(absent), None, "not reported",
-            )  # fmt: skip
+            asked = len(self.expected_fps)
+            want, got = f"{asked} reports", f"{asked - len(absent)}"
+            return compared("exo cluster", "H", want, got, tuple(absent), None, "not reported")
         found = [self.verify_device(d, fp) for d, fp in reported.items()]
         bad = [v for v in found if not v]
         if bad:

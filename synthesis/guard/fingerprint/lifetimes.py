@@ -103,15 +103,9 @@ def verify_items(context: KernelColorContext, iterations: int) -> Verdict:
     off = (int(context.colors[at]) - int(want[at])) & MASK
     ran = iterations + _signed(off * pow(GOLDEN, -1, 1 << 64) & MASK)
     why = f"ran {ran} times" if 0 <= ran < 1 << 32 else "has a color of no iteration"
-    return Verdict(
-        "failed",
-        "kernel",
-        "eventual color",
-        f"{int(want[at]):016x}",
-        f"{int(context.colors[at]):016x}",
-        index_range=(at, int(wrong[-1]) + 1),
-        probable_fault=f"work item {at} {why}, not {iterations}",
-    )
+    expected, found = (f"{int(x[at]):016x}" for x in (want, context.colors))
+    span, fault = (at, int(wrong[-1]) + 1), f"work item {at} {why}, not {iterations}"
+    return Verdict("failed", "kernel", "eventual color", expected, found, (), span, fault)
 
 
 def _signed(x: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.mix import GOLDEN, MASK, Words, fmix_into, unfmix_array
 from synthesis.guard.fingerprint.partition import TensorPartition
 from synthesis.guard.fingerprint.region import (
@@ -42,27 +42,25 @@ class Fp:
     width: int
     """Bytes of a word; 0 for coverage."""
 
-    def _with(self, other: Fp) -> None:
+    def _with(self, other: Fp, sign: int) -> Fp:
+        if not isinstance(other, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
         if (self.key, self.width) != (other.key, other.width):
             raise FingerprintError(
                 f"{self} and {other} do not combine: they were taken with different keys, or in "
                 "words of different sizes (say the width of `common_width` to both)"
             )
+        value, count = self.value + sign * other.value, self.count + sign * other.count
+        return Fp(value & MASK, count, self.key, self.width)
 
     def __add__(self, other: Fp) -> Fp:
-        if not isinstance(other, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
-            return NotImplemented
-        self._with(other)
-        return Fp((self.value + other.value) & MASK, self.count + other.count, self.key, self.width)
+        return self._with(other, 1)
 
     def __radd__(self, other: int) -> Fp:
         return self if other == 0 else NotImplemented
 
     def __sub__(self, other: Fp) -> Fp:
-        if not isinstance(other, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
-            return NotImplemented
-        self._with(other)
-        return Fp((self.value - other.value) & MASK, self.count - other.count, self.key, self.width)
+        return self._with(other, -1)
 
     def __xor__(self, other: object) -> Fp:
         raise FingerprintError(
@@ -102,8 +100,7 @@ def total(fps: Iterable[Fp]) -> Fp:
     """The fingerprint of all pieces together. Raises FingerprintError where there are none."""
     result: Fp | None = None
     for fp in fps:
-        if not isinstance(fp, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(f"expected a fingerprint, got {fp!r:.60}")
+        expect(fp, Fp, "expected a fingerprint")
         result = fp if result is None else result + fp
     if result is None:
         raise FingerprintError("the fingerprint of no pieces has no key; give at least one")
@@ -126,9 +123,8 @@ def common_width(
 def _region(where: TensorPartition | Region, op: str) -> Region:
     if isinstance(where, Region):
         return where
-    if isinstance(where, TensorPartition):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return where.region()
-    raise FingerprintError(f"{op}: expected a TensorPartition or a Region, got {where!r:.60}")
+    expect(where, TensorPartition, f"{op}: expected a TensorPartition or a Region")
+    return where.region()
 
 
 def reading(

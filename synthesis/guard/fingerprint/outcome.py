@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.mix import key
 from synthesis.guard.fingerprint.movement import Fp
 
@@ -60,6 +60,22 @@ class Verdict:
         return text
 
 
+def compared(
+    op: str,
+    check: str,
+    want: object,
+    got: object,
+    culprits: tuple[int, ...] = (),
+    span: tuple[int, int] | None = None,
+    fault: str = "",
+    rank: int | None = None,
+) -> Verdict:
+    """Passed where the two are equal; else failed, with what is known of the fault."""
+    if want == got:
+        return Verdict("passed", op, check, str(want), str(got), rank=rank)
+    return Verdict("failed", op, check, str(want), str(got), culprits, span, fault, rank)
+
+
 def combined(verdicts: Iterable[Verdict]) -> Verdict:
     """The worst of the verdicts of all ranks: a failure over a skip over a pass, the first of them.
 
@@ -89,8 +105,7 @@ def same(op: str, check: str, fps: Sequence[Fp], fault: str) -> Verdict:
     if not fps:
         raise FingerprintError(f"{op}: no fingerprints to compare")
     for rank, fp in enumerate(fps):
-        if not isinstance(fp, Fp):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(f"{op}, rank {rank}: expected a fingerprint, got {fp!r:.60}")
+        expect(fp, Fp, f"{op}, rank {rank}: expected a fingerprint")
         if (fp.key, fp.width) != (fps[0].key, fps[0].width):
             raise FingerprintError(
                 f"{op}: the fingerprints of ranks 0 and {rank} were taken with different keys, or "
@@ -127,14 +142,7 @@ def verify_descriptors(descriptors: Sequence[int], expected: int | None = None) 
     fps = [Fp(integer(d, "descriptor"), 8, 0, 8) for d in descriptors]
     verdict = same("descriptor", "D", fps, "the ranks are in different calls")
     if verdict and expected is not None and descriptors[0] != expected:
-        return Verdict(
-            "failed",
-            "descriptor",
-            "D",
-            f"{expected:016x}",
-            f"{descriptors[0]:016x}",
-            tuple(range(len(descriptors))),
-            None,
-            "all ranks agree on another call than the plan's",
-        )
+        want, got = f"{expected:016x}", f"{descriptors[0]:016x}"
+        fault = "all ranks agree on another call than the plan's"
+        return compared("descriptor", "D", want, got, tuple(range(len(fps))), None, fault)
     return verdict

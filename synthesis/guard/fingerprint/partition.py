@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.mix import Words
 from synthesis.guard.fingerprint.region import Region
 
@@ -39,52 +39,49 @@ class TensorPartition:
         where = f"TensorPartition of dim {self.dim} over {self.n_shards} ranks"
         for name in ("dim", "n_shards", "shard_id", "global_size"):
             object.__setattr__(self, name, integer(getattr(self, name), f"{where}: {name}"))
-        if self.dim < 0:
-            raise FingerprintError(f"{where}: dims are counted from 0")
         if self.global_shape is not None:
-            if not isinstance(self.global_shape, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise FingerprintError(f"{where}: global_shape is {self.global_shape!r}, no shape")
+            expect(self.global_shape, Iterable, f"{where}: expected a global_shape")
             shape = tuple(integer(n, f"{where}: an extent", 0) for n in self.global_shape)
-            if self.dim >= len(shape):
-                raise FingerprintError(
-                    f"{where}: a tensor of shape {list(shape)} has no such dim (dims are counted "
-                    "from 0)"
-                )
-            if self.global_size not in (-1, shape[self.dim]):
-                raise FingerprintError(
-                    f"{where}: global_size is {self.global_size}, but dim {self.dim} of "
-                    f"{list(shape)} is {shape[self.dim]}"
-                )
             object.__setattr__(self, "global_shape", shape)
-            object.__setattr__(self, "global_size", shape[self.dim])
-        if self.global_size < 0:
-            said = "" if self.global_size == -1 else f"; global_size is {self.global_size}"
-            raise FingerprintError(f"{where}: give global_size or global_shape{said}")
-        if self.n_shards < 1:
-            raise FingerprintError(f"{where}: at least one shard")
-        if not 0 <= self.shard_id < self.n_shards:
-            raise FingerprintError(
-                f"{where}: shard {self.shard_id} is not one of 0..{self.n_shards - 1}"
+            if self.global_size == -1 and 0 <= self.dim < len(shape):
+                object.__setattr__(self, "global_size", shape[self.dim])
+        if fault := self._fault():
+            raise FingerprintError(f"{where}: {fault}")
+
+    def _fault(self) -> str:
+        """What does not fit together, empty where all does."""
+        dim, n, size, shape = self.dim, self.n_shards, self.global_size, self.global_shape
+        if dim < 0:
+            return "dims are counted from 0"
+        if shape is not None and dim >= len(shape):
+            return f"a tensor of shape {list(shape)} has no such dim (dims are counted from 0)"
+        if shape is not None and size != shape[dim]:
+            return f"global_size is {size}, but dim {dim} of {list(shape)} is {shape[dim]}"
+        if size < 0:
+            said = "" if size == -1 else f"; global_size is {size}"
+            return f"give global_size or global_shape{said}"
+        if n < 1:
+            return "at least one shard"
+        if not 0 <= self.shard_id < n:
+            return f"shard {self.shard_id} is not one of 0..{n - 1}"
+        if not self.uneven and n > size:
+            return (
+                f"{n} shards of {size} rows leave ranks without any; use fewer ranks, or say "
+                "uneven=True"
             )
-        if not self.uneven and self.n_shards > self.global_size:
-            raise FingerprintError(
-                f"{where}: {self.n_shards} shards of {self.global_size} rows leave ranks without "
-                "any; use fewer ranks, or say uneven=True"
+        if not self.uneven and size % n:
+            sizes = [end - first for first, end in map(self.bounds, range(n))]
+            return (
+                f"{size} is not a multiple of {n}; torch.chunk gives shards of {sizes}: say "
+                "uneven=True if that is meant"
             )
-        if not self.uneven and self.global_size % self.n_shards:
-            sizes = [self.bounds(i)[1] - self.bounds(i)[0] for i in range(self.n_shards)]
-            raise FingerprintError(
-                f"{where}: {self.global_size} is not a multiple of {self.n_shards}; torch.chunk "
-                f"gives shards of {sizes}: say uneven=True if that is meant"
-            )
+        return ""
 
     def bounds(self, shard_id: int) -> tuple[int, int]:
         """First and one past the last index along `dim` of a shard."""
         size = -(-self.global_size // self.n_shards)
-        return (
-            min(self.global_size, shard_id * size),
-            min(self.global_size, (shard_id + 1) * size),
-        )
+        first, end = (min(self.global_size, i * size) for i in (shard_id, shard_id + 1))
+        return first, end
 
     @property
     def offset(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.exact import check_canary_sum, check_exact_sum, check_replicas
 from synthesis.guard.fingerprint.movement import Fp, fingerprint
 from synthesis.guard.fingerprint.outcome import Verdict, combined, same
@@ -27,10 +27,7 @@ def verify_dp_gradients(gradients: Mapping[str, Sequence[Fp]]) -> Verdict:
     Raises:
         FingerprintError: no gradients, or not by parameter.
     """
-    if not isinstance(gradients, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FingerprintError(
-            f"verify_dp_gradients: expected fingerprints by parameter, got {gradients!r:.60}"
-        )
+    expect(gradients, Mapping, "verify_dp_gradients: expected fingerprints by parameter")
     return combined(same(f"gradient of {n}", "R", f, "not in sync") for n, f in gradients.items())
 
 
@@ -91,10 +88,7 @@ def _verify_sum(
                 f"{op}: level {level} takes {what} of each of {n_ranks} ranks, got {got}"
             )
         for rank, item in enumerate(given):
-            if not isinstance(item, kind):
-                raise FingerprintError(
-                    f"{op}: level {level} takes {what}, got {item!r:.60} of rank {rank}"
-                )
+            expect(item, kind, f"{op}, rank {rank}: level {level} takes {what}")
         return given
 
     if level == "canary":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from synthesis.guard.fingerprint.canary import layer_key
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.mix import key as make_key
 from synthesis.guard.fingerprint.movement import Fp, fingerprint, total
 from synthesis.guard.fingerprint.partition import GAY_SEED, TensorPartition
@@ -28,10 +28,7 @@ class ShardedTensor:
     layer: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.partition, TensorPartition):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(
-                f"ShardedTensor: expected a TensorPartition, got {self.partition!r:.60}"
-            )
+        expect(self.partition, TensorPartition, "ShardedTensor: expected a TensorPartition")
         data = checked(self.data, f"ShardedTensor, shard {self.partition.shard_id}")
         integer(self.seed, "ShardedTensor: seed")
         self.partition.region(data.shape)

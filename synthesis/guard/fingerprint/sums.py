@@ -17,7 +17,7 @@ from math import fsum
 import numpy as np
 import numpy.typing as npt
 
-from synthesis.guard.fingerprint.errors import FingerprintError, integer
+from synthesis.guard.fingerprint.errors import FingerprintError, expect, integer
 from synthesis.guard.fingerprint.floats import FORMATS, Format, as_floats, format_of
 from synthesis.guard.fingerprint.mix import MASK, splitmix64
 from synthesis.guard.fingerprint.movement import colors
@@ -85,8 +85,7 @@ def check_sample(
         raise FingerprintError(f"{op}: T2 needs the sampled inputs of every rank")
     kind, n = FORMATS[output.format], len(inputs)
     for rank, item in enumerate(inputs):
-        if not isinstance(item, Sample):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise FingerprintError(f"{op}, rank {rank}: expected a sample, got {item!r:.60}")
+        expect(item, Sample, f"{op}, rank {rank}: expected a sample")
         theirs = (item.key, item.shape, item.format, len(item.places))
         mine = (output.key, output.shape, output.format, len(output.places))
         if theirs != mine:
@@ -109,16 +108,10 @@ def check_sample(
             bad.append((place, wanted, bound, y))
     if bad:
         place, wanted, bound, found = bad[0]
-        return Verdict(
-            "failed",
-            op,
-            "T2",
-            f"{wanted:.17g} within {bound:.3g} at element {place}",
-            f"{found:.17g}",
-            (),
-            (place, bad[-1][0] + 1),
-            f"{len(bad)} of {len(output.places)} sampled elements are no sum of the inputs",
-        )
+        want = f"{wanted:.17g} within {bound:.3g} at element {place}"
+        why = f"{len(bad)} of {len(output.places)} sampled elements are no sum of the inputs"
+        span = (place, bad[-1][0] + 1)
+        return Verdict("failed", op, "T2", want, f"{found:.17g}", (), span, why)
     if skipped and skipped == len(output.places):
         why = "every place holds infinities or NaNs, or may overflow"
         return Verdict("skipped", op, "T2", probable_fault=why)
