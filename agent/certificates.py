@@ -5,7 +5,8 @@ Imports neither PyTorch nor what searches, and Z3 only to ask it about steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -65,6 +66,11 @@ class Files:
 
             many, contract = compose(many, load_contract(self.contract, one, many))
         return Problem(one, many, contract), read_object(self.certificate)
+
+
+def certificate_text(certificate: Mapping[str, Any]) -> str:
+    """A certificate as `certificate.json` has it."""
+    return json.dumps(certificate, separators=(",", ":")) + "\n"
 
 
 def answers(cache: bool = True) -> Answers:

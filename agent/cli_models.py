@@ -60,6 +60,10 @@ def parallelize(
     guard: Annotated[
         bool, typer.Option("--guard", help="Have the patch watch what ranks exchange as it runs.")
     ] = False,
+    inline: Annotated[
+        bool,
+        typer.Option("--inline", help="Paste what the patch needs, not import it from shardproof."),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier run wrote to --out.")
     ] = False,
@@ -99,6 +103,7 @@ def parallelize(
         execute=execute,
         force=force,
         guard=guard,
+        inline=inline,
         arguments=tuple(sys.argv[1:]),
         wishes=wished.read(),
         llm=llm,

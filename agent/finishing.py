@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import events, outdir, strategy, summary, verdicts
-from agent.certificates import answers, second
+from agent.certificates import answers, certificate_text, second
 from agent.chat.state import Spent, spent_in
 from agent.execution import reason_not_to_run, small
 from agent.machine import peak_memory, versions
@@ -152,7 +152,7 @@ def _write(
         out.write("distributed.json", dumps(judged.distributed))
         out.write("contract.json", json.dumps(judged.contract.to_json(), indent=1) + "\n")
         if isinstance(verdict, Proof):
-            text = json.dumps(verdict.certificate, separators=(",", ":")) + "\n"
+            text = certificate_text(verdict.certificate)
             found.certificate_sha256 = hashlib.sha256(text.encode()).hexdigest()
             out.write("certificate.json", text)
         if found.patch is not None:

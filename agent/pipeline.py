@@ -48,6 +48,8 @@ class Job:
     force: bool = False
     guard: bool = False
     """Whether the patch starts the guard, with the layouts of the plan."""
+    inline: bool = False
+    """Whether definitions are pasted into the patch instead of imported."""
     arguments: tuple[str, ...] = ()
     wishes: Wishes = NO_WISHES
     llm: str = "none"

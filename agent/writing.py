@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from agent import verdicts
 from agent.agreement import stacked
+from agent.certificates import certificate_text
 from agent.errors import InputError
 from agent.execution import not_proved, read_again
 from agent.run import Run
 from synthesis.describe import placed_as
 from synthesis.emit import ModelFacts, Patch, emit
 from synthesis.emit.guarding import layouts
+from synthesis.emit.patch import stamped
 from synthesis.execute.reading import Reading, added_up, outputs_alone
 from synthesis.frontends.torch.captured import Captured
 from synthesis.plan import Plan
@@ -85,7 +87,7 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
         _same_code(captured, facts)
         lowered = made.lowered
         watched = layouts(lowered.program, lowered.contract) if job.guard else None
-        patch = emit(facts, made.plan, layouts=watched)
+        patch = emit(facts, made.plan, layouts=watched, inline=job.inline)
         added = sum(
             line.startswith("+") and not line.startswith("+++") for line in patch.diff.split("\n")
         )
@@ -97,7 +99,17 @@ def _attempt(run: Run, job: Job, captured: Captured, facts: ModelFacts, made: Sy
         phase.summary = told(reading, judged)
     if reading is not None:
         made = replace(made, plan=_as_read(made.plan, made.sequential, reading))
+    if isinstance(judged, Proof):
+        patch = stamped(patch, _comment(judged, job.out))
     return Written(made, patch, reading, judged)
+
+
+def _comment(proof: Proof, out: Path) -> str:
+    """The line of a patch that names its proof, and the command that checks that."""
+    text = certificate_text(proof.certificate)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    place = "DIRECTORY" if out.is_absolute() else out.as_posix()
+    return f"# Proved: certificate {digest}, checked by `shardproof verify {place}`."
 
 
 def _as_read(plan: Plan, sequential: Program, reading: Reading) -> Plan:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from synthesis.emit.facts import ModelFacts
+from synthesis.emit.form import Form, line_length
 from synthesis.emit.library_file import library_patch
 from synthesis.emit.lists import spelled
 from synthesis.emit.patch import EmitError, Patch, check_applies
@@ -57,12 +58,14 @@ def emit(
     plan: Plan,
     root: Path | None = None,
     layouts: Mapping[str, str] | None = None,
+    inline: bool = False,
 ) -> Patch:
     """The patch that carries out `plan`, checked with `git apply` in a scratch folder.
 
     Args:
         root: folder that the diff's paths are relative to; the working directory if None.
         layouts: of every parameter (`guarding.layouts`), where the patch is to start the guard.
+        inline: paste definitions instead of importing `shardproof.runtime`.
 
     Raises:
         EmitError: a style, an extent or a loss that cannot be written; git refuses the result.
@@ -70,11 +73,12 @@ def emit(
     plan = _called(facts, spelled(facts, plan))
     _check_divisible(facts, plan)
     if facts.file is None:
-        out = library_patch(facts, plan, layouts)
+        out = library_patch(facts, plan, layouts, Form(line_length(Path.cwd()), inline))
     else:
         path = Path(facts.file).resolve()
         base = (root or Path.cwd()).resolve()
         shown = path.relative_to(base).as_posix() if path.is_relative_to(base) else path.name
-        out = user_patch(facts, plan, path, shown, layouts)
+        form = Form(line_length(path.parent), inline)
+        out = user_patch(facts, plan, path, shown, layouts, form)
     check_applies(out)
     return out

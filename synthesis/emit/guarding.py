@@ -8,7 +8,7 @@ from verifier.kernel.layout import Layout
 from verifier.kernel.program.program import Program
 
 CONSTANT = "LAYOUTS"
-IMPORT = ("synthesis.guard", "watch")
+IMPORT = ("shardproof.runtime", "watch")
 
 
 def layout_text(layout: Layout, stacked: int = 0) -> str:

@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable
 
 from synthesis.emit.styles import Import
 
-WIDTH = 100
-
 
 def bound_name(name: str, module: str) -> str:
     """The name that `from module import name` (or `import module`) binds."""
@@ -14,12 +12,13 @@ def bound_name(name: str, module: str) -> str:
 
 
 def import_lines(
-    imports: Iterable[Import], bound: Collection[str] = ()
+    imports: Iterable[Import], bound: Collection[str] = (), width: int = 88
 ) -> tuple[list[str], list[str]]:
     """(standard library, other) import statements, one module a statement, sorted.
 
     Args:
         bound: names the file has already.
+        width: columns of a line at most.
     """
     modules: dict[str, list[str]] = {}
     statements: list[tuple[bool, str, str]] = []
@@ -34,7 +33,7 @@ def import_lines(
             statements.append((False, module, f"import {module}"))
     for module, names in modules.items():
         line = f"from {module} import {', '.join(sorted(names))}"
-        if len(line) > WIDTH:
+        if len(line) > width:
             line = f"from {module} import (\n    " + ",\n    ".join(sorted(names)) + ",\n)"
         statements.append((True, module, line))
     groups: tuple[list[str], list[str]] = ([], [])

@@ -9,6 +9,7 @@ from jinja2 import Template
 
 from synthesis.emit.attributes import attribute_changes, group_changes
 from synthesis.emit.facts import ModelFacts
+from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import library_loss
 from synthesis.emit.obligations import obligations
@@ -47,7 +48,7 @@ def file_stem(class_name: str) -> str:
     return "parallel_" + (stem or class_name.lower())
 
 
-def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str) -> str:
+def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str, width: int) -> str:
     root = facts.find("")
     ids = next((a for a in root.arguments), None) if root else None
     batch, tokens = ids.shape[:2] if ids and len(ids.shape) > 1 else (1, 8)
@@ -60,7 +61,7 @@ def _text(facts: ModelFacts, plan: Plan, code: Code, stem: str) -> str:
         ("transformers", facts.class_name),
         ("transformers", facts.config_class),
     ]
-    groups = ["\n".join(lines) for lines in import_lines(imports) if lines]
+    groups = ["\n".join(lines) for lines in import_lines(imports, width=width) if lines]
     parallel_data = plan.dp is not None and plan.dp_size > 1
     template = Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
@@ -89,7 +90,12 @@ def _read(path: str) -> str:
     return place.read_text(encoding="utf-8")
 
 
-def library_patch(facts: ModelFacts, plan: Plan, layouts: Mapping[str, str] | None = None) -> Patch:
+def library_patch(
+    facts: ModelFacts,
+    plan: Plan,
+    layouts: Mapping[str, str] | None = None,
+    form: Form = PLAIN,
+) -> Patch:
     """A new file `parallel_<model>.py`.
 
     Raises:
@@ -99,8 +105,8 @@ def library_patch(facts: ModelFacts, plan: Plan, layouts: Mapping[str, str] | No
     changes = attribute_changes(facts, plan.local_extents, plan.tp_size, _read)
     changes += group_changes(facts, plan.modules, plan.tp_size, _read)
     loss = library_loss(facts) if plan.loss_parallel else None
-    code = parallelize_code(plan, facts, changes, loss, layouts=layouts)
-    text = _text(facts, plan, code, stem)
+    code = parallelize_code(plan, facts, changes, loss, layouts=layouts, form=form)
+    text = _text(facts, plan, code, stem, form.width)
     SourceText(f"{stem}.py", text)
     entry = f"from {stem} import build_model, parallelize\n\nmodel = parallelize(build_model())\n"
     return patch({f"{stem}.py": (None, text)}, obligations(plan, facts), entry)

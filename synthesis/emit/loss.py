@@ -10,7 +10,8 @@ from synthesis.emit.reads import TELLING
 from synthesis.emit.snippets import SNIPPETS, Snippet
 from synthesis.emit.source import Edit, SourceText
 
-ATTRIBUTE = "cross_entropy"
+ATTRIBUTES = ("loss_fn", "cross_entropy_fn")
+"""What the loss may be called in the owner's class, in the order in which they are tried."""
 TAKEN = ("ignore_index",)
 
 
@@ -25,7 +26,7 @@ def library_loss(facts: ModelFacts) -> tuple[str, Snippet]:
             f"{facts.class_name} computes its loss by {facts.loss or 'its own forward'}, which has "
             "no vocab-parallel form here; plan it with whole logits"
         )
-    return "    model.loss_function = partial(causal_lm_loss, tp=tp)", SNIPPETS["causal_lm_loss"]
+    return "    model.loss_function = causal_lm_loss(tp)", SNIPPETS["causal_lm_loss"]
 
 
 def loss_obstacle(facts: ModelFacts) -> str | None:
@@ -75,27 +76,45 @@ def user_loss(source: SourceText, class_name: str) -> tuple[list[Edit], tuple[st
             f"{source.path}:{elsewhere}: {source.of(call.args[0])} is read outside of "
             "cross_entropy too, which a vocab-parallel loss leaves split; plan it without one"
         )
-    first = owner.body[0]
-    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    anchor = owner.body[1] if docstring and len(owner.body) > 1 else first
-    start = source.starts[anchor.lineno - 1]
-    pad = source.text[start : source.span(anchor)[0]]
-    if isinstance(anchor, ast.FunctionDef) and anchor.decorator_list:
-        start = source.starts[anchor.decorator_list[0].lineno - 1]
-    original = source.of(call.func)
-    line = f"{pad}{ATTRIBUTE} = staticmethod({original})\n\n"
-    edits = [
-        source.insertion(start, line),
-        Edit(*source.span(call.func), f"{_own_name(owner, call)}.{ATTRIBUTE}"),
-    ]
-    install = f"    model.{ATTRIBUTE} = partial(vocab_parallel_cross_entropy, tp=tp)"
+    attribute = _free(source, owner)
+    install = f"    model.{attribute} = vocab_parallel_cross_entropy(tp)"
+    edits = _through(source, owner, call, attribute)
     return edits, (install, SNIPPETS["vocab_parallel_cross_entropy"])
+
+
+def _free(source: SourceText, owner: ast.ClassDef) -> str:
+    text = source.of(owner)
+    free = next((name for name in ATTRIBUTES if name not in text), None)
+    if free is None:
+        raise EmitError(
+            f"{source.path}:{owner.lineno}: {owner.name} uses the names {' and '.join(ATTRIBUTES)} "
+            "already, one of which the loss would get; plan it without a vocab-parallel loss"
+        )
+    return free
+
+
+def _through(source: SourceText, owner: ast.ClassDef, call: ast.Call, attribute: str) -> list[Edit]:
+    """The loss is called as an attribute of the model, which `__init__` sets to what it was."""
+    made = next((m for m in _methods(owner) if m.name == "__init__" and m.args.args), None)
+    own, original = _own_name(owner, call), source.of(call.func)
+    if made is None:
+        given = f'getattr({own}, "{attribute}", {original})'
+        return [Edit(*source.span(call.func), given)]
+    called = next((s for s in made.body if "super().__init__(" in source.of(s)), made.body[-1])
+    start, end = source.span(called)
+    pad = source.text[source.starts[called.lineno - 1] : start]
+    line = f"\n{pad}{made.args.args[0].arg}.{attribute} = {original}"
+    return [source.insertion(end, line), Edit(*source.span(call.func), f"{own}.{attribute}")]
+
+
+def _methods(owner: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [node for node in owner.body if isinstance(node, ast.FunctionDef)]
 
 
 def _own_name(owner: ast.ClassDef, call: ast.Call) -> str:
     """What the method that holds a call names its instance (`self` for nearly everyone)."""
-    for method in owner.body:
-        if isinstance(method, ast.FunctionDef) and call in ast.walk(method) and method.args.args:
+    for method in _methods(owner):
+        if call in ast.walk(method) and method.args.args:
             return method.args.args[0].arg
     return "self"
 

@@ -4,18 +4,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardproof.runtime.source import digest
 from synthesis.emit import guarding
 from synthesis.emit.attributes import AttributeChange
 from synthesis.emit.facts import ModelFacts, ModuleFact
+from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.groups import group
 from synthesis.emit.inplace import written_into
-from synthesis.emit.patch import EmitError
+from synthesis.emit.patch import COMMENT, EmitError
 from synthesis.emit.sequence import region
-from synthesis.emit.snippets import PARALLEL, SNIPPETS, TENSOR, Snippet
+from synthesis.emit.snippets import PARALLEL, RUNTIME, SNIPPETS, TENSOR, Snippet
 from synthesis.emit.styles import Import, split_of, style_of
 from synthesis.plan import ModulePlan, Plan
 
-WIDTH = 100
 _MAKES = re.compile(r"\btorch\.(arange|zeros|ones|full|tensor|empty|linspace)\b")
 """A tensor that a forward makes: it does not mix with those of a module that works on DTensors."""
 
@@ -29,11 +30,11 @@ class Code:
     imports: tuple[Import, ...]
 
 
-def call(head: str, arguments: Sequence[str], indent: int, tail: str = "") -> str:
+def call(head: str, arguments: Sequence[str], indent: int, tail: str = "", width: int = 88) -> str:
     """`head(arguments)tail`, on one line if it fits, else one argument a line."""
     pad = " " * indent
     line = f"{pad}{head}({', '.join(arguments)}){tail}"
-    if len(line) <= WIDTH:
+    if len(line) <= width:
         return line
     inner = "".join(f"{pad}    {a},\n" for a in arguments)
     return f"{pad}{head}(\n{inner}{pad}){tail}"
@@ -162,7 +163,9 @@ def _shared(facts: ModelFacts, paths: Sequence[str]) -> bool:
     return any(fact is not None and fact.output for fact in owners)
 
 
-def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], list[Import]]:
+def _entries(
+    plan: Plan, facts: ModelFacts, width: int
+) -> tuple[list[str], list[Snippet], list[Import]]:
     """Lines of the plan dict, and what they need."""
     outer = _outer(facts, plan)
     styled = [m for m in plan.modules if m.path not in outer]
@@ -177,10 +180,10 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
     imports: list[Import] = []
     for m in modules:
         for p in [p for p in prepared if m.path.rpartition(".")[0] == p.path]:
-            lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ","))
+            lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ",", width))
             prepared.remove(p)
         for p in [p for p in starts if m.path.startswith(p.path.removesuffix("0") + "*.")]:
-            lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ","))
+            lines.append(call(f'"{p.path}": PrepareModuleInput', p.arguments, 8, ",", width))
             starts.remove(p)
         fact = facts.find(m.path)
         style = style_of(m, fact.base if fact else m.kind)
@@ -188,7 +191,7 @@ def _entries(plan: Plan, facts: ModelFacts) -> tuple[list[str], list[Snippet], l
         if m.path in written:
             name, arguments = "OwnOutput", (f"{name}({', '.join(arguments)})",)
             needs.append(SNIPPETS["OwnOutput"])
-        lines.append(call(f'"{m.path}": {name}', arguments, 8, ","))
+        lines.append(call(f'"{m.path}": {name}', arguments, 8, ",", width))
         imports += style.imports
         needs += [style.snippet] if style.snippet else []
     text = "\n".join(lines)
@@ -203,8 +206,20 @@ def _order(facts: ModelFacts, plan: Plan) -> list[str]:
     return list(dict.fromkeys(_wildcard(f.path, planned) for f in facts.modules))
 
 
+def _held_whole(plan: Plan, facts: ModelFacts) -> bool:
+    """Whether ranks of `dp` hold a parameter in full. The bias of a fused linear is written whole
+    over `tp`, so that it divides over `dp` where its length does."""
+    biases = {f"{m.path}.bias" for m in plan.modules if m.style == "fused_column"}
+    for path, placed in plan.params.items():
+        owner = facts.find(path.rpartition(".")[0]) if path in biases else None
+        divides = owner is not None and owner.params["bias"][0] % plan.dp_size == 0
+        if placed.get(plan.dp or "", "R") == "R" and not divides:
+            return True
+    return False
+
+
 def _data_parallel(
-    plan: Plan, facts: ModelFacts, fused_linear: bool
+    plan: Plan, facts: ModelFacts, fused_linear: bool, width: int
 ) -> tuple[list[str], list[Snippet], list[Import]]:
     if plan.dp is None or plan.dp_size == 1:
         return [], [], []
@@ -218,18 +233,17 @@ def _data_parallel(
     lines: list[str] = []
     over = [placed.get(plan.dp, "R") for placed in plan.params.values()]
     if fused_linear or any(placed not in ("R", "S(0)") for placed in over):
-        given.append(f"shard_placement_fn=partial(dp_shard, ranks={plan.dp_size})")
+        given.append(f"shard_placement_fn=dp_shard({plan.dp_size})")
         needs.append(SNIPPETS["dp_shard"])
-        imports.append(("functools", "partial"))
-    if "R" in over:
+    if _held_whole(plan, facts):
         reduce = "sum" if plan.loss == "sum" else "avg"
         lines.append(f'    whole = whole_over(model, mesh["{plan.dp}"], "{reduce}")')
         given.append("ignored_params=whole")
         needs.append(SNIPPETS["whole_over"])
     for path in _blocks(plan, facts):
         lines.append(f"    for block in model.{indexed(path)}:")
-        lines.append(call("fully_shard", ["block", *given], 8))
-    lines.append(call("fully_shard", ["model", *given], 4))
+        lines.append(call("fully_shard", ["block", *given], 8, width=width))
+    lines.append(call("fully_shard", ["model", *given], 4, width=width))
     if plan.loss == "sum":
         lines += _ADDED_UP
         imports.append(("torch.distributed.fsdp", "FSDPModule"))
@@ -268,11 +282,27 @@ def _attributes(changes: Sequence[AttributeChange]) -> list[str]:
     return lines
 
 
-def _ordered_definitions(needs: Iterable[Snippet]) -> list[Snippet]:
-    wanted: set[str] = set()
-    for snippet in needs:
-        wanted |= {snippet.name, *snippet.needs}
-    return [s for s in SNIPPETS.values() if s.name in wanted]
+def _definitions(
+    needs: Iterable[Snippet], inline: bool
+) -> tuple[tuple[str, ...], tuple[Import, ...]]:
+    """What stands in the file, and what it imports, so that these are defined."""
+    found = {s.name: s for s in needs}
+    if not inline:
+        return (), tuple((RUNTIME, name) for name in found)
+    wanted = {*found, *(name for s in found.values() for name in s.needs)}
+    pasted = [s for s in SNIPPETS.values() if s.name in wanted]
+    return tuple(s.text.strip("\n") for s in pasted), tuple(i for s in pasted for i in s.imports)
+
+
+def _on_mesh(plan: Plan, form: Form) -> tuple[str, list[Snippet], list[Import]]:
+    """The line that takes or makes the mesh, and what it needs."""
+    sizes = ", ".join(f'"{dim}": {size}' for dim, size in plan.mesh.dims)
+    given = ["model", "mesh", f"{{{sizes}}}"]
+    if form.inline:
+        line = call("mesh = checked_mesh", given, 4, width=form.width)
+        return line, [SNIPPETS["checked_mesh"]], []
+    line = call("mesh = proved_mesh", [*given, f'"{digest()}"'], 4, width=form.width)
+    return line, [], [(RUNTIME, "proved_mesh")]
 
 
 def parallelize_code(
@@ -283,6 +313,7 @@ def parallelize_code(
     name: str = "parallelize",
     layouts: Mapping[str, str] | None = None,
     used: Sequence[Snippet] = (),
+    form: Form = PLAIN,
 ) -> Code:
     """The function `name(model, mesh)` for `plan`.
 
@@ -291,15 +322,19 @@ def parallelize_code(
         loss: with a vocab-parallel loss, the line that installs it and the function it needs.
         layouts: of every parameter, where the patch is to start the guard.
         used: definitions that edits of the file need.
+        form: how wide lines may be, and whether definitions are pasted.
+
+    Raises:
+        EmitError: a style that cannot be written; a pasted patch that is to start the guard.
     """
-    imports: list[Import] = [
-        ("torch.distributed.device_mesh", "DeviceMesh"),
-        ("torch.distributed.device_mesh", "init_device_mesh"),
-    ]
-    body: list[str] = []
-    needs = list(used)
+    if layouts and form.inline:
+        raise EmitError("a patch that starts the guard imports it; leave out --inline")
+    line, needs, imports = _on_mesh(plan, form)
+    imports.append(("torch.distributed.device_mesh", "DeviceMesh"))
+    body = [line]
+    needs += used
     if plan.tp and plan.tp_size > 1 and plan.modules:
-        entries, styles, more = _entries(plan, facts)
+        entries, styles, more = _entries(plan, facts, form.width)
         body += [f'    tp = mesh["{plan.tp}"]', "    plan = {", *entries, "    }"]
         outer = _summed(_outer(facts, plan))
         body += ["    parallelize_module(model, tp, plan)", *_tie(facts, plan), *outer]
@@ -309,34 +344,25 @@ def parallelize_code(
         if loss:
             body.append(loss[0])
             needs.append(loss[1])
-            imports.append(("functools", "partial"))
     fused = [s for s in needs if s.name == "FusedColwiseParallel"]
-    lines, more_needs, more = _data_parallel(plan, facts, bool(fused))
+    lines, more_needs, more = _data_parallel(plan, facts, bool(fused), form.width)
     body += lines
     needs += more_needs
     imports += more
     if layouts:
         body.append(f"    watch(model, mesh, {guarding.CONSTANT})")
         imports.append(guarding.IMPORT)
-    sizes = ", ".join(str(size) for _, size in plan.mesh.dims)
-    comma = "," if len(plan.mesh.dims) == 1 else ""
-    dims = ", ".join(f'"{dim}"' for dim in plan.mesh.names) + comma
+    typed = ["model: " + facts.class_name, "mesh: DeviceMesh | None = None"]
     function = "\n".join(
         [
-            f"def {name}(model: {facts.class_name}, mesh: DeviceMesh | None = None) -> "
-            f"{facts.class_name}:",
+            COMMENT,
+            call(f"def {name}", typed, 0, f" -> {facts.class_name}:", form.width),
             f'    """Parallelize `model` in place on a mesh {plan.mesh}."""',
-            "    if mesh is None:",
-            "        device = next(model.parameters()).device.type",
-            f"        mesh = init_device_mesh(device, ({sizes}{comma}), mesh_dim_names=({dims}))",
             *body,
             "    return model",
         ]
     )
-    definitions = _ordered_definitions(needs)
-    for snippet in definitions:
-        imports += snippet.imports
-    texts = tuple(s.text.strip("\n") for s in definitions)
+    texts, more = _definitions(needs, form.inline)
     if layouts:
         texts = (guarding.constant(layouts), *texts)
-    return Code(function + "\n", texts, tuple(dict.fromkeys(imports)))
+    return Code(function + "\n", texts, tuple(dict.fromkeys((*imports, *more))))

@@ -1,5 +1,6 @@
 """Patches: files before and after, as a unified diff that git applies."""
 
+import ast
 import difflib
 import subprocess
 import tempfile
@@ -26,6 +27,25 @@ class Patch:
     """How to call it: Python, a few lines."""
     function: str = "parallelize"
     """Name of the function that parallelizes a model."""
+
+
+COMMENT = "# Made by shardproof: not proved yet."
+"""Stands before the function that parallelizes until it is known by what it is proved."""
+
+
+def stamped(patched: Patch, comment: str) -> Patch:
+    """The patch with another comment in the place of `COMMENT`: the same code, on the same lines.
+
+    Raises:
+        EmitError: the comment is not one line, or is found elsewhere.
+    """
+    ((path, (old, new)),) = patched.files.items()
+    if new.count(COMMENT) != 1 or "\n" in comment or not comment.startswith("#"):
+        raise EmitError(f"{path}: {COMMENT!r} does not stand there once")
+    text = new.replace(COMMENT, comment)
+    if ast.dump(ast.parse(text)) != ast.dump(ast.parse(new)):
+        raise EmitError(f"{path}: {COMMENT!r} is no comment there")
+    return patch({path: (old, text)}, patched.obligations, patched.entry, patched.function)
 
 
 def _lines(text: str) -> list[str]:

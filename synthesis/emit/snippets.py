@@ -1,11 +1,14 @@
-"""Source of the classes and functions a patch brings along where PyTorch has none.
+"""The classes and functions a patch needs where PyTorch has none: those of `shardproof.runtime`.
 
-It stands in `definitions.py.j2`, in the order in which a patch has it, behind all imports.
+A patch imports them, or has their source pasted in, in the order that it has there.
 """
 
 import ast
 from dataclasses import dataclass
-from pathlib import Path
+
+from shardproof.runtime.source import text as runtime_text
+
+RUNTIME = "shardproof.runtime"
 
 TENSOR = "torch.distributed.tensor"
 PARALLEL = "torch.distributed.tensor.parallel"
@@ -53,5 +56,5 @@ def _read(source: str) -> dict[str, Snippet]:
     return found
 
 
-SNIPPETS = _read(Path(__file__).with_name("definitions.py.j2").read_text(encoding="utf-8"))
+SNIPPETS = _read(runtime_text())
 """By name. None needs one that stands behind it."""

@@ -93,6 +93,30 @@ class SourceText:
                 return self.starts[line]
         return self.after_imports()
 
+    def place_of_import(self, line: str) -> int:
+        """Where an import statement goes: in its order among those beside imports of PyTorch, or
+        among the last ones where there are none of PyTorch."""
+        imports = [n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+        block: list[ast.Import | ast.ImportFrom] = []
+        for node in imports:
+            joined = bool(block) and node.lineno == (block[-1].end_lineno or 0) + 1
+            if not joined and any(_order_of(n)[1].split(".")[0] == "torch" for n in block):
+                break
+            block = [*block, node] if joined else [node]
+        (added,) = ast.parse(line).body
+        later = [n for n in block if _order_of(n) > _order_of(added)]
+        if later:
+            return self.starts[later[0].lineno - 1]
+        if not block:
+            return self.after_imports()
+        end = block[-1].end_lineno or block[-1].lineno
+        return self.starts[end] if end < len(self.starts) else len(self.text)
+
+    def imported_from(self, module: str) -> set[str]:
+        """Names that the file imports from a module."""
+        found = [n for n in self.tree.body if isinstance(n, ast.ImportFrom) and n.module == module]
+        return {alias.asname or alias.name for node in found for alias in node.names}
+
     def before_main(self) -> int | None:
         """Where `if __name__ == "__main__":` starts at the top level, if it does."""
         for node in self.tree.body:
@@ -111,3 +135,10 @@ class SourceText:
             elif isinstance(node, ast.Assign):
                 out.update(t.id for t in node.targets if isinstance(t, ast.Name))
         return out
+
+
+def _order_of(node: ast.stmt) -> tuple[bool, str]:
+    """The order of import statements: `import` before `from`, then by module."""
+    if isinstance(node, ast.Import):
+        return False, node.names[0].name
+    return True, node.module or "" if isinstance(node, ast.ImportFrom) else ""

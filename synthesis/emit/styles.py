@@ -24,10 +24,7 @@ class Style:
 
     @property
     def imports(self) -> tuple[Import, ...]:
-        if self.snippet:
-            own = self.snippet.imports
-        else:
-            own = ((PARALLEL, self.name),)
+        own = () if self.snippet else ((PARALLEL, self.name),)
         text = " ".join(self.arguments)
         placements = ("Replicate", "Shard")
         return (*own, *((TENSOR, name) for name in placements if f"{name}(" in text))

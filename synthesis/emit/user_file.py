@@ -7,13 +7,14 @@ from pathlib import Path
 from synthesis.emit.attributes import AttributeChange, attribute_changes
 from synthesis.emit.extents import edit_extents
 from synthesis.emit.facts import ModelFacts
+from synthesis.emit.form import PLAIN, Form
 from synthesis.emit.imports import import_lines
 from synthesis.emit.loss import user_loss
 from synthesis.emit.obligations import obligations
 from synthesis.emit.parallelize import parallelize_code, placed_modules
 from synthesis.emit.patch import EmitError, Patch, patch
 from synthesis.emit.reads import edit_reads
-from synthesis.emit.snippets import SNIPPETS
+from synthesis.emit.snippets import RUNTIME, SNIPPETS
 from synthesis.emit.source import Edit, SourceText
 from synthesis.plan import Plan
 
@@ -66,6 +67,7 @@ def user_patch(
     path: Path,
     shown: str,
     layouts: Mapping[str, str] | None = None,
+    form: Form = PLAIN,
 ) -> Patch:
     """A diff of the user's file at `path`, named `shown` in the diff.
 
@@ -98,17 +100,21 @@ def user_patch(
     names = source.names()
     name = _function_name(names, facts.class_name)
     used = (SNIPPETS["whole_param"],) if reads else ()
-    code = parallelize_code(plan, facts, changes, loss, name, layouts, used)
-    clash = {_defined(text) for text in code.definitions} & names
+    code = parallelize_code(plan, facts, changes, loss, name, layouts, used, form)
+    defined = {_defined(text) for text in code.definitions}
+    taken = {name for module, name in code.imports if module == RUNTIME}
+    defined |= taken - source.imported_from(RUNTIME)
+    clash = defined & names
     if clash:
         raise EmitError(f"{shown}: the patch would define {', '.join(sorted(clash))} again")
-    standard, other = import_lines(code.imports, names)
-    first, second = source.after_standard_imports(), source.after_imports()
-    if first == second:
+    standard, other = import_lines(code.imports, names, form.width)
+    first = source.after_standard_imports()
+    if first == source.after_imports():
         standard, other = [], standard + other
-    for place, lines in ((first, standard), (second, other)):
-        if lines:
-            edits.append(source.insertion(place, "\n".join(lines) + "\n"))
+    placed: dict[int, list[str]] = {first: standard} if standard else {}
+    for line in other:
+        placed.setdefault(source.place_of_import(line), []).append(line)
+    edits += [source.insertion(at, "\n".join(lines) + "\n") for at, lines in placed.items()]
     added = "\n\n\n".join([*code.definitions, code.function.rstrip("\n")])
     main = source.before_main()
     if main is not None:

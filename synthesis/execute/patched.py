@@ -8,6 +8,7 @@ local shapes. Runs in the worker: the user's code is imported here.
 import json
 import os
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ import numpy as np
 import torch
 from pydantic import TypeAdapter
 
+import shardproof
+from shardproof.runtime import source as runtime
 from synthesis.execute.child import fork, wait
 from synthesis.execute.job import Job
 from synthesis.execute.load import is_library, open_target, patched_model
@@ -48,6 +51,7 @@ from synthesis.frontends.torch.ranks.placing import Placing
 from synthesis.frontends.torch.ranks.sharded import refuse_uncovered
 from synthesis.frontends.torch.ranks.tables import pieces
 from synthesis.frontends.torch.ranks.tracing import Order as Trace, cotangents, follow, known_groups
+from synthesis.frontends.torch.request import split_target
 from synthesis.frontends.torch.rolling.match import entry_of
 from synthesis.frontends.torch.rolling.recompute import VIEWS
 from synthesis.frontends.torch.session import block_lists, roll_program
@@ -159,6 +163,7 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
     shorter = depths.shorter_config(target.hf_config, depth) if depth else {}
     with parameters_on_meta():
         model, parallelize = patched_model(job, tree, shorter)
+    _refuse_other_runtime((tree / job.patched_file).parent, job)
     model = model.to(TORCH_DTYPES[job.request.dtype]).eval()
     buffers, lists = take_buffers(model), block_lists(model)
     watch = Watch(rank, mesh, Places(str(tree)), Seen())
@@ -200,6 +205,25 @@ def _read_rank(job: Job, folder: Path, order: Order, rank: int) -> None:
         },
     }
     (folder / f"rank-{rank}.pickle").write_bytes(pickle.dumps(_Rank(program, facts)))
+
+
+def _refuse_other_runtime(tree: Path, job: Job) -> None:
+    """Raise CaptureError where a file of the owner's hides the package that the patch imports: what
+    is traced here would not be what runs there."""
+    ours = Path(shardproof.__file__).parent
+    kind, name = split_target(job.request.target)
+    folders = [tree] if kind == "hf" else [tree, Path(kind).resolve().parent]
+    for found in [folder / "shardproof" for folder in folders]:
+        hiding = found.is_dir() and found.resolve() != ours.resolve()
+        if hiding or found.with_suffix(".py").exists():
+            raise CaptureError(
+                f"{found.name} beside {name} hides the package shardproof, which the patch imports",
+                file=job.patched_file,
+                hint="rename it, or plan with --inline",
+            )
+    module = sys.modules.get("shardproof.runtime.placement")
+    if module is not None and Path(str(module.__file__)).resolve() != runtime.FILE.resolve():
+        raise CaptureError("shardproof.runtime is not the installed one", file=job.patched_file)
 
 
 def _known(folder: Path) -> dict[str, Constant]:

@@ -9,6 +9,10 @@ from synthesis.emit.loss import user_loss
 from synthesis.emit.source import SourceText
 
 MODEL = """class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 4)
+
     def forward(self, x, target):
         y = self.head(x)
         y = y / 2
@@ -29,7 +33,9 @@ def written(before: str, after: str) -> str:
     ["return loss", "return y, loss", "return {'y': y}, 2 * loss", "return Out(loss, logits=y)"],
 )
 def test_logits_that_are_returned_or_measured_may_be_split(before: str, after: str) -> None:
-    assert "self.cross_entropy(y.view(-1, y.size(-1)), target.view(-1))" in written(before, after)
+    text = written(before, after)
+    assert "super().__init__()\n        self.loss_fn = F.cross_entropy\n" in text
+    assert "self.loss_fn(y.view(-1, y.size(-1)), target.view(-1))" in text
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_fsdp_shards_the_columns_of_a_fused_linear(tmp_path: Path) -> None:
     mesh = type(models.plan(str(path)).mesh).of(dp=2, tp=2)
     plan = replace(models.plan(str(path)), mesh=mesh, dp="dp", data="fsdp")
     patch = emit(models.facts(path), plan, tmp_path)
-    call = "shard_placement_fn=partial(dp_shard, ranks=2)"
+    call = "shard_placement_fn=dp_shard(2)"
     assert call in patch.files["block.py"][1]
     assert any("equal part of the batch" in o for o in patch.obligations)
 

@@ -86,7 +86,7 @@ def test_user_file_without_loss_equals_one_process(block: Any, tmp_path: Path) -
 def broken(block: Any, folder: Path, old: str, new: str) -> tuple[CaptureRequest, Patch, Plan]:
     """The patch of the block with one text in it replaced."""
     request, plan = block
-    patch = emit(collect_facts(request), plan, folder)
+    patch = emit(collect_facts(request), plan, folder, inline=True)
     before, after = patch.files["block.py"]
     assert old in after
     files = {"block.py": (before, after.replace(old, new))}

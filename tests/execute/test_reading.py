@@ -18,6 +18,7 @@ from agent import events
 from agent.execution import UNREAD
 from agent.pipeline import Job, parallelize
 from agent.run import Run
+from shardproof.runtime.source import digest
 from synthesis import hardware
 from synthesis.emit import EmitError, Patch, emit
 from synthesis.emit.patch import patch as make_patch
@@ -154,7 +155,8 @@ def _folder(model: Model) -> Path:
     ids=["heads in the wrong order", "bias on every rank"],
 )
 def test_wrong_block_is_refuted(block: tuple[Model, Plan, Patch], old: str, new: str) -> None:
-    model, plan, patch = block
+    model, plan, _ = block
+    patch = emit(collect_facts(model.request), plan, _folder(model), inline=True)
     verdict = model.judged(edited(patch, old, new), plan)
     assert isinstance(verdict, Counterexample)
     assert "output:output" in verdict.wrong_outputs
@@ -192,11 +194,13 @@ def test_llama_with_vocabulary_parallel_loss_is_proved(tmp_path: Path) -> None:
         modules.append(ModulePlan(f"{L}{name}_proj", "Linear", "row", "S(-1)", "R"))
     modules.append(ModulePlan("lm_head", "Linear", "column", "R", "S(-1)"))
     plan = Plan(Mesh.of(tp=2), tp="tp", loss_parallel=True, modules=tuple(modules))
-    patch = emit(collect_facts(request), plan, tmp_path)
+    facts = collect_facts(request)
     model = Model(request, capture(request))
-    verdict = model.judged(patch, plan)
+    verdict = model.judged(emit(facts, plan, tmp_path), plan)
     assert isinstance(verdict, Proof), verdict
     assert "Every label names a class or is -100." in verdict.assumptions
+    patch = emit(facts, plan, tmp_path, inline=True)
+    assert "from shardproof" not in patch.files["parallel_llama.py"][1]
     wrong = edited(patch, "tp.get_local_rank() * vocab", "0 * vocab")
     assert isinstance(model.judged(wrong, plan), Counterexample)
 
@@ -594,3 +598,99 @@ def test_a_hook_that_writes_to_a_parameter_is_not_proved(twins: Model) -> None:
 def test_memory_that_is_given_without_an_op_is_refused(twins: Model, line: str) -> None:
     with pytest.raises(CaptureError, match="given other memory"):
         twins.read(of_twins(line), on(TP))
+
+
+TAMPERED = """
+from shardproof.runtime import placement
+
+
+def forged(x, mesh, grad_placement):
+    return {body}
+
+
+placement.whole_input = forged
+"""
+COMPILED = """
+from shardproof.runtime import placement, source
+
+text = source.text().replace("split_factor=parts", "split_factor=1")
+exec(compile(text, placement.__file__, "exec"), placement.__dict__)
+FusedColwiseParallel = placement.FusedColwiseParallel
+"""
+
+
+@pytest.mark.parametrize(
+    "forged", [TAMPERED.format(body="2 * x"), TAMPERED.format(body="x.flip(0)"), COMPILED]
+)
+def test_a_changed_runtime_is_traced_as_it_runs(
+    block: tuple[Model, Plan, Patch], forged: str
+) -> None:
+    model, plan, patch = block
+    other = edited(patch, "\n\n\n# Made by shardproof", f"\n{forged}\n\n# Made by shardproof")
+    other = replace(other, diff=make_patch(other.files, (), "").diff)
+    assert isinstance(model.judged(other, plan), Counterexample)
+
+
+def test_a_patch_of_another_runtime_is_not_read(block: tuple[Model, Plan, Patch]) -> None:
+    model, plan, patch = block
+    with pytest.raises(CaptureError, match=r"proved with shardproof.runtime 0{12}"):
+        model.read(edited(patch, digest(), "0" * 12), plan)
+
+
+@pytest.mark.parametrize("name", ["shardproof.py", "shardproof/runtime.py"])
+def test_a_runtime_that_hides_ours_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "twins.py"
+    path.write_text(TWINS)
+    request = CaptureRequest(f"{path}:M", {}, inputs=(InputSpec("x", (8, 8)),))
+    model = Model(request, capture(request))
+    hiding = tmp_path / name
+    hiding.parent.mkdir(exist_ok=True)
+    hiding.write_text("Replicated = None\n")
+    with pytest.raises(CaptureError, match="hides the package shardproof"):
+        model.read(of_twins(ROW, *APART), on(BOTH))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            (
+                "from shardproof.runtime import placement as ours",
+                'code = compile("def twice(t): t.mul_(2)", ours.__file__, "exec")',
+                "exec(code, vars(ours))",
+                "ours.twice(model.up.weight.data)",
+                ROW,
+            ),
+            r"aten\.mul_",
+        ),
+        (
+            (
+                "from shardproof.runtime import placement as ours",
+                "ours.distribute_module = lambda m, *_: [p.data.mul_(2) for p in m.parameters()]",
+                "ours.Replicated()._apply(model.up, mesh['tp'])",
+            ),
+            r"aten\.mul_",
+        ),
+        (
+            (
+                "from shardproof.runtime import proved_mesh",
+                "from shardproof.runtime.source import digest",
+                'proved_mesh(model, mesh, {"dp": 4, "tp": 2}, digest())',
+            ),
+            "is proved for the mesh",
+        ),
+        (
+            (
+                "from shardproof.runtime import proved_mesh",
+                "from shardproof.runtime.source import digest",
+                'proved_mesh(model, mesh, {"tp": 2, "dp": 2}, digest())',
+            ),
+            "is proved for the mesh",
+        ),
+    ],
+)
+def test_the_runtime_places_parameters_and_nothing_else(
+    twins: Model, lines: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(CaptureError, match=told):
+        twins.read(of_twins(*lines), on(BOTH))

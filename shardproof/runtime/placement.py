@@ -1,10 +1,20 @@
+"""What a patch needs and PyTorch lacks: styles, a loss over a split vocabulary, gradients.
+
+A patch imports these, or with `--inline` has them pasted into the file. Reading a patch traces this
+code like the patch itself: nothing here is trusted.
+"""
+
+# pyright: basic, reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+# (PyTorch has no types for what is used here, and a pasted definition needs none.)
+
 import copy
 from functools import partial
 
 import torch
 import torch.distributed._functional_collectives as funcol
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -16,6 +26,20 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.func import functional_call
+
+
+def checked_mesh(model, mesh, sizes):
+    """`mesh`, or a new one of these sizes; one of other dims or sizes is refused."""
+    if mesh is None:
+        device = next(model.parameters()).device.type
+        mesh = init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    found = list(zip(mesh.mesh_dim_names or (), mesh.shape, strict=False))
+    if found != list(sizes.items()):
+        raise ValueError(
+            f"parallelize is proved for the mesh {sizes} and not for {dict(found) or mesh.shape}: "
+            "run `shardproof parallelize` for that mesh"
+        )
+    return mesh
 
 
 class Replicated(ParallelStyle):
@@ -40,9 +64,7 @@ class Conv1DColwiseParallel(ColwiseParallel):
             module.register_parameter(key, nn.Parameter(sharded))
 
     def _apply(self, module, device_mesh):
-        prepare = partial(
-            self._prepare_input_fn, self.input_layouts, self.desired_input_layouts
-        )
+        prepare = partial(self._prepare_input_fn, self.input_layouts, self.desired_input_layouts)
         finish = partial(self._prepare_output_fn, self.output_layouts, self.use_local_output)
         return distribute_module(module, device_mesh, self._shard, prepare, finish)
 
@@ -83,9 +105,7 @@ class FusedColwiseParallel(ParallelStyle):
         split = _StridedShard(0, split_factor=parts)
         module.weight = nn.Parameter(distribute_tensor(module.weight, device_mesh, [split]))
         if module.bias is not None:
-            module.bias = nn.Parameter(
-                distribute_tensor(module.bias, device_mesh, [Replicate()])
-            )
+            module.bias = nn.Parameter(distribute_tensor(module.bias, device_mesh, [Replicate()]))
 
         def forward(x):
             x = whole_input(x, device_mesh, self.input_layouts)
@@ -180,42 +200,52 @@ class ExpertsParallel(ParallelStyle):
         return module
 
 
-def vocab_parallel_cross_entropy(logits, target, ignore_index=-100, *, tp):
-    """Mean cross entropy of logits [tokens, vocab / tp], the vocabulary split over the ranks."""
+def vocab_parallel_cross_entropy(tp):
+    """A mean cross entropy of logits [tokens, vocab / tp], the vocabulary split over the ranks."""
 
     def total(x):
         return DTensor.from_local(x, tp, [Partial()], run_check=False).full_tensor()
 
-    peak = funcol.all_reduce(logits.detach().amax(-1), "max", tp)
-    shifted = logits - peak.unsqueeze(-1)
-    vocab = logits.size(-1)
-    index = target - tp.get_local_rank() * vocab
-    here = (index >= 0) & (index < vocab)
-    picked = shifted.gather(-1, index.clamp(0, vocab - 1).unsqueeze(-1)).squeeze(-1)
-    loss = total(shifted.exp().sum(-1)).log() - total(torch.where(here, picked, 0.0))
-    counted = target != ignore_index
-    return torch.where(counted, loss, 0.0).sum() / counted.sum()
+    def cross_entropy(logits, target, ignore_index=-100):
+        peak = funcol.all_reduce(logits.detach().amax(-1), "max", tp)
+        shifted = logits - peak.unsqueeze(-1)
+        vocab = logits.size(-1)
+        index = target - tp.get_local_rank() * vocab
+        here = (index >= 0) & (index < vocab)
+        picked = shifted.gather(-1, index.clamp(0, vocab - 1).unsqueeze(-1)).squeeze(-1)
+        loss = total(shifted.exp().sum(-1)).log() - total(torch.where(here, picked, 0.0))
+        counted = target != ignore_index
+        return torch.where(counted, loss, 0.0).sum() / counted.sum()
+
+    return cross_entropy
 
 
-def causal_lm_loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=None, *, tp, **_):
+def causal_lm_loss(tp):
     """transformers' ForCausalLMLoss on logits [batch, tokens, vocab / tp]."""
-    if shift_labels is None:
-        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    logits, target = logits.flatten(0, -2), shift_labels.flatten()
-    return vocab_parallel_cross_entropy(logits, target, ignore_index, tp=tp)
+    cross_entropy = vocab_parallel_cross_entropy(tp)
+
+    def loss(logits, labels, vocab_size, ignore_index=-100, shift_labels=None, **_):
+        if shift_labels is None:
+            shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+        return cross_entropy(logits.flatten(0, -2), shift_labels.flatten(), ignore_index)
+
+    return loss
 
 
-def dp_shard(param, ranks):
-    """The dim that data parallelism splits: the first that divides, and is not split part by part.
-
-    None where there is no such dim.
+def dp_shard(ranks):
+    """Chooses the dim that data parallelism splits: the first that divides over so many ranks and
+    is not split part by part; None where there is no such dim.
     """
-    placements = param.placements if isinstance(param, DTensor) else ()
-    local = param.to_local() if isinstance(param, DTensor) else param
-    in_parts = {p.dim for p in placements if isinstance(p, _StridedShard)}
-    dims = (d for d in range(local.ndim) if d not in in_parts and local.shape[d] % ranks == 0)
-    dim = next(dims, None)
-    return None if dim is None else Shard(dim)
+
+    def choose(param):
+        placements = param.placements if isinstance(param, DTensor) else ()
+        local = param.to_local() if isinstance(param, DTensor) else param
+        in_parts = {p.dim for p in placements if isinstance(p, _StridedShard)}
+        dims = (d for d in range(local.ndim) if d not in in_parts and local.shape[d] % ranks == 0)
+        dim = next(dims, None)
+        return None if dim is None else Shard(dim)
+
+    return choose
 
 
 def over_ranks(grad, dp, reduce):
@@ -228,7 +258,7 @@ def over_ranks(grad, dp, reduce):
 
 def whole_over(model, dp, reduce):
     """Parameters of which no dim divides over `dp`: all its ranks hold them, and their gradient."""
-    found = {param for param in model.parameters() if dp_shard(param, dp.size()) is None}
+    found = {param for param in model.parameters() if dp_shard(dp.size())(param) is None}
     for param in found:
         if param.requires_grad:
             param.register_hook(partial(over_ranks, dp=dp, reduce=reduce))
