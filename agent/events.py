@@ -311,6 +311,13 @@ class Said(Event):
     text: str
 
 
+class CommandRun(Event):
+    """A command that a model asked for is run."""
+
+    event: Literal["command.run"] = "command.run"
+    command: str
+
+
 class PatchShown(Event):
     event: Literal["patch"] = "patch"
     diff: str
@@ -341,6 +348,14 @@ class ModelRetried(Event):
     message: str
 
 
+class ToolCalled(BaseModel, frozen=True, extra="forbid"):
+    """A tool that a model called, as it wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class ModelAnswered(Event):
     """How a question ended, and what it took; enough to answer it again without a model."""
 
@@ -352,7 +367,9 @@ class ModelAnswered(Event):
     message: str = ""
     """In one line, where it did not end in text."""
     model: str = ""
+    tools: list[ToolCalled] = []
     calls: int = 0
+    """Requests that it took."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     estimated: bool = False

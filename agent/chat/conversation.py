@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import events, verdicts
+from agent.chat import acting, tools
 from agent.chat.state import Idea, Turn
 from agent.errors import Exit
-from agent.llm.answers import Unanswered, exit_of
+from agent.llm.answers import Unanswered, advice, exit_of
 from agent.llm.dialogue import Malformed, Read
 from agent.llm.hygiene import one_line
 from agent.run import Outcome
 
 if TYPE_CHECKING:
     from agent.chat.engine import Session
+    from agent.llm.client import Message
+    from agent.llm.conversing import Answered
     from agent.llm.proposing import Proposed, Task
     from synthesis.scoring import Search
     from verifier.verdict import Verdict
 
+ROUNDS = 6
+"""Questions of one input: commands run between them, and the last one is for words."""
 MOST = 2
 """Proposals of one answer."""
 REMEMBERED = 4
@@ -27,22 +33,52 @@ REMEMBERED = 4
 def answer(session: Session, line: str) -> Outcome:
     """Ask the model, and judge what it proposes."""
     from agent.llm.conversing import converse
+    from agent.llm.source import boundary
 
     searched = _search(session)
     task = _task(session, searched) if searched is not None else None
     earlier = [(turn.asked, turn.answered) for turn in session.state.said]
-    found = converse(session.asker, line, facts(session), task, earlier)
-    if not isinstance(found, Read):
-        return unanswered(session, found, line)
-    said = found.value
-    session.run.emit(events.Said(by="model", text=said.answer))
-    turn = Turn(asked=line[:2000], answered=said.answer)
-    session.change(said=[*session.state.said, turn][-REMEMBERED:])
-    for why in said.left_out:
-        session.run.warn(f"a proposal of the model is left out: {why}")
-    if searched is None or not said.proposed:
+    ask = partial(
+        converse,
+        session.asker,
+        line,
+        facts(session),
+        task,
+        earlier,
+        commands=tools.entries(),
+        tools=[tools.tool(command) for command in tools.offered()],
+        word=(word := boundary()),
+    )
+    past: list[Message] = []
+    for left in reversed(range(ROUNDS)):
+        found = ask(past=past)
+        if not isinstance(found, Read):
+            return unanswered(session, found, line)
+        said = found.value
+        _told_by_model(session, line, said)
+        if not said.commands:
+            break
+        if not left:
+            session.run.warn(f"the model asked for commands {ROUNDS} times; no more are run")
+            break
+        ran = acting.run(session, said.commands)
+        if ran.declined:
+            return Outcome(Exit.NOT_PROVED)
+        past += said.told(ran.said, word, last=left == 1)
+    if searched is None or not said.proposed or _search(session) is None:
         return _backed(session)
     return _judged(session, searched, said.proposed)
+
+
+def _told_by_model(session: Session, line: str, said: Answered) -> None:
+    """Show and remember what a reply says, and what of it cannot be used."""
+    if said.answer:
+        session.run.emit(events.Said(by="model", text=said.answer))
+        turn = Turn(asked=line[:2000], answered=said.answer)
+        earlier = [t for t in session.state.said if t.asked != turn.asked]
+        session.change(said=[*earlier, turn][-REMEMBERED:])
+    for why in said.left_out:
+        session.run.warn(f"a part of the model's reply is left out: {why}")
 
 
 def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "") -> Outcome:
@@ -50,7 +86,8 @@ def unanswered(session: Session, answer: Unanswered | Malformed, line: str = "")
     from agent.chat import registry
 
     code = Exit.ENDPOINT if isinstance(answer, Malformed) else exit_of(answer)
-    hint = "/plan, /why-not, /explain, /cex and /repair need no model; /help lists them"
+    known = advice(answer) if not isinstance(answer, Malformed) else ""
+    hint = known or "/plan, /why-not, /explain, /cex and /repair need no model; /help lists them"
     if line.split(maxsplit=1)[:1] and line.split(maxsplit=1)[0] in registry.registered():
         hint = f"commands begin with a slash: /{line.splitlines()[0][:80]}"
     session.run.emit(

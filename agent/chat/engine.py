@@ -193,6 +193,16 @@ class Session:
             self.ended = self.step
         return Done(self.step, outcome, self.leaving)
 
+    def attempt(self, line: str) -> Outcome:
+        """A command within a step: what goes wrong is an event, and leaves the state as it was."""
+        before, held = self.state, self.desk.held()
+        try:
+            return self._work(line)
+        except Exception as error:  # noqa: BLE001  (as of a step)
+            self.state = before
+            self.desk.back_to(held)
+            return failed(self.run, in_session(error), [line])
+
     def _work(self, line: str) -> Outcome:
         if len(line) > LONGEST_INPUT:
             raise InputError(

@@ -26,6 +26,8 @@ class Answers(Console):
             case events.Said(by=by, text=text):
                 head = "the model says: " if by == "model" else ""
                 self.answers.line(printable(head + text))
+            case events.CommandRun(command=command):
+                self._say("runs", printable(command))
             case events.PatchShown(diff=diff, standing=standing):
                 self.answers.line(printable(diff.rstrip("\n")))
                 self.answers.line(printable(standing))

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from agent import events
 from agent.chat.state import Budget, Spent
 from agent.llm.answers import (
     Answer,
+    Call,
     Cancelled,
     Completion,
     Failed,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from agent.llm.client import Client, Form, Message, Model
 
 BOUNDARY = re.compile(r"\bB[0-9a-f]{32}\b")
+_MORE = ("tool_calls", "tool_call_id")
 
 
 class Source(Enum):
@@ -57,7 +59,10 @@ class Peek:
 
 def digest(messages: Sequence[Message], form: Form | None) -> str:
     """SHA-256 of a question; equal for questions that differ in their boundary word alone."""
-    data = [[m["role"], BOUNDARY.sub("boundary", m["content"])] for m in messages]
+    data = [
+        [m["role"], BOUNDARY.sub("boundary", m["content"]), *(m[k] for k in _MORE if k in m)]
+        for m in messages
+    ]
     name = form.name if form else ""
     schema = dict(form.schema) if form else None
     text = json.dumps([data, name, schema], sort_keys=True, ensure_ascii=True)
@@ -192,6 +197,7 @@ def _told(question: str, answer: Answer | None) -> events.ModelAnswered:
             said: dict[str, Any] = {"answer": "Cancelled", "message": "cancelled"}
         case Completion(text=text, usage=used, model=model, seconds=seconds, usd=usd):
             said = {"answer": "Completion", "text": text, "model": model, "calls": 1, "usd": usd}
+            said["tools"] = [events.ToolCalled(**asdict(call)) for call in answer.calls]
             said |= {"prompt_tokens": used.prompt, "completion_tokens": used.completion}
             said |= {"estimated": used.estimated, "seconds": seconds}
         case Failed(kind=kind, message=message):
@@ -208,7 +214,8 @@ def as_answer(told: events.ModelAnswered) -> Answer:
     """The answer of an event."""
     if told.answer == "Completion":
         usage = Usage(told.prompt_tokens, told.completion_tokens, told.estimated)
-        return Completion(told.text, usage, model=told.model, usd=told.usd)
+        calls = tuple(Call(**called.model_dump()) for called in told.tools)
+        return Completion(told.text, usage, model=told.model, usd=told.usd, calls=calls)
     if told.answer == "Failed":
         return Failed(Trouble(told.kind), told.message)
     if told.answer == "OutOfBudget":

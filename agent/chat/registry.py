@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 Completes = Literal[
     "target", "path", "module", "style", "command", "session", "mesh", "program", "setting", "value"
 ]
+Effect = Literal["reads", "changes", "writes", "owner"]
+"""What running it may do: find something out (its result may stay in the session); change what the
+session is about or plans under; write files of the owner; or anything that only the owner types.
+A model's command is run at once where it reads, after the owner's Enter where it changes or writes,
+and never else."""
 GROUPS = ("what it is about", "planning", "verdicts", "changes", "the model", "the session")
 
 
@@ -59,6 +64,9 @@ class Command:
     """What follows its options is plain text: a quote or a dash means nothing in it."""
     machine: bool
     """What it says depends on the machine it runs on; a replay takes it as it was recorded."""
+    effect: Effect
+    owners: frozenset[str]
+    """Options that the owner alone gives."""
 
     most: int | None = None
     """Most words that it takes; None: it looks itself."""
@@ -91,17 +99,21 @@ def command(
     examples: tuple[str, ...] = (),
     free: bool = False,
     machine: bool = False,
+    effect: Effect = "owner",
+    owners: tuple[str, ...] = (),
     most: int | None = None,
 ) -> Callable[[Work], Work]:
     """Declare a command: its function's name, `_` read as `-`, and its docstring.
 
     Raises:
-        ValueError: a second one of that name, or a group that is none.
+        ValueError: a second one of that name, a group that is none, or one for a model's use that
+            depends on the machine.
     """
 
     def declare(work: Work) -> Work:
         called = name or work.__name__.replace("_", "-")
-        if called in COMMANDS or group not in GROUPS or not work.__doc__:
+        bad = group not in GROUPS or not work.__doc__ or (machine and effect != "owner")
+        if called in COMMANDS or bad:
             raise ValueError(f"the command {called} is declared twice, or badly")
         COMMANDS[called] = Command(
             called,
@@ -113,6 +125,8 @@ def command(
             examples,
             free,
             machine,
+            effect,
+            frozenset(owners),
             0 if most is None and not usage else most,
         )
         return work

@@ -19,6 +19,11 @@ class Spoken:
     def feed(self, piece: str) -> None:
         """The next piece of a reply."""
         self._reply += piece
+        start = self._reply.lstrip()[:1]
+        if start and start not in "{`<":  # words alone
+            self.told, new = self._reply, self._reply[len(self.told) :]
+            self.tell(new)
+            return
         begin, end = self._reply.find("{"), self._reply.rfind("}") + 1
         for text in (self._reply[begin:], self._reply[begin:end]) if begin >= 0 else ():
             try:

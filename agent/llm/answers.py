@@ -64,6 +64,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that the model calls: its name, and its arguments as the model wrote them."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """What the model wrote, cleaned of control characters, with what it cost."""
 
@@ -77,6 +86,8 @@ class Completion:
     seconds: float = 0.0
     usd: float | None = None
     """None where the price is not known."""
+    calls: tuple[Call, ...] = ()
+    """Tools of the form that the model calls."""
 
     def __str__(self) -> str:
         return f"answered in {self.seconds:.1f} s, {self.usage.total} tokens"
@@ -124,6 +135,23 @@ class Cancelled:
 
 Unanswered = NoModel | Failed | OutOfBudget | Cancelled
 Answer = Completion | Unanswered
+
+
+_ADVICE = {
+    Trouble.KEY: "check the key in SHARDPROOF_API_KEY or OPENAI_API_KEY",
+    Trouble.QUOTA: "the account of the key has no credit left: top it up, or name another endpoint",
+    Trouble.RATE: "ask again later, or fewer questions at once",
+    Trouble.NOT_FOUND: "check SHARDPROOF_MODEL and SHARDPROOF_BASE_URL: /model says what they are",
+    Trouble.REDIRECT: "set SHARDPROOF_BASE_URL to the address it redirects to, if you trust it",
+    Trouble.NOT_A_REPLY: "check SHARDPROOF_BASE_URL; it often ends in /v1",
+    Trouble.LENGTH: "raise max_tokens in the user's config",
+    Trouble.REFUSED: "put it in other words",
+}
+
+
+def advice(answer: Unanswered) -> str:
+    """What to try after a failure; empty where the message says it."""
+    return _ADVICE.get(answer.kind, "") if isinstance(answer, Failed) else ""
 
 
 def exit_of(answer: Unanswered) -> Exit:

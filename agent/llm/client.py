@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.llm import format_tiers as rungs
 from agent.llm.answers import (
     Answer,
+    Call,
     Cancelled,
     Completion,
     Failed,
@@ -34,8 +35,9 @@ from agent.llm.stream import Stopped, connect, exchange
 if TYPE_CHECKING:
     from openai import OpenAI
 
-Message = Mapping[str, str]
-"""`role` (system, user or assistant) and `content`."""
+Message = Mapping[str, Any]
+"""`role` (system, user, assistant, tool) and `content`; `tool_calls`, `tool_call_id` where tools
+were called."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Form:
     """Hash of the prompt as written, for transcripts."""
     rendering: str = ""
     """Hash of the prompt as sent."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Offered instead of the schema where the endpoint's model calls tools."""
 
 
 class Model(Protocol):
@@ -90,10 +94,14 @@ class Client:
     def ask(self, messages: Sequence[Message], form: Form | None = None) -> Answer:
         """One question. With a form, the rung of this endpoint is found first, once."""
         known = self.profiles.of(self.endpoint)
-        if form is not None and not known.rung and self.endpoint.structured == "auto":
-            from agent.llm.probe import climb
+        if form is not None and self.endpoint.structured == "auto":
+            from agent.llm.probe import climb, offer
 
-            found = climb(self, known)
+            found = offer(self, known) if form.tools and known.tools is None else known
+            if not isinstance(found, Profile):
+                return found
+            if not found.rung and not (form.tools and found.tools):
+                found = climb(self, found)
             if not isinstance(found, Profile):
                 return found
             known = found
@@ -105,7 +113,7 @@ class Client:
         """One question from this profile on; what the endpoint does not know is left away."""
         profile = known
         if form is not None and self.endpoint.structured != "auto":
-            profile = replace(known, rung=self.endpoint.structured)
+            profile = replace(known, rung=self.endpoint.structured, tools=False)
         tried = {profile}
         while True:
             answer = self.attempt(messages, form, profile)
@@ -123,6 +131,8 @@ class Client:
     def attempt(self, messages: Sequence[Message], form: Form | None, profile: Profile) -> Answer:
         """The question as this profile puts it, retried where retrying helps."""
         rung = profile.rung or rungs.TEXT if form else rungs.TEXT
+        if form is not None and form.tools and profile.tools:
+            rung = rungs.TOOLS
         request = body(self.endpoint, profile, rung, messages, form)
         begun = time.monotonic()
         tries = 0
@@ -157,6 +167,7 @@ class Client:
 
     def _once(self, request: dict[str, Any], limit_param: str, rung: str) -> Completion:
         chars = sum(len(m["content"]) for m in request["messages"])
+        chars += len(str(request.get("tools", "")))
         ticket = self.ledger.admit(chars, self.endpoint.max_tokens)
         if isinstance(ticket, OutOfBudget):
             raise _Spent(ticket)
@@ -179,6 +190,7 @@ class Client:
             rung,
             heard.model or self.endpoint.model,
             usd=self.ledger.price.of(usage) if self.ledger.price else None,
+            calls=_calls(heard, self.endpoint) if rung == rungs.TOOLS else (),
         )
 
     @staticmethod
@@ -214,6 +226,13 @@ class _Spent(Exception):  # noqa: N818  (carries an answer)
         self.answer = answer
 
 
+def _calls(heard: Heard, endpoint: Endpoint) -> tuple[Call, ...]:
+    """The tool calls of a reply, without control characters and keys."""
+    return tuple(
+        Call(*(redacted(clean(part), endpoint.key) for part in call)) for call in heard.calls
+    )
+
+
 def body(
     endpoint: Endpoint,
     profile: Profile,
@@ -224,7 +243,9 @@ def body(
     """What is sent for a question on a rung, but for the limit of tokens."""
     sent = [dict(m) for m in messages]
     request: dict[str, Any] = {"model": endpoint.model, "messages": sent}
-    if form is not None:
+    if form is not None and rung == rungs.TOOLS:
+        request["tools"] = [{"type": "function", "function": dict(tool)} for tool in form.tools]
+    elif form is not None:
         said = rungs.instruction(rung, form.schema)
         if sent and sent[0]["role"] == "system":
             sent[0]["content"] += "\n\n" + said
@@ -234,6 +255,8 @@ def body(
     optional: dict[str, Any] = {"stream_options": {"include_usage": True}}
     if endpoint.temperature is not None:
         optional["temperature"] = endpoint.temperature
+    if endpoint.reasoning_effort:
+        optional["reasoning_effort"] = endpoint.reasoning_effort
     request |= {k: v for k, v in optional.items() if k not in profile.without}
     if endpoint.extra_body:
         request["extra_body"] = dict(endpoint.extra_body)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from agent.llm.answers import Completion, Failed, Trouble, Unanswered, Usage
-from agent.llm.client import Form, Model
+from agent.llm.client import Form, Message, Model
 from agent.llm.hygiene import one_line
 from agent.llm.replies import ReplyError
 from prompts import Rendered
@@ -50,8 +50,8 @@ def put(
     model: Model,
     prompt: Rendered,
     form: Form,
-    reader: Callable[[str], T],
-    earlier: Sequence[dict[str, str]] = (),
+    reader: Callable[[Completion], T],
+    earlier: Sequence[Message] = (),
 ) -> Result[T]:
     """Ask, read, and ask once more where the reply is malformed.
 
@@ -65,7 +65,7 @@ def put(
     if isinstance(first, Completion):
         spent = first.usage
         try:
-            return Read(reader(first.text), spent, prompt.template, prompt.rendering)
+            return Read(reader(first), spent, prompt.template, prompt.rendering)
         except ReplyError as error:
             problems, text = error.problems, first.text
     elif isinstance(first, Failed) and first.kind is Trouble.LENGTH:
@@ -77,7 +77,7 @@ def put(
         return second
     spent += second.usage
     try:
-        return Read(reader(second.text), spent, prompt.template, prompt.rendering, True)
+        return Read(reader(second), spent, prompt.template, prompt.rendering, True)
     except ReplyError as error:
         return Malformed(error.problems, spent, prompt.template, prompt.rendering)
 

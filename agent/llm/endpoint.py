@@ -23,6 +23,8 @@ from agent.llm.format_tiers import RUNGS
 from agent.llm.secret import Secret
 
 OPENAI = "https://api.openai.com/v1"
+BY_DEFAULT = "gpt-5-mini"
+"""The model that is asked at OpenAI where none is named."""
 PROJECT_FILE = "shardproof.toml"
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _BY_DEFAULT = "the default"
@@ -50,9 +52,13 @@ class Endpoint:
     key: Secret = field(default_factory=lambda: Secret(""), compare=False)
     structured: str = "auto"
     """`auto`, or one of `RUNGS`."""
-    max_tokens: int = 4096
+    max_tokens: int = 16384
+    """Of a reply, thinking included."""
     max_tokens_param: str = "max_completion_tokens"
-    temperature: float | None = 0.2
+    temperature: float | None = None
+    """None: the model's own."""
+    reasoning_effort: str = ""
+    """As the endpoint names it; empty: the model's own."""
     extra_body: Mapping[str, object] = field(default_factory=dict[str, object])
     timeouts: Timeouts = Timeouts()
     price: Price | None = None
@@ -112,6 +118,8 @@ def find(
         return found
     base_url, key, origin = found
     model = env.get("SHARDPROOF_MODEL") or env.get("OPENAI_MODEL") or settings.get("model", "")
+    if not model and base_url == OPENAI:
+        model = BY_DEFAULT
     if not model:
         return NoModel("no model is named; set SHARDPROOF_MODEL, or model in the user's config")
     prices = settings.get("prices", {})
@@ -130,7 +138,14 @@ def find(
     return replace(endpoint, **chosen)
 
 
-_PASSED = ("structured", "max_tokens", "max_tokens_param", "temperature", "extra_body")
+_PASSED = (
+    "structured",
+    "max_tokens",
+    "max_tokens_param",
+    "temperature",
+    "reasoning_effort",
+    "extra_body",
+)
 
 
 def _address(
@@ -211,9 +226,10 @@ class _User(_Project):
     """The name of the variable that holds the key; a key itself stands in no file."""
     model: str = ""
     structured: str = Field("auto", pattern=f"^({'|'.join(('auto', *RUNGS))})$")
-    max_tokens: int = 4096
+    max_tokens: int = 16384
     max_tokens_param: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
-    temperature: float = 0.2
+    temperature: float | None = None
+    reasoning_effort: str = Field("", pattern=r"^\w{0,20}$")
     extra_body: dict[str, Any] = {}
     timeout: dict[Literal["connect", "read", "total"], Amount] = {}
     prices: dict[str, _Price] = {}

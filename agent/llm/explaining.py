@@ -32,4 +32,4 @@ def explain(
         checks=vocabulary.checks() if traced else [],
         question=clean(question)[:2000],
     )
-    return put(model, prompt, FORM, lambda text: read(Explanation, text))
+    return put(model, prompt, FORM, lambda reply: read(Explanation, reply.text))

@@ -10,7 +10,7 @@ import email.utils
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from agent.llm.answers import Trouble, Usage
@@ -27,8 +27,8 @@ class Heard:
     """What came back so far."""
 
     text: str = ""
-    arguments: str = ""
-    """Of the first tool call."""
+    calls: list[list[str]] = field(default_factory=list[list[str]])
+    """Tool calls: id, name and arguments of each."""
     thought: str = ""
     refusal: str = ""
     finish: str = ""
@@ -37,7 +37,12 @@ class Heard:
 
     @property
     def chars(self) -> int:
-        return len(self.text) + len(self.arguments) + len(self.thought)
+        return len(self.text) + sum(map(len, self.arguments)) + len(self.thought)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of every tool call."""
+        return [arguments for _, _, arguments in self.calls]
 
 
 class WireError(Exception):

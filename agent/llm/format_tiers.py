@@ -12,6 +12,8 @@ from typing import Any
 JSON_SCHEMA, JSON_OBJECT, TOOL, TEXT = "json_schema", "json_object", "tool", "text"
 RUNGS = (JSON_SCHEMA, JSON_OBJECT, TOOL, TEXT)
 """From strict to plain."""
+TOOLS = "tools"
+"""Not of the ladder: free words, and tools that the model may call."""
 TOOL_NAME = "reply"
 _THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.S)
 
@@ -55,7 +57,7 @@ def extract(text: str) -> str:
     Raises:
         ExtractError: there is none, or several.
     """
-    body = _THOUGHT.sub("", text).strip()
+    body = without_thought(text)
     if body.startswith("{"):
         return body
     blocks = _fenced(body)
@@ -66,6 +68,11 @@ def extract(text: str) -> str:
     if not body:
         raise ExtractError("an empty reply; expected one JSON object")
     raise ExtractError(f"no JSON object; the reply starts with {body[:60]!r}")
+
+
+def without_thought(text: str) -> str:
+    """A reply without what a model wrote while it was thinking."""
+    return _THOUGHT.sub("", text).strip()
 
 
 def _fenced(text: str) -> list[str]:

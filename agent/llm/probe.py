@@ -73,6 +73,27 @@ def climb(client: Client, start: Profile, steps: list[Step] | None = None) -> Pr
     return profile
 
 
+_TOOL = {"name": "choose", "description": "Chooses a colour and a number.", "parameters": SCHEMA}
+_ASK_TOOL = "Choose a colour and a number with the function `choose`."
+
+
+def offer(client: Client, start: Profile) -> Profile | Unanswered:
+    """The profile with whether the model calls a tool that it is offered; kept for the endpoint."""
+    from agent.llm.client import Form
+
+    form = Form("probe", SCHEMA, tools=(_TOOL,))
+    messages = [{"role": "user", "content": _ASK_TOOL}]
+    profile, answer = _settled(client, messages, form, replace(start, tools=True))
+    if isinstance(answer, Failed) and _ends(answer, rungs.TOOLS):
+        return answer
+    if not isinstance(answer, Completion | Failed):
+        return answer
+    called = isinstance(answer, Completion) and [call.name for call in answer.calls] == ["choose"]
+    profile = replace(profile, tools=called)
+    client.profiles.keep(client.endpoint, profile)
+    return profile
+
+
 def _ends(failure: Failed, rung: str) -> bool:
     """Whether a failure is about the endpoint and not about the rung."""
     return rung == rungs.TEXT or failure.status == 404 or failure.kind in _SAYS_NOTHING
@@ -86,7 +107,7 @@ def _settled(
     while True:
         answer = client.attempt(messages, form, profile)
         other = adapted(profile, answer, False) if isinstance(answer, Failed) else None
-        if other is None or other in tried:
+        if other is None or other in tried or other.tools != profile.tools:
             return profile, answer
         tried.add(other)
         profile = other

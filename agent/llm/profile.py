@@ -16,7 +16,7 @@ from agent.llm.answers import Failed
 from agent.llm.endpoint import Endpoint
 from agent.llm.format_tiers import RUNGS
 
-_OPTIONAL = ("temperature", "stream_options")
+_OPTIONAL = ("temperature", "stream_options", "reasoning_effort")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _OF_RUNGS = ("response_format", "json_schema", "json_object", "schema", "grammar", "tool")
 
@@ -31,6 +31,8 @@ class Profile:
     """The name under which the limit of tokens is known; empty: as configured."""
     without: frozenset[Annotated[str, Field(pattern=f"^({'|'.join(_OPTIONAL)})$")]] = frozenset()
     """Optional parameters that are left away."""
+    tools: bool | None = None
+    """Whether tools that are offered are called; None until it was tried."""
 
 
 class _Kept(BaseModel, extra="forbid"):
@@ -53,6 +55,8 @@ def adapted(profile: Profile, failure: Failed, may_climb: bool) -> Profile | Non
             return replace(profile, without=profile.without | {name})
     if may_climb and profile.rung in RUNGS[:-1] and any(word in said for word in _OF_RUNGS):
         return replace(profile, rung=RUNGS[RUNGS.index(profile.rung) + 1])
+    if profile.tools and "tool" in said:
+        return replace(profile, tools=False)
     named = [name for name in _LIMITS if name in said]
     if named and "context" not in said:
         current = profile.limit_param or named[0]

@@ -63,7 +63,7 @@ def propose(model: Model, task: Task) -> Result[Sorted]:
         rejected=[{"proposal": one_line(p), "why": one_line(w)} for p, w in task.rejected],
         most=task.most,
     )
-    return put(model, prompt, form, lambda text: _read(task, text))
+    return put(model, prompt, form, lambda reply: _read(task, reply.text))
 
 
 def row(module: Module, tp: int) -> dict[str, str]:

@@ -93,7 +93,7 @@ def repair(model: Model, task: Task) -> Result[Repaired]:
         most=task.most,
     )
     earlier = [message for said in task.earlier for message in _again(said, word)]
-    return put(model, prompt, form, lambda text: _read(task, text), earlier)
+    return put(model, prompt, form, lambda reply: _read(task, reply.text), earlier)
 
 
 def _again(said: Earlier, word: str) -> list[dict[str, str]]:

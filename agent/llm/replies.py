@@ -82,6 +82,7 @@ class Explanation(Reply):
 
 class Conversation(Reply):
     answer: Words
+    commands: list[str]
     proposals: list[Proposal]
 
 
@@ -104,6 +105,38 @@ def read(form: type[R], text: str) -> R:
         return form.model_validate_json(body)
     except rungs.ExtractError as error:
         raise ReplyError([str(error)]) from None
+    except ValidationError as error:
+        raise ReplyError([_located(e) for e in error.errors()[:8]]) from None
+
+
+def read_parts(text: str) -> tuple[dict[str, Any], bool]:
+    """The fields of a reply to a person, and whether it is JSON: words alone are its `answer`.
+
+    Nothing that can be read is lost: of JSON that breaks off, what came before counts.
+
+    Raises:
+        ReplyError: nothing is there.
+    """
+    from pydantic_core import from_json
+
+    try:
+        body = rungs.extract(text)
+    except rungs.ExtractError:
+        return {"answer": rungs.without_thought(text)}, False
+    for part in (body, body[: body.rfind("}") + 1]):
+        try:
+            found = from_json(part, allow_partial="trailing-strings")
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return cast(dict[str, Any], found), True
+    raise ReplyError(["JSON that cannot be read"])
+
+
+def fit(form: type[R], value: Any) -> R:
+    """A part of a reply. Raises ReplyError: it is of another form."""
+    try:
+        return form.model_validate(value)
     except ValidationError as error:
         raise ReplyError([_located(e) for e in error.errors()[:8]]) from None
 

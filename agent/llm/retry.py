@@ -91,7 +91,8 @@ def spoken(heard: Heard, rung: str) -> str:
     Raises:
         WireError: it ended too early, it declined, or there is nothing in it.
     """
-    text = heard.arguments if rung == rungs.TOOL and heard.arguments else heard.text
+    first = heard.arguments[:1] if rung == rungs.TOOL else []
+    text = first[0] if first and first[0] else heard.text
     if heard.refusal or heard.finish == "content_filter":
         said = heard.refusal or "a content filter ended the reply"
         raise WireError(Trouble.REFUSED, said, retry=False)
@@ -104,7 +105,7 @@ def spoken(heard: Heard, rung: str) -> str:
             message += " while the model was still thinking"
         message += "; raise max_tokens, or ask for less thinking"
         raise WireError(Trouble.LENGTH, message, retry=False)
-    if not text.strip():
+    if not text.strip() and not (rung == rungs.TOOLS and heard.calls):
         message = "an empty reply"
         if heard.thought:
             message += ": all of it was thinking; raise max_tokens, or switch thinking off"

@@ -237,11 +237,28 @@ def _hear(message: Any, heard: Heard, line: _Line) -> None:
         line.pieces.put(text)
     heard.refusal += message.refusal or ""
     calls: list[Any] = message.tool_calls or []
-    for call in calls[:1]:
-        if getattr(call, "index", 0) in (0, None) and call.function:
-            heard.arguments += call.function.arguments or ""
+    for number, call in enumerate(calls):
+        at = getattr(call, "index", number)
+        _called(heard, number if at is None else at, call)
     more: dict[str, Any] = message.model_extra or {}
     heard.thought += str(more.get("reasoning_content") or more.get("reasoning") or "")
-    said = len(heard.text) + len(heard.arguments)
+    said = len(heard.text) + sum(map(len, heard.arguments))
     if max(said, len(heard.thought), len(heard.refusal)) > MOST_CHARS:
         raise WireError(Trouble.HUGE, f"a reply of more than {MOST_CHARS} characters", retry=False)
+
+
+MOST_CALLS = 16
+"""Tool calls of one reply; further ones are not heard."""
+
+
+def _called(heard: Heard, at: int, call: Any) -> None:
+    """The next piece of a tool call."""
+    if not 0 <= at <= len(heard.calls) or at >= MOST_CALLS:
+        return
+    if at == len(heard.calls):
+        heard.calls.append(["", "", ""])
+    kept, function = heard.calls[at], call.function
+    kept[0] = kept[0] or str(call.id or "")[:100]
+    if function is not None:
+        kept[1] = kept[1] or str(function.name or "")[:100]
+        kept[2] += function.arguments or ""

@@ -80,7 +80,7 @@ def translate(
         except InputError as error:
             return Malformed((f"{error.where}: {error.what}",), Usage())
     said = [message for turn in turns for message in _answered(turn)]
-    return put(model, prompt, FORM, lambda text: read_reply(task, text), said)
+    return put(model, prompt, FORM, lambda reply: read_reply(task, reply.text), said)
 
 
 def _answered(turn: Turn) -> list[dict[str, str]]:

@@ -26,7 +26,7 @@ def _reply(answer: str) -> str:
 def transcript(begin: Begin, tmp_path: Path) -> Path:
     """A session with a model, failures, an answer of the owner, and files that changed since."""
     failed = Failed(Trouble.SERVER, "status 500: no")
-    talk = begin(Scripted([_reply("Both ranks add it."), "no JSON", _reply("So."), failed]))
+    talk = begin(Scripted([_reply("Both ranks add it."), "{no JSON", _reply("So."), failed]))
     talk.session.agree = lambda _: False
     for line in (
         LOAD,

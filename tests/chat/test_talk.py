@@ -120,7 +120,7 @@ def test_without_a_model_one_line_says_so(begin: Begin) -> None:
     ("line", "code"),
     [
         (Failed(Trouble.QUOTA, "no credit"), Exit.ENDPOINT),
-        ("no JSON at all", Exit.ENDPOINT),
+        ("{no JSON at all", Exit.ENDPOINT),
     ],
 )
 def test_a_model_that_fails_ends_the_step_alone(

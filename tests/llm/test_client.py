@@ -185,6 +185,7 @@ def test_unknown_host_is_no_model() -> None:
 def test_a_parameter_that_is_not_known_is_left_away(
     complaint: str, gone: str, server: Server, client: Client
 ) -> None:
+    client.endpoint = replace(client.endpoint, temperature=0.2)
     server.answers(status(400, complaint, param=gone), GOOD)
     assert isinstance(client.ask(ASK), Completion)
     assert gone in server.bodies[0]

@@ -28,20 +28,44 @@ def test_an_answer_with_proposals_is_points_of_the_search() -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "left_out"),
     [
-        {"contract": "input x tp=R"},
-        {"command": "/apply --yes"},
-        {"verdict": "proved"},
-        {"answer": ""},
-        {"answer": 3},
-        {"proposals": [{"tactic": "rm", "stream": "R", "placements": [], "reason": ""}]},
-        {"proposals": [{"tactic": "column_row", "stream": "R", "placements": [], "path": "/"}]},
+        ({"contract": "input x tp=R"}, "contract: no such field"),
+        ({"command": "/apply --yes"}, "command: no such field"),
+        ({"verdict": "proved"}, "verdict: no such field"),
+        ({"commands": [3]}, "commands: one that is no text"),
+        ({"proposals": [{"tactic": "rm", "stream": "R", "placements": [], "reason": ""}]}, "rm"),
+        ({"proposals": [{"tactic": "column_row", "stream": "R", "path": "/"}]}, "placements"),
     ],
 )
-def test_a_reply_of_another_form_is_thrown_away(more: dict[str, object]) -> None:
-    bad = _reply(**more)
-    assert isinstance(converse(Scripted([bad, bad]), "x", FACTS, tasks.planning()), Malformed)
+def test_an_answer_outlives_every_other_part(more: dict[str, object], left_out: str) -> None:
+    found = converse(Scripted([_reply(**more)]), "x", FACTS, tasks.planning())
+    assert isinstance(found, Read)
+    assert (found.value.answer, found.value.commands, found.value.proposed) == ("So.", (), ())
+    assert left_out in " ".join(found.value.left_out)
+
+
+@pytest.mark.parametrize("bad", ['{"foo": 1, "edits": "x",', _reply(answer=""), _reply(answer=3)])
+def test_a_reply_without_an_answer_is_asked_for_again_and_then_not_used(bad: str) -> None:
+    assert isinstance(converse(Scripted([bad, bad]), "x", FACTS, None), Malformed)
+    again = converse(Scripted([bad, _reply()]), "x", FACTS, None)
+    assert isinstance(again, Read)
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("Because of the sum.", "Because of the sum."),
+        ("<think>well</think>Because.", "Because."),
+        ('{"answer": "It broke off here, and', "It broke off here, and"),
+        ('Sure:\n```json\n{"answer": "So."}\n```', "So."),
+    ],
+)
+def test_words_alone_and_json_that_breaks_off_are_answers(said: str, answer: str) -> None:
+    found = converse(Scripted([said]), "why?", FACTS, tasks.planning())
+    assert isinstance(found, Read)
+    assert not found.corrected
+    assert found.value.answer == answer
 
 
 def test_without_a_search_an_answer_outlives_its_proposals() -> None:

@@ -72,6 +72,7 @@ def test_no_reply_has_a_field_for_what_a_model_may_not_decide() -> None:
         "proposals", "tactic", "stream", "placements", "module", "style", "reason",
         "diagnosis", "edits", "edit", "value", "op", "attrs", "operands", "index", "uses", "where",
         "summary", "cause", "advice", "answer",
+        "commands",  # read by the registry: tests/chat/test_acting.py
     }  # fmt: skip
 
 

@@ -112,7 +112,8 @@ def test_a_project_may_lower_budgets_and_switch_off(tmp_path: Path) -> None:
 LOCAL = "http://127.0.0.1:8000/v1"
 FOUND: dict[str, tuple[dict[str, str], str, str, str] | tuple[dict[str, str], str, str]] = {
     "nothing": ({}, "", "no key"),
-    "a key and no model": ({"OPENAI_API_KEY": "k"}, "", "no model is named"),
+    "a key and no model": ({"OPENAI_API_KEY": "k"}, "", "https://api.openai.com/v1", "k"),
+    "a server and no model": ({"OPENAI_BASE_URL": LOCAL}, "", "no model is named"),
     "OpenAI": (
         {"OPENAI_API_KEY": "k", "OPENAI_MODEL": "m"}, "", "https://api.openai.com/v1", "k"
     ),

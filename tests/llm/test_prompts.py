@@ -76,6 +76,10 @@ VALUES: dict[str, dict[str, object]] = {
         "question": "Why?",
     },
     "converse": {
+        "commands": [
+            {"usage": "/plan", "effect": "reads", "summary": "Search for a plan."},
+            {"usage": "/apply", "effect": "writes", "summary": "Write the change."},
+        ],
         "facts": [{"name": "mesh", "text": "tp=2"}, {"name": "plan", "text": HOSTILE}],
         "modules": [
             {

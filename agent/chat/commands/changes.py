@@ -8,7 +8,7 @@ from agent.run import Outcome
 GROUP = "changes"
 
 
-@command(group=GROUP, examples=("/diff",))
+@command(group=GROUP, effect="reads", examples=("/diff",))
 def diff(session: Session, words: Words) -> Outcome:
     """Show what /apply would change, and what it rests on. Nothing is written."""
     return changing.show(session)
@@ -17,6 +17,8 @@ def diff(session: Session, words: Words) -> Outcome:
 @command(
     "",
     group=GROUP,
+    effect="writes",
+    owners=("yes", "unsafe"),
     options={"yes": False, "unsafe": False},
     examples=("/apply", "/apply --yes"),
 )
@@ -29,13 +31,13 @@ def apply(session: Session, words: Words) -> Outcome:
     return changing.apply(session, yes=words.has("yes"), unsafe=words.has("unsafe"))
 
 
-@command(group=GROUP, examples=("/undo",))
+@command(group=GROUP, effect="writes", examples=("/undo",))
 def undo(session: Session, words: Words) -> Outcome:
     """Take the last applied change back: the exact bytes of before. A file edited since stays."""
     return changing.again(session, "undo")
 
 
-@command(group=GROUP, examples=("/redo",))
+@command(group=GROUP, effect="writes", examples=("/redo",))
 def redo(session: Session, words: Words) -> Outcome:
     """Apply again what was undone last."""
     return changing.again(session, "redo")

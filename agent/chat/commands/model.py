@@ -8,6 +8,7 @@ from agent.chat.registry import Words, command
 from agent.chat.state import Budget
 from agent.errors import InputError
 from agent.llm.answers import NoModel
+from agent.llm.format_tiers import TOOLS
 from agent.run import Outcome
 
 GROUP = "the model"
@@ -95,7 +96,10 @@ def _sent(session: Session, shown: Shown) -> str:
     else:
         endpoint, profile = client.endpoint, client.profiles.of(client.endpoint)
         where = f"{endpoint.shown}/chat/completions"
-    rung = profile.rung if endpoint.structured == "auto" else endpoint.structured
+    auto = endpoint.structured == "auto"
+    rung = profile.rung if auto else endpoint.structured
+    if auto and profile.tools and shown.form is not None and shown.form.tools:
+        rung = TOOLS
     limit = profile.limit_param or endpoint.max_tokens_param
     data: dict[str, Any] = body(endpoint, profile, rung or "text", shown.messages, shown.form)
     data |= {limit: endpoint.max_tokens, "stream": True}
@@ -108,7 +112,7 @@ def _sent(session: Session, shown: Shown) -> str:
     return "\n".join(lines)
 
 
-@command(group=GROUP, examples=("/cost",))
+@command(group=GROUP, effect="reads", examples=("/cost",))
 def cost(session: Session, words: Words) -> Outcome:
     """Say what the model has cost in this session: calls, tokens, money, seconds."""
     spent, limits = session.asker.spent, session.state.budget

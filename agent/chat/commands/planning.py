@@ -13,7 +13,7 @@ GROUP = "planning"
 STYLES = "MODULE STYLE, for example up row"
 
 
-@command(group=GROUP, examples=("/plan",))
+@command(group=GROUP, effect="reads", examples=("/plan",))
 def plan(session: Session, words: Words) -> Outcome:
     """Search for a plan under the given constraints; /verify proves it.
 
@@ -48,7 +48,7 @@ def plan(session: Session, words: Words) -> Outcome:
     return Outcome(Exit.PROVED)
 
 
-@command("[N]", group=GROUP, examples=("/candidates", "/candidates 20"), most=1)
+@command("[N]", group=GROUP, effect="reads", examples=("/candidates", "/candidates 20"), most=1)
 def candidates(session: Session, words: Words) -> Outcome:
     """List what the search found, each judged: proved, refuted, not to be written, too large.
 
@@ -76,6 +76,7 @@ def candidates(session: Session, words: Words) -> Outcome:
 @command(
     "MODULE STYLE",
     group=GROUP,
+    effect="reads",
     options={"bare": False},
     completes=("module", "style"),
     examples=("/why-not up row", "/why-not down replicate", "/why-not --bare up row"),
@@ -103,6 +104,7 @@ def why_not(session: Session, words: Words) -> Outcome:
 @command(
     "[MODULE STYLE]",
     group=GROUP,
+    effect="changes",
     options={"drop": True},
     completes=("module", "style"),
     examples=("/pin", "/pin up column", "/pin transformer.h.*.mlp.c_fc=column", "/pin --drop up"),
@@ -115,6 +117,7 @@ def pin(session: Session, words: Words) -> Outcome:
 @command(
     "[MODULE STYLE | TACTIC]",
     group=GROUP,
+    effect="changes",
     options={"drop": True},
     completes=("module", "style"),
     examples=("/ban down row", "/ban sequence_parallel", "/ban --drop down"),
@@ -127,6 +130,7 @@ def ban(session: Session, words: Words) -> Outcome:
 @command(
     "[memory=SIZE | sequence_parallel | no_sequence_parallel | no_loss_parallel]",
     group=GROUP,
+    effect="changes",
     options={"drop": True},
     completes=("value",),
     examples=("/constrain memory=80GB", "/constrain no_loss_parallel", "/constrain --drop memory"),

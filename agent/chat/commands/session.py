@@ -84,6 +84,7 @@ def fork(session: Session, words: Words) -> Outcome:
 @command(
     "[DIRECTORY]",
     group=GROUP,
+    effect="writes",
     completes=("path",),
     examples=("/report", "/report out/"),
     most=1,
@@ -108,6 +109,7 @@ def doctor(session: Session, words: Words) -> Outcome:
 @command(
     "[NAME VALUE]",
     group=GROUP,
+    effect="changes",
     completes=("setting", "value"),
     examples=("/settings", "/settings run never", "/settings hardware h200"),
 )
@@ -159,6 +161,7 @@ def edit(session: Session, words: Words) -> Outcome:
 @command(
     "[COMMAND]",
     group=GROUP,
+    effect="reads",
     completes=("command",),
     most=1,
     name="help",

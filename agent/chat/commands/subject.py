@@ -16,6 +16,7 @@ GROUP = "what it is about"
 @command(
     "TARGET | sequential FILE distributed FILE contract FILE",
     group=GROUP,
+    effect="changes",
     options={
         "config": True,
         "input": True,
@@ -156,6 +157,8 @@ def _wanted(words: Words) -> Refused:
 @command(
     "[TARGET]",
     group=GROUP,
+    effect="changes",
+    owners=("reply",),
     options={
         "reply": True,
         "whole": False,
@@ -192,6 +195,7 @@ def translate(session: Session, words: Words) -> Outcome:
 @command(
     "[NAME=SIZE,...]",
     group=GROUP,
+    effect="changes",
     options={"gpus": True, "seq": True, "global-batch": True, "fix": True},
     completes=("mesh",),
     examples=("/mesh tp=2", "/mesh dp=2,tp=4", "/mesh --gpus 8", "/mesh --gpus 64 --fix tp=8"),

@@ -12,7 +12,7 @@ from verifier.verdict import Counterexample, Proof, Unknown, Verdict
 GROUP = "verdicts"
 
 
-@command(group=GROUP, examples=("/verify",))
+@command(group=GROUP, effect="reads", examples=("/verify",))
 def verify(session: Session, words: Words) -> Outcome:
     """Prove the plan, or the loaded programs, or refute them; a proof is checked a second time.
 
@@ -45,6 +45,8 @@ def _next(session: Session, outcome: Outcome) -> Outcome:
 @command(
     "[VALUE | MODULE]",
     group=GROUP,
+    effect="reads",
+    owners=("model",),
     options={"model": False},
     free=True,
     completes=("module",),
@@ -134,6 +136,7 @@ def _module(session: Session, path: str) -> str:
 @command(
     "[next | back | first | N]",
     group=GROUP,
+    effect="reads",
     completes=("value",),
     examples=("/cex", "/cex next", "/cex 0"),
 )
@@ -174,6 +177,8 @@ def _at(words: Words, now: int, count: int) -> int:
 @command(
     "",
     group=GROUP,
+    effect="reads",
+    owners=("model",),
     options={"model": False, "edits": True, "seconds": True},
     examples=("/repair", "/repair --edits 2"),
 )

@@ -8,9 +8,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.chat import acting
 from agent.chat.engine import Open
 from agent.chat.headless import GOES_ON
 from agent.chat.state import KINDS, State
@@ -151,8 +153,12 @@ class Front:
         from prompt_toolkit import prompt
 
         self.screen.close()
+        forget_typed()  # what was typed before the question does not answer it
+        enter = question == acting.QUESTION
+        how = "Enter runs them, n leaves them" if enter else "y/N"
+        yes = ("", "y", "yes") if enter else ("y", "yes")
         try:
-            return prompt(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+            return prompt(f"{question} [{how}] ").strip().lower() in yes
         except EOFError:
             return False
 
@@ -175,6 +181,15 @@ class Front:
             color_depth=plain,
             tempfile_suffix=".txt",
         )
+
+
+def forget_typed() -> None:
+    """Drop the keys that were typed ahead."""
+    import sys
+    import termios
+
+    with suppress(OSError, ValueError, termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def standing(state: State) -> str:

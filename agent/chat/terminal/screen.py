@@ -74,6 +74,8 @@ class Screen:
                 self._line(phase, f"{seconds:.2f} s  {summary}".rstrip(), "dim")
             case events.Warned(message=message) | events.ModelRetried(message=message):
                 self._line("note", message, "yellow")
+            case events.CommandRun(command=command):
+                self._line("runs", command, "cyan")
             case events.PlanChosen(strategy=strategy):
                 self._line("plan", strategy, "bold")
             case events.VerdictReached():
