@@ -56,18 +56,18 @@ def answer(session: Session, line: str) -> Outcome:
             return unanswered(session, found, line)
         said = found.value
         _told_by_model(session, line, said)
-        if not said.commands:
-            break
-        if not left:
+        if said.commands and not left:
             session.run.warn(f"the model asked for commands {ROUNDS} times; no more are run")
-            break
+        if not said.commands or not left:
+            proposed = said.proposed if searched is not None and _search(session) else ()
+            return (
+                _judged(session, searched, proposed) if searched and proposed else _backed(session)
+            )
         ran = acting.run(session, said.commands)
         if ran.declined:
-            return Outcome(Exit.NOT_PROVED)
+            break
         past += said.told(ran.said, word, last=left == 1)
-    if searched is None or not said.proposed or _search(session) is None:
-        return _backed(session)
-    return _judged(session, searched, said.proposed)
+    return Outcome(Exit.NOT_PROVED)
 
 
 def _told_by_model(session: Session, line: str, said: Answered) -> None:
