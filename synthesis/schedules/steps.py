@@ -6,11 +6,11 @@ reader; the backward adds to one accumulator a chunk; the reduction reads all of
 
 from synthesis.schedules.slots import Schedule, Slot
 from verifier.kernel.program.types import NOWHERE, Source
+from verifier.order import events as ev
 from verifier.order.builder import RankBuilder, TimeBuilder
-from verifier.order.events import Access, Compute, Event, Group, Recv, Send, TimeProgram, Wait
 
 
-def to_events(schedule: Schedule) -> TimeProgram:
+def to_events(schedule: Schedule) -> ev.TimeProgram:
     """The events of every stage. The slots of the schedule are the labels of the computes.
 
     Slots must be well formed on their own: each at most once, in the range of the schedule.
@@ -32,13 +32,13 @@ class _Stage:
         self.schedule, self.stage, self.rank, self.split = schedule, stage, rank, split
         self.source = NOWHERE
         self.sent: list[str] = []
-        self.grads = [Access(f"grad{chunk}") for chunk in range(schedule.chunks)]
+        self.grads = [ev.Access(f"grad{chunk}") for chunk in range(schedule.chunks)]
         rank.holds(*(grad.buffer for grad in self.grads))
 
     def finish(self) -> None:
         """Wait for what was sent."""
         for handle in self.sent:
-            self.rank.add(Wait(handle=handle))
+            self.rank.add(ev.Wait(handle=handle))
         if self.schedule.sends == "paired":
             self.rank.events = _paired(self.rank.events)
 
@@ -53,17 +53,17 @@ class _Stage:
         part = self.schedule.part(self.stage, slot)
         name = f"{slot.micro_batch}.{slot.chunk}"
         forward = Slot("F", slot.micro_batch, slot.chunk)
-        kept = Access(self._activation(slot), None, str(forward))
+        kept = ev.Access(self._activation(slot), None, str(forward))
         match slot.kind:
             case "F":
                 reads = self._incoming(slot, part - 1)
-                self._compute(slot, reads, [Access(kept.buffer), Access(f"out{name}")])
+                self._compute(slot, reads, [ev.Access(kept.buffer), ev.Access(f"out{name}")])
                 self._outgoing(slot, part + 1, f"out{name}")
             case "B":
                 reads = [kept, *self._incoming(slot, part + 1)]
-                writes = [Access(f"din{name}")]
+                writes = [ev.Access(f"din{name}")]
                 if self.split:
-                    writes.append(Access(f"dout{name}"))
+                    writes.append(ev.Access(f"dout{name}"))
                 else:
                     reads.append(self.grads[slot.chunk])
                     writes.append(self.grads[slot.chunk])
@@ -71,22 +71,24 @@ class _Stage:
                 self._outgoing(slot, part - 1, f"din{name}")
             case "W":
                 backward = Slot("B", slot.micro_batch, slot.chunk)
-                given = Access(f"dout{name}", None, str(backward))
+                given = ev.Access(f"dout{name}", None, str(backward))
                 grad = self.grads[slot.chunk]
                 self._compute(slot, [kept, given, grad], [grad])
             case _:
                 self._compute(slot, self.grads, self.grads)
 
-    def _compute(self, slot: Slot, reads: list[Access], writes: list[Access]) -> None:
+    def _compute(self, slot: Slot, reads: list[ev.Access], writes: list[ev.Access]) -> None:
         self.rank.add(
-            Compute(label=str(slot), reads=tuple(reads), writes=tuple(writes), source=self.source)
+            ev.Compute(
+                label=str(slot), reads=tuple(reads), writes=tuple(writes), source=self.source
+            )
         )
 
     def _activation(self, slot: Slot) -> str:
         count = self.schedule.activations or self.schedule.micro_batches
         return f"activation{slot.micro_batch % count}.{slot.chunk}"
 
-    def _incoming(self, slot: Slot, part: int) -> list[Access]:
+    def _incoming(self, slot: Slot, part: int) -> list[ev.Access]:
         """What a slot reads of a neighbouring part; received where that is on another stage."""
         if not 0 <= part < self.schedule.parts:
             return []
@@ -94,19 +96,19 @@ class _Stage:
         theirs = Slot(slot.kind, slot.micro_batch, chunk)
         if peer == self.stage:
             word = "out" if slot.kind == "F" else "din"
-            return [Access(f"{word}{slot.micro_batch}.{chunk}", None, str(theirs))]
+            return [ev.Access(f"{word}{slot.micro_batch}.{chunk}", None, str(theirs))]
         buffer, label = f"got_{slot}", f"recv_{slot}"
         self.rank.add(
-            Recv(
+            ev.Recv(
                 label=label,
                 peer=peer,
                 tag=str(theirs),
                 channel=self._channel(theirs),
-                writes=(Access(buffer),),
+                writes=(ev.Access(buffer),),
                 source=self.source,
             )
         )
-        return [Access(buffer, None, label)]
+        return [ev.Access(buffer, None, label)]
 
     def _outgoing(self, slot: Slot, part: int, buffer: str) -> None:
         peer = part % len(self.schedule.stages)
@@ -116,12 +118,12 @@ class _Stage:
         if handle:
             self.sent.append(handle)
         self.rank.add(
-            Send(
+            ev.Send(
                 label=f"send_{slot}",
                 peer=peer,
                 tag=str(slot),
                 channel=self._channel(slot),
-                reads=(Access(buffer, None, str(slot)),),
+                reads=(ev.Access(buffer, None, str(slot)),),
                 handle=handle,
                 source=self.source,
             )
@@ -132,13 +134,13 @@ class _Stage:
         return slot.kind if self.schedule.messages == "fifo" else str(slot)
 
 
-def _paired(events: list[Event]) -> list[Event]:
+def _paired(events: list[ev.Event]) -> list[ev.Event]:
     """A send and the receive right after it become one group, under the label of the receive."""
-    out: list[Event] = []
+    out: list[ev.Event] = []
     for event in events:
         before = out[-1] if out else None
-        if isinstance(event, Recv) and isinstance(before, Send):
-            out[-1] = Group(parts=(before, event), label=event.label, source=before.source)
+        if isinstance(event, ev.Recv) and isinstance(before, ev.Send):
+            out[-1] = ev.Group(parts=(before, event), label=event.label, source=before.source)
         else:
             out.append(event)
     return out

@@ -75,10 +75,10 @@ class Context:
     def _before(self) -> list[list[int]]:
         return predecessors(self.graph)
 
-    def once(self, find: Callable[[Context], list[T]]) -> list[T]:
-        """The answer of a function that several checks ask."""
+    def once(self, find: Callable[[Context], Iterable[T]]) -> list[T]:
+        """What a function that several checks ask has found."""
         if find not in self._answers:
-            self._answers[find] = find(self)
+            self._answers[find] = list(find(self))
         return self._answers[find]
 
     def event(self, unit: Unit) -> Event:

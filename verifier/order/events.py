@@ -6,7 +6,7 @@ handle is asynchronous: it begins no earlier than its place in its stream and en
 before a `Wait` for the handle ends. Buffers belong to a rank unless the program shares them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from verifier.kernel.program.types import NOWHERE, Source
@@ -149,6 +149,18 @@ class Free(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync(Event):
     """The rank goes on, on every stream, once all that it issued has ended."""
+
+
+_KINDS = (Compute, Send, Recv, Group, Wait, Record, Await, Join, Alloc, Free, Sync)
+VERBS: Mapping[str, type[Event]] = {kind.__name__.lower(): kind for kind in _KINDS}
+"""How events are written, collectives apart: those are written by their op."""
+NAMED: Mapping[type[Event], tuple[str, str]] = {
+    Wait: ("handle", "a handle"),
+    Record: ("mark", "a mark"),
+    Await: ("mark", "a mark"),
+    Join: ("other", "a stream"),
+}
+"""Events that say one name: in which field it is, and what it names."""
 
 
 @dataclass(frozen=True, slots=True)

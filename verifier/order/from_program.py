@@ -8,7 +8,7 @@ operand makes the stream wait for it. A `send` without a `recv` is received wher
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from verifier.kernel.inline import inline
 from verifier.kernel.ops import lookup
@@ -20,22 +20,8 @@ from verifier.kernel.program.registry import traits
 from verifier.kernel.program.types import NOWHERE, Mesh, Source
 from verifier.kernel.program.where import Where, contains
 from verifier.kernel.rank_sets import Regions, regions
+from verifier.order import events as ev
 from verifier.order.builder import TimeBuilder
-from verifier.order.events import (
-    MAIN,
-    Access,
-    Collective,
-    Compute,
-    Event,
-    Group,
-    Join,
-    Recv,
-    Send,
-    TimeProgram,
-    Transfer,
-    Wait,
-    leaves,
-)
 from verifier.order.meetings import (
     Meetings,
     Messages,
@@ -47,7 +33,7 @@ from verifier.order.meetings import (
 )
 
 
-def from_program(program: Program, *, meetings: bool = False) -> TimeProgram:
+def from_program(program: Program, *, meetings: bool = False) -> ev.TimeProgram:
     """The events of every rank.
 
     Ranks along a mesh dim on which nothing depends which event a rank runs do the same; two of
@@ -90,52 +76,46 @@ def from_program(program: Program, *, meetings: bool = False) -> TimeProgram:
     return builder.build()
 
 
+@dataclass
 class _Rank:
     """Writes the events of one rank."""
 
-    def __init__(
-        self,
-        rank: int,
-        coords: Mapping[str, int],
-        place: Mapping[str, int],
-        met: Meetings,
-        received: set[tuple[int, str]],
-        message: Messages,
-        quiet: bool = False,
-    ) -> None:
-        self.message = message
-        self.rank, self.coords, self.place = rank, coords, place
-        self.met, self.mesh, self.received = met, met.mesh, received
-        self.quiet = quiet
-        self.events: list[Event] = []
-        self.held: dict[str, Access] = {}
-        """Value -> where it is, and whose write it is."""
-        self.flying: dict[str, str] = {}
-        """Label of an asynchronous call -> its handle."""
-        self.own: dict[str, str] = {}
-        """Label of an asynchronous computation -> the stream it has for itself."""
-        self.stream: dict[str, str] = {}
-        """Label -> the stream it ran on."""
-        self.sent: list[str] = []
-        self.used: set[tuple[str, str]] = set()
-        self.counts: dict[tuple[str, str], int] = {}
+    rank: int
+    coords: Mapping[str, int]
+    place: Mapping[str, int]
+    met: Meetings
+    received: set[tuple[int, str]]
+    message: Messages
+    quiet: bool
+    events: list[ev.Event] = field(default_factory=list[ev.Event])
+    held: dict[str, ev.Access] = field(default_factory=dict[str, ev.Access])
+    """Value -> where it is, and whose write it is."""
+    flying: dict[str, str] = field(default_factory=dict[str, str])
+    """Label of an asynchronous call -> its handle."""
+    own: dict[str, str] = field(default_factory=dict[str, str])
+    """Label of an asynchronous computation -> the stream it has for itself."""
+    stream: dict[str, str] = field(default_factory=dict[str, str])
+    """Label -> the stream it ran on."""
+    sent: list[str] = field(default_factory=list[str])
+    used: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    counts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
     def run(self, program: Program, places: Regions, stored: set[str]) -> None:
         """The whole program."""
         for item in program.inputs:
             self._fresh(item.name)
             if contains(item.where, self.coords):
-                self.held[item.name] = Access(item.name)
+                self.held[item.name] = ev.Access(item.name)
                 if item.name in stored:
-                    given = Compute(source=Source(module=f"input %{item.name}"))
+                    given = ev.Compute(source=Source(module=f"input %{item.name}"))
                     self._write(given, item.name, item.name)
         self._nodes(program, places)
         for handle in self.sent:
-            self.events.append(Wait(handle=handle, source=Source(module="return")))
+            self.events.append(ev.Wait(handle=handle, source=Source(module="return")))
         reads = [self.held[o.value] for o in program.outputs if o.value in self.held]
         if reads:
             label, source = self._label("return"), Source(module="return")
-            self.events.append(Compute(label=label, reads=tuple(reads), source=source))
+            self.events.append(ev.Compute(label=label, reads=tuple(reads), source=source))
 
     def _nodes(self, program: Program, places: Regions) -> None:
         for node in self.met.timed(program) if self.quiet else program.nodes:
@@ -180,26 +160,26 @@ class _Rank:
             self._compute(node)
 
     def _compute(self, node: Node) -> None:
-        stream = node.timing.stream or MAIN
+        stream = node.timing.stream or ev.MAIN
         label = self._label(node.outputs[0])
         reads = self._reads(node)
         if node.timing.asynchronous:
             own = self.own[label] = f"async.{label}"
-            self.events.append(Join(stream=own, other=stream))
+            self.events.append(ev.Join(stream=own, other=stream))
             stream = own
-        event = Compute(label=label, stream=stream, reads=reads, writes=self._targets(node))
+        event = ev.Compute(label=label, stream=stream, reads=reads, writes=self._targets(node))
         self._done(node, event, stream)
 
     def _call(self, program: Program, node: Node, here: bool) -> None:
         attrs = lookup(node.op).with_defaults(node.attrs)
         names = dims_of(node)
-        stream, label = node.timing.stream or MAIN, self._label(node.outputs[0])
+        stream, label = node.timing.stream or ev.MAIN, self._label(node.outputs[0])
         comm = "+".join(names)
-        group = next(g for g in process_groups(self.mesh, names) if self.rank in g)
+        group = next(g for g in process_groups(self.met.mesh, names) if self.rank in g)
         rooted = node.op in ("broadcast", "reduce_to", "gather", "scatter")
-        handle = f"{label}.work" if node.timing.asynchronous else ""
+        handle = self._handle(node, label)
         held = node.inputs[0] in self.held and not self.quiet
-        event = Collective(
+        event = ev.Collective(
             op=traits(node.op).meets,
             comm=comm,
             label=label,
@@ -210,8 +190,6 @@ class _Rank:
             reads=self._reads(node) if held else (),
             writes=self._targets(node) if here else (),
         )
-        if handle:
-            self.flying[label] = handle
         if here:
             self._done(node, event, stream)
         else:
@@ -227,18 +205,18 @@ class _Rank:
             node.where and not contains(node.where, {**self.coords, name: int(str(source))})
         ):
             return
-        if self.mesh[name] == 1:
-            self.held[value] = self.held.get(node.inputs[0], Access(value))
+        if self.met.mesh[name] == 1:
+            self.held[value] = self.held.get(node.inputs[0], ev.Access(value))
         elif mine == source:
             label = self._label(f"{value}.send")
-            handle = f"{label}.work" if node.timing.asynchronous else ""
+            handle = self._handle(node, label)
             self.sent += [handle] if handle else []
             self.events.append(
-                Send(
+                ev.Send(
                     peer=self._peer(name, int(str(target))),
                     tag=value,
                     label=label,
-                    stream=node.timing.stream or MAIN,
+                    stream=node.timing.stream or ev.MAIN,
                     size=program[value].nbytes,
                     handle=handle,
                     reads=self._reads(node),
@@ -249,44 +227,40 @@ class _Rank:
 
     def _recv(self, program: Program, node: Node, message: str) -> None:
         name, source = dims_of(node)[0], int(str(node.attrs["src"]))
-        if self.mesh[name] == 1:
+        if self.met.mesh[name] == 1:
             self.held |= {v: self.held[message] for v in node.outputs if message in self.held}
             return
-        stream, label = node.timing.stream or MAIN, self._label(node.outputs[0])
+        stream, label = node.timing.stream or ev.MAIN, self._label(node.outputs[0])
         receives = node.op == "recv"
-        handle = f"{label}.work" if node.timing.asynchronous and receives else ""
-        if handle:
-            self.flying[label] = handle
-        event = Recv(
+        handle = self._handle(node, label) if receives else ""
+        event = ev.Recv(
             peer=self._peer(name, source),
             tag=message,
             label=label,
             stream=stream,
             size=program[message].nbytes,
             handle=handle,
-            writes=self._targets(node) if receives else (Access(self._fresh(message)),),
+            writes=self._targets(node) if receives else (ev.Access(self._fresh(message)),),
         )
         self._done(node, event, stream)
 
     def _ring(self, program: Program, node: Node) -> None:
         attrs = lookup(node.op).with_defaults(node.attrs)
         name, value = dims_of(node)[0], node.outputs[0]
-        n, shift = self.mesh[name], int(str(attrs["shift"]))
+        n, shift = self.met.mesh[name], int(str(attrs["shift"]))
         if shift % n == 0:
             self._compute(node)
             return
         mine = self.coords[name]
         label, size = self._label(value), program[value].nbytes
-        handle = f"{label}.work" if node.timing.asynchronous else ""
-        if handle:
-            self.flying[label] = handle
+        handle = self._handle(node, label)
         to, source = self._peer(name, (mine + shift) % n), self._peer(name, (mine - shift) % n)
-        parts: tuple[Transfer, ...] = (
-            Send(peer=to, tag=value, size=size, reads=self._reads(node)),
-            Recv(peer=source, tag=value, size=size, writes=self._targets(node)),
+        parts: tuple[ev.Transfer, ...] = (
+            ev.Send(peer=to, tag=value, size=size, reads=self._reads(node)),
+            ev.Recv(peer=source, tag=value, size=size, writes=self._targets(node)),
         )
-        stream = node.timing.stream or MAIN
-        event = Group(parts=parts, label=label, stream=stream, handle=handle)
+        stream = node.timing.stream or ev.MAIN
+        event = ev.Group(parts=parts, label=label, stream=stream, handle=handle)
         self._done(node, event, stream)
 
     def _alias(self, node: Node) -> None:
@@ -298,12 +272,12 @@ class _Rank:
         self.held[node.outputs[0]] = access
         if node.op != "wait":
             return
-        stream, label = node.timing.stream or MAIN, access.of
-        ran = self.own.get(label) or self.stream.get(label, MAIN)
+        stream, label = node.timing.stream or ev.MAIN, access.of
+        ran = self.own.get(label) or self.stream.get(label, ev.MAIN)
         if label in self.flying:
-            self.events.append(Wait(stream=stream, handle=self.flying[label]))
+            self.events.append(ev.Wait(stream=stream, handle=self.flying[label]))
         elif ran != stream:
-            self.events.append(Join(stream=stream, other=ran))
+            self.events.append(ev.Join(stream=stream, other=ran))
 
     def _scan(self, node: Node, places: Regions) -> None:
         """Step after step; carries go on, slices and results are read and written as a whole."""
@@ -317,7 +291,7 @@ class _Rank:
         outer = self.held
         state = given[carries]
         rest = given[carries.stop :]
-        made: list[list[Access | None]] = []
+        made: list[list[ev.Access | None]] = []
         for _ in range(node.number("length")):
             passed = zip(body.inputs, [*state, *rest], strict=True)
             self.held = {item.name: access for item, access in passed if access is not None}
@@ -335,9 +309,9 @@ class _Rank:
             if not reads:
                 continue
             label = self._label(value)
-            self._write(Compute(reads=reads), value, self._fresh(value), label)
+            self._write(ev.Compute(reads=reads), value, self._fresh(value), label)
 
-    def _reads(self, node: Node) -> tuple[Access, ...]:
+    def _reads(self, node: Node) -> tuple[ev.Access, ...]:
         if self.quiet:
             return ()
         for value in node.inputs:
@@ -348,30 +322,37 @@ class _Rank:
                 )
         return tuple(dict.fromkeys(self.held[v] for v in node.inputs))
 
-    def _targets(self, node: Node) -> tuple[Access, ...]:
+    def _targets(self, node: Node) -> tuple[ev.Access, ...]:
         first, *others = node.outputs
         buffer = node.timing.buffer or self._fresh(first)
-        return (Access(buffer), *(Access(self._fresh(name)) for name in others))
+        return (ev.Access(buffer), *(ev.Access(self._fresh(name)) for name in others))
 
-    def _done(self, node: Node, event: Event, stream: str) -> None:
+    def _done(self, node: Node, event: ev.Event, stream: str) -> None:
         """Append an event and note where its results are."""
         self.events.append(event)
         self.stream[event.label] = stream
-        writes = [a for leaf in leaves(event) for a in leaf.writes]
+        writes = [a for leaf in ev.leaves(event) for a in leaf.writes]
         for value, access in zip(node.outputs, writes, strict=True):
             self.held[value] = replace(access, of=event.label)
 
-    def _write(self, event: Compute, value: str, buffer: str, label: str = "") -> None:
-        event = replace(event, label=label or self._label(value), writes=(Access(buffer),))
+    def _write(self, event: ev.Compute, value: str, buffer: str, label: str = "") -> None:
+        event = replace(event, label=label or self._label(value), writes=(ev.Access(buffer),))
         self.events.append(event)
-        self.held[value] = Access(buffer, None, event.label)
+        self.held[value] = ev.Access(buffer, None, event.label)
 
     def _peer(self, name: str, coordinate: int) -> int:
         place = {**self.place, name: coordinate}
         rank = 0
-        for dim, size in self.mesh.dims:
+        for dim, size in self.met.mesh.dims:
             rank = rank * size + place[dim]
         return rank
+
+    def _handle(self, node: Node, label: str) -> str:
+        """That of an asynchronous call; empty where it is none."""
+        if not node.timing.asynchronous:
+            return ""
+        self.flying[label] = f"{label}.work"
+        return self.flying[label]
 
     def _label(self, name: str) -> str:
         """The name itself the first time, then with a number behind it."""

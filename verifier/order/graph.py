@@ -11,22 +11,7 @@ Provers and checker both start from this graph: it is defined here, and searched
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from verifier.order.events import (
-    ROOTED_IN,
-    ROOTED_OUT,
-    Await,
-    Collective,
-    Group,
-    Join,
-    RankEvents,
-    Record,
-    Send,
-    Sync,
-    TimeProgram,
-    Wait,
-    handle_of,
-    leaves,
-)
+from verifier.order import events as ev
 from verifier.order.matching import Matching, Step, Unit
 
 
@@ -73,7 +58,7 @@ class Graph:
 
 
 def build(
-    program: TimeProgram, matching: Matching, *, waits: bool, one_queue: bool = False
+    program: ev.TimeProgram, matching: Matching, *, waits: bool, one_queue: bool = False
 ) -> Graph:
     """The graph of a program without conditions."""
     graph = Graph()
@@ -89,7 +74,7 @@ def build(
     return graph
 
 
-def _rank(graph: Graph, item: RankEvents, chains: dict[tuple[int, str], int]) -> None:
+def _rank(graph: Graph, item: ev.RankEvents, chains: dict[tuple[int, str], int]) -> None:
     tails: dict[str, int] = {}
     base = -1
     handles: dict[str, int] = {}
@@ -101,10 +86,10 @@ def _rank(graph: Graph, item: RankEvents, chains: dict[tuple[int, str], int]) ->
         tail = tails.get(event.stream, base)
         if tail >= 0:
             graph.edge(tail, start)
-        handle = handle_of(event)
+        handle = ev.handle_of(event)
         parts = [
             graph.add((item.rank, index, part, "end"))
-            for part in range(len(leaves(event)) if isinstance(event, Group) else 0)
+            for part in range(len(ev.leaves(event)) if isinstance(event, ev.Group) else 0)
         ]
         end = graph.add((*unit, "end"), -1 if handle else chain)
         graph.edge(start, end)
@@ -116,19 +101,19 @@ def _rank(graph: Graph, item: RankEvents, chains: dict[tuple[int, str], int]) ->
             tails[event.stream] = start
             continue
         match event:
-            case Wait() if event.handle in handles:
+            case ev.Wait() if event.handle in handles:
                 graph.edge(handles[event.handle], end)
-            case Wait():
+            case ev.Wait():
                 graph.never.add(end)
-            case Record():
+            case ev.Record():
                 marks[event.mark] = end
-            case Await() if event.mark in marks:
+            case ev.Await() if event.mark in marks:
                 graph.edge(marks[event.mark], end)
-            case Join():
+            case ev.Join():
                 other = tails.get(event.other, base)
                 if other >= 0:
                     graph.edge(other, end)
-            case Sync():
+            case ev.Sync():
                 for other in {*tails.values(), *handles.values()} - {start}:
                     graph.edge(other, end)
                 base = end
@@ -138,10 +123,10 @@ def _rank(graph: Graph, item: RankEvents, chains: dict[tuple[int, str], int]) ->
         tails[event.stream] = end
 
 
-def _queue(graph: Graph, item: RankEvents) -> None:
+def _queue(graph: Graph, item: ev.RankEvents) -> None:
     last = -1
     for index, event in enumerate(item.events):
-        if isinstance(event, Collective):
+        if isinstance(event, ev.Collective):
             unit = (item.rank, index, -1)
             begin = graph.add(None)
             graph.edge(graph.start(unit), begin)
@@ -152,21 +137,21 @@ def _queue(graph: Graph, item: RankEvents) -> None:
             last = graph.end(unit)
 
 
-def _meet(graph: Graph, program: TimeProgram, matching: Matching, waits: bool) -> None:
+def _meet(graph: Graph, program: ev.TimeProgram, matching: Matching, waits: bool) -> None:
     events = {item.rank: item.events for item in program.ranks}
     for units in matching.collectives:
         first = events[units[0][0]][units[0][1]]
-        assert isinstance(first, Collective)
+        assert isinstance(first, ev.Collective)
         begins = {unit[0]: graph.begins.get(unit, graph.start(unit)) for unit in units}
         ends = {unit[0]: graph.end(unit) for unit in units}
         root = -1 if first.root is None else first.root
-        if waits or first.op not in ROOTED_OUT | ROOTED_IN:
+        if waits or first.op not in ev.ROOTED_OUT | ev.ROOTED_IN:
             joint = graph.add(None)
             for node in begins.values():
                 graph.edge(node, joint)
             for node in ends.values():
                 graph.edge(joint, node)
-        elif first.op in ROOTED_OUT:
+        elif first.op in ev.ROOTED_OUT:
             for rank, node in ends.items():
                 if rank != root and root in begins:
                     graph.edge(begins[root], node)
@@ -180,13 +165,13 @@ def _meet(graph: Graph, program: TimeProgram, matching: Matching, waits: bool) -
             graph.edge(_start(graph, recv), graph.end(send))
 
 
-def _sends(program: TimeProgram) -> set[Unit]:
+def _sends(program: ev.TimeProgram) -> set[Unit]:
     return {
-        (item.rank, index, part if isinstance(event, Group) else -1)
+        (item.rank, index, part if isinstance(event, ev.Group) else -1)
         for item in program.ranks
         for index, event in enumerate(item.events)
-        for part, leaf in enumerate(leaves(event))
-        if isinstance(leaf, Send)
+        for part, leaf in enumerate(ev.leaves(event))
+        if isinstance(leaf, ev.Send)
     }
 
 

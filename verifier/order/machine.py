@@ -10,25 +10,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, field
 
-from verifier.order.events import (
-    ROOTED_IN,
-    ROOTED_OUT,
-    Await,
-    Collective,
-    Event,
-    Group,
-    Join,
-    RankEvents,
-    Record,
-    Recv,
-    Send,
-    Sync,
-    TimeProgram,
-    Transfer,
-    Wait,
-    handle_of,
-    leaves,
-)
+from verifier.order import events as ev
 from verifier.order.matching import Step
 from verifier.order.memory import Memory, Sight, Unit
 from verifier.order.printing import show_event
@@ -54,7 +36,7 @@ class Outcome:
 class Execution:
     """An execution so far. `enabled()` are the steps that may come next, `do` takes one."""
 
-    program: TimeProgram
+    program: ev.TimeProgram
     mode: str = "waits"
     started: set[Unit] = field(default_factory=set[Unit])
     ended: set[Unit] = field(default_factory=set[Unit])
@@ -78,21 +60,23 @@ class Execution:
         unit = (rank, index, part)
         if phase == "start":
             self.started.add(unit)
-            for number, leaf in enumerate(leaves(event)):
-                self.memory.enter((rank, index, number) if isinstance(event, Group) else unit, leaf)
+            for number, leaf in enumerate(ev.leaves(event)):
+                self.memory.enter(
+                    (rank, index, number) if isinstance(event, ev.Group) else unit, leaf
+                )
         else:
             self.ended.add(unit)
             if part >= 0:
-                self._left(unit, leaves(event)[part])
-            elif not isinstance(event, Group):
+                self._left(unit, ev.leaves(event)[part])
+            elif not isinstance(event, ev.Group):
                 self._left(unit, event)
-            if isinstance(event, Await) and not self._recorded(event, rank, index):
+            if isinstance(event, ev.Await) and not self._recorded(event, rank, index):
                 text = f"{self.memory.name(unit)} waits for nothing: {event.mark} is not recorded"
                 self.memory.sights.append(Sight("mark", unit, None, text))
 
-    def _recorded(self, event: Await, rank: int, index: int) -> bool:
+    def _recorded(self, event: ev.Await, rank: int, index: int) -> bool:
         earlier = self.ranks[rank].events[:index]
-        return any(isinstance(e, Record) and e.mark == event.mark for e in earlier)
+        return any(isinstance(e, ev.Record) and e.mark == event.mark for e in earlier)
 
     @property
     def sights(self) -> list[Sight]:
@@ -127,7 +111,7 @@ class Execution:
         if unit in self.ended:
             return "it has ended"
         if part >= 0:
-            return self._met(unit, leaves(event)[part])
+            return self._met(unit, ev.leaves(event)[part])
         return self._done(item, index, event)
 
     def _due(self) -> list[Step]:
@@ -138,7 +122,7 @@ class Execution:
                 if whole not in self.started:
                     out.append((*whole, "start"))
                     continue
-                if isinstance(event, Group):
+                if isinstance(event, ev.Group):
                     for part in range(len(event.parts)):
                         if (rank, index, part) not in self.ended:
                             out.append((rank, index, part, "end"))
@@ -146,54 +130,54 @@ class Execution:
                     out.append((*whole, "end"))
         return out
 
-    def _passed(self, item: RankEvents, index: int) -> bool:
+    def _passed(self, item: ev.RankEvents, index: int) -> bool:
         """Whether a stream may go past the event."""
         unit = (item.rank, index, -1)
-        return unit in (self.started if handle_of(item.events[index]) else self.ended)
+        return unit in (self.started if ev.handle_of(item.events[index]) else self.ended)
 
-    def _turn(self, item: RankEvents, index: int) -> str:
+    def _turn(self, item: ev.RankEvents, index: int) -> str:
         stream = item.events[index].stream
         for earlier in range(index):
             event = item.events[earlier]
-            if (event.stream == stream or isinstance(event, Sync)) and not self._passed(
+            if (event.stream == stream or isinstance(event, ev.Sync)) and not self._passed(
                 item, earlier
             ):
                 return f"{show_event(event)} comes first"
         return ""
 
-    def _done(self, item: RankEvents, index: int, event: Event) -> str:
+    def _done(self, item: ev.RankEvents, index: int, event: ev.Event) -> str:
         """Whether the event itself may end."""
         rank = item.rank
         earlier = range(index)
         match event:
-            case Collective() | Transfer():
+            case ev.Collective() | ev.Transfer():
                 return self._met((rank, index, -1), event)
-            case Group():
+            case ev.Group():
                 for part, leaf in enumerate(event.parts):
                     if (rank, index, part) not in self.ended:
                         return f"{show_event(leaf)} has not ended"
-            case Wait():
-                issued = [k for k in earlier if handle_of(item.events[k]) == event.handle]
+            case ev.Wait():
+                issued = [k for k in earlier if ev.handle_of(item.events[k]) == event.handle]
                 if not issued:
                     return f"nothing before it issues {event.handle}"
                 if (rank, issued[-1], -1) not in self.ended:
                     return f"{show_event(item.events[issued[-1]])} has not ended"
-            case Await():
+            case ev.Await():
                 for k in earlier:
                     other = item.events[k]
                     if (
-                        isinstance(other, Record)
+                        isinstance(other, ev.Record)
                         and other.mark == event.mark
                         and (rank, k, -1) not in self.ended
                     ):
                         return f"stream {other.stream} has not come to {event.mark}"
-            case Join() | Sync():
+            case ev.Join() | ev.Sync():
                 for k in earlier:
                     other = item.events[k]
-                    mine = isinstance(event, Sync) or other.stream == event.other
+                    mine = isinstance(event, ev.Sync) or other.stream == event.other
                     over = (
                         (rank, k, -1) in self.ended
-                        if isinstance(event, Sync)
+                        if isinstance(event, ev.Sync)
                         else self._passed(item, k)
                     )
                     if mine and not over:
@@ -202,14 +186,14 @@ class Execution:
                 pass
         return ""
 
-    def _met(self, unit: Unit, event: Event) -> str:
+    def _met(self, unit: Unit, event: ev.Event) -> str:
         """Whether those it exchanges values with have come."""
-        if isinstance(event, Collective):
+        if isinstance(event, ev.Collective):
             return self._gathered(unit, event)
-        assert isinstance(event, Transfer)
-        if isinstance(event, Send) and (self.mode == "eager" or self.program.machine.buffered):
+        assert isinstance(event, ev.Transfer)
+        if isinstance(event, ev.Send) and (self.mode == "eager" or self.program.machine.buffered):
             return ""
-        partner, word = self._partner(unit), "receive" if isinstance(event, Send) else "send"
+        partner, word = self._partner(unit), "receive" if isinstance(event, ev.Send) else "send"
         if partner is None:
             return f"rank {event.peer} has no such {word}"
         if (partner[0], partner[1], -1) not in self.started:
@@ -235,7 +219,7 @@ class Execution:
             if key[0] != "collective" and self._partner(unit) is None
         ]
 
-    def _gathered(self, unit: Unit, event: Collective) -> str:
+    def _gathered(self, unit: Unit, event: ev.Collective) -> str:
         rank = unit[0]
         group = self.ranks[rank].group(event.comm)
         call = self._calls[rank][unit]
@@ -249,7 +233,7 @@ class Execution:
             if theirs is None:
                 return f"rank {member} makes no such call on {event.comm}"
             other = item.events[theirs[1]]
-            assert isinstance(other, Collective)
+            assert isinstance(other, ev.Collective)
             if (other.op, other.root) != (event.op, event.root):
                 return f"rank {member} calls {other.op} instead"
             if None not in (other.size, event.size) and other.size != event.size:
@@ -258,12 +242,12 @@ class Execution:
                 return f"rank {member} has not come to it"
         return ""
 
-    def _needed(self, event: Collective, rank: int, member: int) -> bool:
+    def _needed(self, event: ev.Collective, rank: int, member: int) -> bool:
         if self.mode != "eager" or member == rank:
             return True
-        if event.op in ROOTED_OUT:
+        if event.op in ev.ROOTED_OUT:
             return member == event.root
-        return event.op not in ROOTED_IN or rank == event.root
+        return event.op not in ev.ROOTED_IN or rank == event.root
 
     def _joined(self, unit: Unit) -> bool:
         if unit not in self.started:
@@ -273,21 +257,21 @@ class Execution:
         return all(
             (unit[0], k, -1) in self.ended
             for k, event in enumerate(self.ranks[unit[0]].events[: unit[1]])
-            if isinstance(event, Collective)
+            if isinstance(event, ev.Collective)
         )
 
-    def _left(self, unit: Unit, event: Event) -> None:
+    def _left(self, unit: Unit, event: ev.Event) -> None:
         self.memory.leave(unit, event)
-        if isinstance(event, Recv):
+        if isinstance(event, ev.Recv):
             self._open(unit, event)
 
-    def _open(self, unit: Unit, event: Recv) -> None:
+    def _open(self, unit: Unit, event: ev.Recv) -> None:
         sender = self._partner(unit)
         if sender is None:
             return
         whole = self.ranks[sender[0]].events[sender[1]]
-        sent = leaves(whole)[max(sender[2], 0)]
-        assert isinstance(sent, Transfer)
+        sent = ev.leaves(whole)[max(sender[2], 0)]
+        assert isinstance(sent, ev.Transfer)
         if sent.tag != event.tag or (
             None not in (sent.size, event.size) and sent.size != event.size
         ):
@@ -316,7 +300,7 @@ def replay(trace: Trace) -> Outcome:
         (rank, index, -1)
         for rank, item in run.ranks.items()
         for index, event in enumerate(item.events)
-        if handle_of(event)
+        if ev.handle_of(event)
         and (rank, index, -1) in run.started
         and (rank, index, -1) not in run.ended
     ]
@@ -324,21 +308,21 @@ def replay(trace: Trace) -> Outcome:
     return Outcome(run.memory.sights, blocked, stuck, flying, run.left_over())
 
 
-def _numbered(item: RankEvents) -> dict[Unit, tuple[tuple[str, ...], int]]:
+def _numbered(item: ev.RankEvents) -> dict[Unit, tuple[tuple[str, ...], int]]:
     """Each call with the place it goes to, and how many went there before."""
     count: dict[tuple[str, ...], int] = {}
     out: dict[Unit, tuple[tuple[str, ...], int]] = {}
     for index, event in enumerate(item.events):
-        for part, leaf in enumerate(leaves(event)):
-            if isinstance(leaf, Collective):
+        for part, leaf in enumerate(ev.leaves(event)):
+            if isinstance(leaf, ev.Collective):
                 key = ("collective", leaf.comm, str(item.group(leaf.comm)))
-            elif isinstance(leaf, Send):
+            elif isinstance(leaf, ev.Send):
                 key = ("send", str(item.rank), str(leaf.peer), leaf.channel)
-            elif isinstance(leaf, Recv):
+            elif isinstance(leaf, ev.Recv):
                 key = ("recv", str(leaf.peer), str(item.rank), leaf.channel)
             else:
                 continue
-            unit = (item.rank, index, part if isinstance(event, Group) else -1)
+            unit = (item.rank, index, part if isinstance(event, ev.Group) else -1)
             out[unit] = key, count.get(key, 0)
             count[key] = count.get(key, 0) + 1
     return out

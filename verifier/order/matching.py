@@ -7,15 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from verifier.kernel.program.types import Source
-from verifier.order.events import (
-    Collective,
-    Event,
-    Recv,
-    Send,
-    TimeProgram,
-    Transfer,
-    leaves,
-)
+from verifier.order import events as ev
 from verifier.order.printing import show_event
 
 Unit = tuple[int, int, int]
@@ -30,7 +22,7 @@ class Place:
 
     rank: int
     index: int
-    event: Event
+    event: ev.Event
     part: int = -1
 
     @property
@@ -64,7 +56,7 @@ class Matching:
     faults: list[Fault] = field(default_factory=list[Fault])
 
 
-def match(program: TimeProgram) -> Matching:
+def match(program: ev.TimeProgram) -> Matching:
     """Match the calls of a program without conditions."""
     out = Matching()
     _collectives(program, out)
@@ -72,11 +64,11 @@ def match(program: TimeProgram) -> Matching:
     return out
 
 
-def _collectives(program: TimeProgram, out: Matching) -> None:
+def _collectives(program: ev.TimeProgram, out: Matching) -> None:
     calls: dict[tuple[str, int], list[Place]] = {}
     for item in program.ranks:
         for index, event in enumerate(item.events):
-            if isinstance(event, Collective):
+            if isinstance(event, ev.Collective):
                 calls.setdefault((event.comm, item.rank), []).append(Place(item.rank, index, event))
     views = {item.rank: dict(item.groups) for item in program.ranks}
     agreed: dict[tuple[str, tuple[int, ...]], None] = {}
@@ -142,8 +134,8 @@ def _row(comm: str, group: tuple[int, ...], k: int, row: list[Place | None]) -> 
     for place in there[1:]:
         pair = (first, place)
         a, b = first.event, place.event
-        assert isinstance(a, Collective)
-        assert isinstance(b, Collective)
+        assert isinstance(a, ev.Collective)
+        assert isinstance(b, ev.Collective)
         at = f"call {k + 1} on {comm} of ranks {first.rank} and {place.rank}"
         if a.op != b.op or a.root != b.root:
             kinds = f"{_kind(a)} and {_kind(b)}"
@@ -154,31 +146,31 @@ def _row(comm: str, group: tuple[int, ...], k: int, row: list[Place | None]) -> 
     return None
 
 
-def _kind(event: Collective) -> str:
+def _kind(event: ev.Collective) -> str:
     return event.op if event.root is None else f"{event.op} from root {event.root}"
 
 
-def _endpoints(program: TimeProgram) -> Iterator[tuple[Place, Transfer]]:
+def _endpoints(program: ev.TimeProgram) -> Iterator[tuple[Place, ev.Transfer]]:
     for item in program.ranks:
         for index, event in enumerate(item.events):
-            for part, leaf in enumerate(leaves(event)):
-                if isinstance(leaf, Transfer):
+            for part, leaf in enumerate(ev.leaves(event)):
+                if isinstance(leaf, ev.Transfer):
                     yield Place(item.rank, index, leaf, part if leaf is not event else -1), leaf
 
 
-def _transfers(program: TimeProgram, out: Matching) -> None:
+def _transfers(program: ev.TimeProgram, out: Matching) -> None:
     present = {item.rank for item in program.ranks}
     sends: dict[tuple[int, int, str], list[Place]] = {}
     recvs: dict[tuple[int, int, str], list[Place]] = {}
     for place, event in _endpoints(program):
         if event.peer == place.rank or event.peer not in present:
             why = "itself" if event.peer == place.rank else "a rank that runs nothing"
-            word = "sends to" if isinstance(event, Send) else "receives from"
+            word = "sends to" if isinstance(event, ev.Send) else "receives from"
             out.faults.append(Fault("p2p_peer", f"rank {place.rank} {word} {why}", (place,)))
             out.alone.add(_unit(place))
-        elif isinstance(event, Send):
+        elif isinstance(event, ev.Send):
             sends.setdefault((place.rank, event.peer, event.channel), []).append(place)
-        elif isinstance(event, Recv):
+        elif isinstance(event, ev.Recv):
             recvs.setdefault((event.peer, place.rank, event.channel), []).append(place)
     for key in sorted({*sends, *recvs}):
         _channel(key, sends.get(key, []), recvs.get(key, []), out)
@@ -192,8 +184,8 @@ def _channel(
     for k, (send, recv) in enumerate(zip(sends, recvs, strict=False)):
         out.pairs.append((_unit(send), _unit(recv)))
         a, b = send.event, recv.event
-        assert isinstance(a, Transfer)
-        assert isinstance(b, Transfer)
+        assert isinstance(a, ev.Transfer)
+        assert isinstance(b, ev.Transfer)
         at = f"send {k + 1} from rank {src} to rank {dst}{via}"
         if a.tag != b.tag:
             why = f"{at} carries {a.tag or 'nothing named'}, its receive expects "

@@ -25,32 +25,13 @@ A peer is a rank, `rank+1`, `rank-1` or `rank+1%4`. Others: `wait HANDLE`, `reco
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from verifier.kernel.program.errors import MalformedError
 from verifier.kernel.program.types import Source
+from verifier.order import events as ev
 from verifier.order.builder import RankBuilder, TimeBuilder, access
-from verifier.order.events import (
-    COLLECTIVES,
-    Access,
-    Alloc,
-    Await,
-    Collective,
-    Compute,
-    Event,
-    Free,
-    Group,
-    Join,
-    Machine,
-    Record,
-    Recv,
-    Send,
-    Sync,
-    TimeProgram,
-    Transfer,
-    Wait,
-)
 from verifier.text import source_note
 
 _TOKEN = re.compile(
@@ -63,10 +44,7 @@ _TOKEN = re.compile(
     r"|(?P<bad>.)"
 )
 _HEADS = ("events", "machine", "condition", "shared", "communicator", "rank", "ranks")
-_VERBS = (
-    *("compute", "send", "recv", "group", "wait", "record", "await", "join", "alloc", "free"),
-    *("sync", "holds", "communicator", *COLLECTIVES),
-)
+_VERBS = (*ev.VERBS, "holds", "communicator", *ev.COLLECTIVES)
 _OPTIONS = ("reads", "writes", "handle", "stream", "when", "size", "root", "via", "as")
 
 
@@ -138,7 +116,7 @@ class _Line:
                 return out
 
 
-def parse_text(text: str, filename: str = "<text>") -> TimeProgram:
+def parse_text(text: str, filename: str = "<text>") -> ev.TimeProgram:
     """Read the text form.
 
     Raises:
@@ -176,13 +154,12 @@ class _Reader:
         except MalformedError as error:
             raise error.at(f"{self.filename}:{number}") from None
 
-    def build(self) -> TimeProgram:
-        self.built.machine = Machine("concurrent" in self.flags, "buffered" in self.flags)
+    def build(self) -> ev.TimeProgram:
+        self.built.machine = ev.Machine("concurrent" in self.flags, "buffered" in self.flags)
         try:
-            program = self.built.build()
+            return self.built.build()
         except MalformedError as error:
             raise error.at(self.filename) from None
-        return program
 
     def _source(self, raw: str, note: str, number: int) -> Source:
         if note:
@@ -255,13 +232,9 @@ def _without_comment(raw: str) -> str:
     return raw if at < 0 or 0 <= note < at else raw[:at]
 
 
-def _event(line: _Line, rank: int, source: Source) -> Event:
-    label = ""
-    if (
-        line.kind == "word"
-        and line.tokens[line.at + 1 : line.at + 2]
-        and (line.tokens[line.at + 1][1] == ":")
-    ):
+def _event(line: _Line, rank: int, source: Source) -> ev.Event:
+    label, after = "", line.tokens[line.at + 1 : line.at + 2]
+    if line.kind == "word" and after and after[0][1] == ":":
         label = line.name("a label")
         line.expect(":", "a label")
     start = line.at
@@ -274,8 +247,7 @@ def _event(line: _Line, rank: int, source: Source) -> Event:
     parts = _options(line, made, rank, group=verb == "group")
     if verb == "group":
         made["parts"] = parts
-    allowed = set(getattr(make, "__dataclass_fields__", ()))
-    wrong = sorted(set(made) - allowed)
+    wrong = sorted(set(made) - set(make.__dataclass_fields__))
     if wrong:
         raise MalformedError(
             f"{verb} with {wrong[0]}",
@@ -285,31 +257,20 @@ def _event(line: _Line, rank: int, source: Source) -> Event:
     return make(label=label, source=source, **made)
 
 
-def _verb(line: _Line, verb: str, rank: int, made: dict[str, Any]) -> Callable[..., Event]:
+def _verb(line: _Line, verb: str, rank: int, made: dict[str, Any]) -> type[ev.Event]:
     """Reads what belongs to the verb into `made`."""
-    match verb:
-        case "compute" | "sync" | "group":
-            return {"compute": Compute, "sync": Sync, "group": Group}[verb]
-        case "send" | "recv":
-            line.expect("to" if verb == "send" else "from", f"the peer of a {verb}")
-            made["peer"] = _peer(line, rank)
-            return Send if verb == "send" else Recv
-        case "wait":
-            made["handle"] = line.name("a handle")
-            return Wait
-        case "record" | "await":
-            made["mark"] = line.name("a mark")
-            return Record if verb == "record" else Await
-        case "join":
-            made["other"] = line.name("a stream")
-            return Join
-        case "alloc" | "free":
-            made["writes"] = _accesses(line)
-            return Alloc if verb == "alloc" else Free
-        case _:
-            made["op"] = verb
-            made["comm"] = line.name(f"the communicator of {verb}")
-            return Collective
+    kind = ev.VERBS.get(verb, ev.Collective)
+    if kind in ev.NAMED:
+        name, what = ev.NAMED[kind]
+        made[name] = line.name(what)
+    elif kind in (ev.Send, ev.Recv):
+        line.expect("to" if kind is ev.Send else "from", f"the peer of a {verb}")
+        made["peer"] = _peer(line, rank)
+    elif kind in (ev.Alloc, ev.Free):
+        made["writes"] = _accesses(line)
+    elif kind is ev.Collective:
+        made |= {"op": verb, "comm": line.name(f"the communicator of {verb}")}
+    return kind
 
 
 def _peer(line: _Line, rank: int) -> int:
@@ -327,9 +288,11 @@ def _peer(line: _Line, rank: int) -> int:
 _FIELDS = {"handle": "handle", "stream": "stream", "via": "channel", "as": "tag"}
 
 
-def _options(line: _Line, made: dict[str, Any], rank: int, *, group: bool) -> tuple[Transfer, ...]:
+def _options(
+    line: _Line, made: dict[str, Any], rank: int, *, group: bool
+) -> tuple[ev.Transfer, ...]:
     when: list[tuple[str, bool]] = []
-    parts: tuple[Transfer, ...] = ()
+    parts: tuple[ev.Transfer, ...] = ()
     while line.text in _OPTIONS or (group and line.text == "{"):
         start = line.at
         word = line.tokens[line.at][1]
@@ -357,8 +320,8 @@ def _options(line: _Line, made: dict[str, Any], rank: int, *, group: bool) -> tu
     return parts
 
 
-def _parts(line: _Line, rank: int) -> tuple[Transfer, ...]:
-    parts: list[Transfer] = []
+def _parts(line: _Line, rank: int) -> tuple[ev.Transfer, ...]:
+    parts: list[ev.Transfer] = []
     while not line.accept("}"):
         if parts:
             line.expect(";", "parts of a group")
@@ -372,13 +335,13 @@ def _parts(line: _Line, rank: int) -> tuple[Transfer, ...]:
         if wrong:
             raise line.fail(f"{wrong[0]} of a part", "it on the group, not on its parts")
         part = make(**made)
-        assert isinstance(part, Transfer)
+        assert isinstance(part, ev.Transfer)
         parts.append(part)
     return tuple(parts)
 
 
-def _accesses(line: _Line) -> tuple[Access, ...]:
-    out: list[Access] = []
+def _accesses(line: _Line) -> tuple[ev.Access, ...]:
+    out: list[ev.Access] = []
     while True:
         text = line.take("a buffer", "word", "access", expected="a buffer such as g or g[0:4]")
         if line.accept("from"):

@@ -1,6 +1,6 @@
 """What a check is."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from verifier.order.context import Context
@@ -16,4 +16,8 @@ class Check:
     """What holds of a program that passes."""
     means: str
     """What a violation says."""
-    find: Callable[[Context], Iterable[Violation]]
+    find_all: Callable[[Context], Iterable[Violation]]
+    """Violations of this check, and of others that are found with it."""
+
+    def find(self, ctx: Context) -> Iterator[Violation]:
+        return (v for v in ctx.once(self.find_all) if v.check == self.name)

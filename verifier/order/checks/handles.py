@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from verifier.order import events as ev
 from verifier.order.checks.base import Check
 from verifier.order.context import Context
-from verifier.order.events import Await, Record, Sync, Wait, handle_of
 from verifier.order.matching import Unit
 from verifier.order.sorting import sort
 from verifier.order.violation import Trace, Violation
@@ -17,13 +17,13 @@ def _orphans(ctx: Context) -> Iterator[Violation]:
         waited: set[str] = set()
         for index in reversed(range(len(item.events))):
             event = item.events[index]
-            if isinstance(event, Sync):
+            if isinstance(event, ev.Sync):
                 break
-            if isinstance(event, Wait):
+            if isinstance(event, ev.Wait):
                 waited.add(event.handle)
-            elif handle_of(event) and handle_of(event) not in waited:
+            elif ev.handle_of(event) and ev.handle_of(event) not in waited:
                 unit = (item.rank, index, -1)
-                why = f"nothing waits for {handle_of(event)}"
+                why = f"nothing waits for {ev.handle_of(event)}"
                 yield Violation("orphaned_handle", why, (ctx.place(unit),), _left(ctx, unit))
 
 
@@ -38,14 +38,14 @@ def _unissued(ctx: Context) -> Iterator[Violation]:
     for item in ctx.program.ranks:
         issued: set[str] = set()
         for index, event in enumerate(item.events):
-            if isinstance(event, Wait) and event.handle not in issued:
-                later = any(handle_of(e) == event.handle for e in item.events[index:])
+            if isinstance(event, ev.Wait) and event.handle not in issued:
+                later = any(ev.handle_of(e) == event.handle for e in item.events[index:])
                 when = "is issued only later" if later else "is not issued"
                 place = ctx.place((item.rank, index, -1))
                 yield Violation(
                     "unissued_handle", f"handle {event.handle} {when}", (place,), ctx.stuck()
                 )
-            issued.add(handle_of(event))
+            issued.add(ev.handle_of(event))
 
 
 def _unrecorded(ctx: Context) -> Iterator[Violation]:
@@ -54,29 +54,31 @@ def _unrecorded(ctx: Context) -> Iterator[Violation]:
     for item in ctx.program.ranks:
         recorded: set[str] = set()
         for index, event in enumerate(item.events):
-            if isinstance(event, Await) and event.mark not in recorded:
+            if isinstance(event, ev.Await) and event.mark not in recorded:
                 place = ctx.place((item.rank, index, -1))
                 why = f"mark {event.mark} is awaited before it is recorded: that waits for nothing"
                 yield Violation("unrecorded_mark", why, (place,), ctx.stuck())
-            if isinstance(event, Record):
+            if isinstance(event, ev.Record):
                 recorded.add(event.mark)
 
 
-ORPHANED_HANDLE = Check(
-    "orphaned_handle",
-    "Every asynchronous event is waited for, or followed by a sync of its rank.",
-    "Its work may still be under way when the rank is done.",
-    _orphans,
-)
-UNISSUED_HANDLE = Check(
-    "unissued_handle",
-    "Every wait comes after the event that issues its handle.",
-    "A wait for work that nobody has begun.",
-    _unissued,
-)
-UNRECORDED_MARK = Check(
-    "unrecorded_mark",
-    "Every awaited mark was recorded before, in issue order.",
-    "Awaiting a mark that is not recorded yet waits for nothing.",
-    _unrecorded,
+HANDLES = (
+    Check(
+        "unissued_handle",
+        "Every wait comes after the event that issues its handle.",
+        "A wait for work that nobody has begun.",
+        _unissued,
+    ),
+    Check(
+        "unrecorded_mark",
+        "Every awaited mark was recorded before, in issue order.",
+        "Awaiting a mark that is not recorded yet waits for nothing.",
+        _unrecorded,
+    ),
+    Check(
+        "orphaned_handle",
+        "Every asynchronous event is waited for, or followed by a sync of its rank.",
+        "Its work may still be under way when the rank is done.",
+        _orphans,
+    ),
 )

@@ -88,24 +88,26 @@ def _chain(units: list[Unit]) -> str:
     return f"ranks {', '.join(map(str, ranks))} wait for each other"
 
 
-DEADLOCK = Check(
-    "deadlock",
-    "Every rank comes to its end, though sends wait for their receives and members of a "
-    "collective for all others.",
-    "Ranks wait for each other in a circle.",
-    _deadlock,
-)
-LAUNCH_ORDER = Check(
-    "launch_order",
-    "Every rank comes to its end even where its collectives, on whatever communicators, run one "
-    "after another in issue order. Not asked of a machine said to be concurrent.",
-    "Ranks issue collectives of several communicators in orders that do not fit, which hangs "
-    "where a device runs one at a time.",
-    _launch,
-)
-CONSISTENT_ORDER = Check(
-    "consistent_order",
-    "Happens-before has no circle, so its answers mean something.",
-    "The order contradicts itself: nothing is concluded from it.",
-    _consistent,
+PROGRESS = (
+    Check(
+        "deadlock",
+        "Every rank comes to its end, though sends wait for their receives and members of a "
+        "collective for all others.",
+        "Ranks wait for each other in a circle.",
+        _deadlock,
+    ),
+    Check(
+        "launch_order",
+        "Every rank comes to its end even where its collectives, on whatever communicators, run "
+        "one after another in issue order. Not asked of a machine said to be concurrent.",
+        "Ranks issue collectives of several communicators in orders that do not fit, which hangs "
+        "where a device runs one at a time.",
+        _launch,
+    ),
+    Check(
+        "consistent_order",
+        "Happens-before has no circle, so its answers mean something.",
+        "The order contradicts itself: nothing is concluded from it.",
+        _consistent,
+    ),
 )

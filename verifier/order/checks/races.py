@@ -1,6 +1,6 @@
 """Two accesses of the same entries, one of them a write, that nothing orders."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from verifier.order.checks.base import Check
 from verifier.order.context import Context
@@ -28,63 +28,54 @@ def kind(ctx: Context, a: Touch, b: Touch) -> str:
     return "missing_wait" if a.writes else "in_flight_overwrite"
 
 
-def conflicts(ctx: Context) -> list[tuple[str, Touch, Touch, str]]:
-    """(check, earlier issued, later issued, buffer) for every unordered pair, once."""
+def _conflicts(ctx: Context) -> Iterator[Violation]:
+    """Every unordered pair, once."""
     if not ctx.ends or ctx.order is None:
-        return []
-    found: dict[tuple[object, ...], tuple[str, Touch, Touch, str]] = {}
+        return
+    found: dict[tuple[object, ...], tuple[Touch, Touch, str]] = {}
     for piece in ctx.pieces:
         for first, second in unordered(ctx, piece):
             a, b = sorted((first, second), key=lambda touch: touch.unit)
-            name = kind(ctx, a, b)
-            found.setdefault((name, a.unit, b.unit), (name, a, b, piece.buffer))
-    return list(found.values())
-
-
-def _pairs(name: str) -> Callable[[Context], Iterator[Violation]]:
-    def find(ctx: Context) -> Iterator[Violation]:
-        for check, a, b, buffer in ctx.once(conflicts):
-            if check == name:
-                verbs = "written twice" if a.writes and b.writes else f"{_verb(a)} and {_verb(b)}"
-                why = f"{buffer} is {verbs} at the same time: nothing orders the two"
-                yield Violation(
-                    name, why, ctx.places((a.unit, b.unit)), ctx.overlap(a.unit, b.unit)
-                )
-
-    return find
+            found.setdefault((kind(ctx, a, b), a.unit, b.unit), (a, b, piece.buffer))
+    for (name, *_), (a, b, buffer) in found.items():
+        verbs = "written twice" if a.writes and b.writes else f"{_verb(a)} and {_verb(b)}"
+        why = f"{buffer} is {verbs} at the same time: nothing orders the two"
+        yield Violation(str(name), why, ctx.places((a.unit, b.unit)), ctx.overlap(a.unit, b.unit))
 
 
 def _verb(touch: Touch) -> str:
     return "written" if touch.writes else "read"
 
 
-DATA_RACE = Check(
-    "data_race",
-    "Any two events that touch the same entries, one writing, are ordered.",
-    "Two streams or ranks touch the same entries in either order.",
-    _pairs("data_race"),
-)
-MISSING_WAIT = Check(
-    "missing_wait",
-    "What an asynchronous event writes is touched only after a wait for it.",
-    "The result of an asynchronous event is used while it is still being written.",
-    _pairs("missing_wait"),
-)
-BUFFER_ALIASING = Check(
-    "buffer_aliasing",
-    "No two asynchronous events write the same entries at the same time.",
-    "Two events in flight write one buffer; either result may be left.",
-    _pairs("buffer_aliasing"),
-)
-IN_FLIGHT_OVERWRITE = Check(
-    "in_flight_overwrite",
-    "What an asynchronous event reads is written again only after a wait for it.",
-    "A buffer is filled anew while a collective or a send still reads it.",
-    _pairs("in_flight_overwrite"),
-)
-USE_AFTER_FREE = Check(
-    "use_after_free",
-    "Buffers are freed after every use, on whatever stream.",
-    "Memory is given back, and may be given to somebody else, while it is in use.",
-    _pairs("use_after_free"),
+RACES = (
+    Check(
+        "data_race",
+        "Any two events that touch the same entries, one writing, are ordered.",
+        "Two streams or ranks touch the same entries in either order.",
+        _conflicts,
+    ),
+    Check(
+        "missing_wait",
+        "What an asynchronous event writes is touched only after a wait for it.",
+        "The result of an asynchronous event is used while it is still being written.",
+        _conflicts,
+    ),
+    Check(
+        "buffer_aliasing",
+        "No two asynchronous events write the same entries at the same time.",
+        "Two events in flight write one buffer; either result may be left.",
+        _conflicts,
+    ),
+    Check(
+        "in_flight_overwrite",
+        "What an asynchronous event reads is written again only after a wait for it.",
+        "A buffer is filled anew while a collective or a send still reads it.",
+        _conflicts,
+    ),
+    Check(
+        "use_after_free",
+        "Buffers are freed after every use, on whatever stream.",
+        "Memory is given back, and may be given to somebody else, while it is in use.",
+        _conflicts,
+    ),
 )

@@ -1,6 +1,6 @@
 """Where accesses are ordered: whether a read sees what it has to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from verifier.order.checks.base import Check
 from verifier.order.checks.races import unordered
@@ -60,26 +60,17 @@ def _fault(ctx: Context, piece: Piece, read: Touch, last: Touch | None) -> str:
     return ""
 
 
-def _all_wrong(ctx: Context) -> list[Violation]:
-    return list(_wrong(ctx))
-
-
-def _only(name: str) -> Callable[[Context], Iterator[Violation]]:
-    def find(ctx: Context) -> Iterator[Violation]:
-        yield from (v for v in ctx.once(_all_wrong) if v.check == name)
-
-    return find
-
-
-DEPENDENCY = Check(
-    "dependency",
-    "A read that says whose write it has to see sees that one.",
-    "The buffer was overwritten before the read, or not yet written.",
-    _only("dependency"),
-)
-UNDEFINED_USE = Check(
-    "undefined_use",
-    "Nothing is read before it is written or after it is allocated anew, nor used once freed.",
-    "Memory with undefined content is read, or memory of somebody else used.",
-    _only("undefined_use"),
+VALUES = (
+    Check(
+        "dependency",
+        "A read that says whose write it has to see sees that one.",
+        "The buffer was overwritten before the read, or not yet written.",
+        _wrong,
+    ),
+    Check(
+        "undefined_use",
+        "Nothing is read before it is written or after it is allocated anew, nor used once freed.",
+        "Memory with undefined content is read, or memory of somebody else used.",
+        _wrong,
+    ),
 )
