@@ -20,24 +20,25 @@ class Event(BaseModel):
     schema_version: int = SCHEMA_VERSION
     at: float = 0.0
     """Seconds since the run started; filled where the event is emitted."""
-    event: Any
+    event: str = ""
     """Its kind, one word for each class."""
 
+    def __init_subclass__(cls, event: str) -> None:
+        cls.__annotations__ = {"event": Literal[event], **cls.__annotations__}
+        cls.event = event
 
-class RunStarted(Event):
-    event: Literal["run.started"] = "run.started"
+
+class RunStarted(Event, event="run.started"):
     command: str
     arguments: list[str] = []
     version: str
 
 
-class PhaseStarted(Event):
-    event: Literal["phase.started"] = "phase.started"
+class PhaseStarted(Event, event="phase.started"):
     phase: str
 
 
-class PhaseCompleted(Event):
-    event: Literal["phase.completed"] = "phase.completed"
+class PhaseCompleted(Event, event="phase.completed"):
     phase: str
     seconds: float
     summary: str = ""
@@ -45,22 +46,19 @@ class PhaseCompleted(Event):
     facts: dict[str, float | int | str] = {}
 
 
-class Warned(Event):
-    event: Literal["warning"] = "warning"
+class Warned(Event, event="warning"):
     message: str
 
 
-class PlanChosen(Event):
-    event: Literal["plan"] = "plan"
+class PlanChosen(Event, event="plan"):
     mesh: dict[str, int]
     strategy: str
     estimates: dict[str, float] = {}
 
 
-class StrategyChosen(Event):
+class StrategyChosen(Event, event="strategy"):
     """A whole training configuration, priced: docs/parallelize.md says what the entries are."""
 
-    event: Literal["strategy"] = "strategy"
     hardware: str
     gpus: int
     tokens: str
@@ -85,8 +83,7 @@ class StrategyChosen(Event):
     """All of it in words."""
 
 
-class VerdictReached(Event):
-    event: Literal["verdict"] = "verdict"
+class VerdictReached(Event, event="verdict"):
     verdict: VerdictWord
     message: str
     where: str = ""
@@ -102,15 +99,13 @@ class VerdictReached(Event):
     """Whether the patch itself was read, in words, where there is one."""
 
 
-class ContractStated(Event):
+class ContractStated(Event, event="contract"):
     """How each tensor is laid out over the mesh, and how that is known."""
 
-    event: Literal["contract"] = "contract"
     lines: list[str]
 
 
-class Repaired(Event):
-    event: Literal["repaired"] = "repaired"
+class Repaired(Event, event="repaired"):
     edits: list[str]
     """In order; together they are the fewest that were found."""
     sources: list[str] = []
@@ -119,10 +114,9 @@ class Repaired(Event):
     """Of the program's text."""
 
 
-class RepairRound(Event):
+class RepairRound(Event, event="repair.round"):
     """A round of a repair begins: a search, or a question to the model."""
 
-    event: Literal["repair.round"] = "repair.round"
     round: int
     context: int
     """Rounds of one context know of each other; a new one starts from the best prefix."""
@@ -132,10 +126,9 @@ class RepairRound(Event):
     banned: list[str] = []
 
 
-class RepairCandidate(Event):
+class RepairCandidate(Event, event="repair.candidate"):
     """Edits that were judged."""
 
-    event: Literal["repair.candidate"] = "repair.candidate"
     round: int
     edits: list[str]
     tactics: list[str]
@@ -158,10 +151,9 @@ class PatchedFile(BaseModel, frozen=True, extra="forbid"):
     """In a preview: ready, applied, changed, missing, in the way, unusable."""
 
 
-class Patched(Event):
+class Patched(Event, event="patching"):
     """A patch held against a tree, applied to it, or taken back."""
 
-    event: Literal["patching"] = "patching"
     action: Literal["preview", "apply", "undo", "redo"]
     root: str
     files: list[PatchedFile]
@@ -169,10 +161,9 @@ class Patched(Event):
     diff: str = ""
 
 
-class PlanJudged(Event):
+class PlanJudged(Event, event="plan.judged"):
     """A plan that was considered, and what came of it."""
 
-    event: Literal["plan.judged"] = "plan.judged"
     name: str
     status: str
     reason: str = ""
@@ -183,10 +174,9 @@ class PlanJudged(Event):
     comm_bytes: int | None = None
 
 
-class PlanStep(Event):
+class PlanStep(Event, event="plan.step"):
     """A plan did not hold, and what is tried next."""
 
-    event: Literal["plan.step"] = "plan.step"
     round: int
     context: int
     kind: str
@@ -195,29 +185,25 @@ class PlanStep(Event):
     next: str
 
 
-class TacticsCounted(Event):
+class TacticsCounted(Event, event="tactics"):
     """How far the starting points of each tactic came."""
 
-    event: Literal["tactics"] = "tactics"
     counts: dict[str, dict[str, int]]
 
 
-class Executed(Event):
-    event: Literal["executed"] = "executed"
+class Executed(Event, event="executed"):
     processes: int
     agrees: bool
     largest_relative_difference: float
     tolerance: float
 
 
-class Written(Event):
-    event: Literal["written"] = "written"
+class Written(Event, event="written"):
     directory: str
     report: str
 
 
-class Problem(Event):
-    event: Literal["error"] = "error"
+class Problem(Event, event="error"):
     kind: str
     message: str
     where: str = ""
@@ -233,17 +219,15 @@ class Problem(Event):
         return {word: text for word, text in found.items() if text}
 
 
-class JobStarted(Event):
+class JobStarted(Event, event="job.started"):
     """A job of a batch begins, in a process of its own."""
 
-    event: Literal["job.started"] = "job.started"
     job: str
 
 
-class JobCompleted(Event):
+class JobCompleted(Event, event="job.completed"):
     """A job of a batch ended, or was done before."""
 
-    event: Literal["job.completed"] = "job.completed"
     job: str
     status: str
     verdict: VerdictWord
@@ -257,10 +241,9 @@ class JobCompleted(Event):
     """Its row in `summary.json`."""
 
 
-class SessionOpened(Event):
+class SessionOpened(Event, event="session.opened"):
     """A process begins, or goes on with, a session of steps."""
 
-    event: Literal["session.opened"] = "session.opened"
     session: str
     root: str
     """The folder that relative paths are relative to."""
@@ -273,18 +256,16 @@ class SessionOpened(Event):
     """The input of a step that began before and never ended; nothing of it counts."""
 
 
-class StepStarted(Event):
+class StepStarted(Event, event="step.started"):
     """One input of a session: a command or words for the model."""
 
-    event: Literal["step.started"] = "step.started"
     step: int
     input: str
 
 
-class StepCompleted(Event):
+class StepCompleted(Event, event="step.completed"):
     """The step counts from this line on: a session is the fold of `changes` over its steps."""
 
-    event: Literal["step.completed"] = "step.completed"
     step: int
     exit_code: int
     verdict: VerdictWord = "unknown"
@@ -293,48 +274,42 @@ class StepCompleted(Event):
     """Fields of the session's state and their new values; empty where the step failed."""
 
 
-class FileRead(Event):
+class FileRead(Event, event="file.read"):
     """A file of the owner that a step is about, as it was read."""
 
-    event: Literal["file.read"] = "file.read"
     path: str
     sha256: str
     text: str
 
 
-class Said(Event):
+class Said(Event, event="said"):
     """Text for a person: what a command answers with."""
 
-    event: Literal["said"] = "said"
     by: Literal["shardproof", "model"] = "shardproof"
     """Words of a model decide nothing."""
     text: str
 
 
-class CommandRun(Event):
+class CommandRun(Event, event="command.run"):
     """A command that a model asked for is run."""
 
-    event: Literal["command.run"] = "command.run"
     command: str
 
 
-class PatchShown(Event):
-    event: Literal["patch"] = "patch"
+class PatchShown(Event, event="patch"):
     diff: str
     standing: str
     """What the patch rests on: proved, or why it is not."""
 
 
-class Agreed(Event):
+class Agreed(Event, event="agreed"):
     """What the owner was asked before something was written, and answered."""
 
-    event: Literal["agreed"] = "agreed"
     question: str
     yes: bool
 
 
-class ModelAsked(Event):
-    event: Literal["model.asked"] = "model.asked"
+class ModelAsked(Event, event="model.asked"):
     form: str
     question: str
     """SHA-256 of the messages and the form."""
@@ -343,8 +318,7 @@ class ModelAsked(Event):
     chars: int = 0
 
 
-class ModelRetried(Event):
-    event: Literal["model.retried"] = "model.retried"
+class ModelRetried(Event, event="model.retried"):
     message: str
 
 
@@ -356,10 +330,9 @@ class ToolCalled(BaseModel, frozen=True, extra="forbid"):
     arguments: str
 
 
-class ModelAnswered(Event):
+class ModelAnswered(Event, event="model.answered"):
     """How a question ended, and what it took; enough to answer it again without a model."""
 
-    event: Literal["model.answered"] = "model.answered"
     question: str
     answer: Literal["Completion", "NoModel", "Failed", "OutOfBudget", "Cancelled"]
     text: str = ""
@@ -377,10 +350,9 @@ class ModelAnswered(Event):
     usd: float | None = None
 
 
-class NotCaptured(Event):
+class NotCaptured(Event, event="not.captured"):
     """Why capture refuses a target, and what of it is to be translated."""
 
-    event: Literal["not.captured"] = "not.captured"
     message: str
     where: str = ""
     missing: list[str] = []
@@ -390,26 +362,23 @@ class NotCaptured(Event):
     """Whether the code runs here, so that a translation can be compared with it."""
 
 
-class TranslationDiffers(Event):
+class TranslationDiffers(Event, event="translation.differs"):
     """A translation that was refuted on numbers, as it is fed back."""
 
-    event: Literal["translation.differs"] = "translation.differs"
     subject: str
     lines: list[str]
 
 
-class TranslationEnded(Event):
-    event: Literal["translation"] = "translation"
+class TranslationEnded(Event, event="translation"):
     end: Literal["bound", "display-only", "backward", "given up"]
     asked: int
     lines: list[str]
     """What it was bound by, or why it was not."""
 
 
-class RunCompleted(Event):
+class RunCompleted(Event, event="run.completed"):
     """Always the last event, whatever happened."""
 
-    event: Literal["run.completed"] = "run.completed"
     verdict: VerdictWord
     """`unknown` wherever nothing was decided."""
     exit_code: int
